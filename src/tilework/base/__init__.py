@@ -1,0 +1,1 @@
+"""Foundations that every other layer stands on; the standard library alone."""
