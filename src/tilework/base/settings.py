@@ -145,8 +145,8 @@ def available_cores() -> int:
 
 def _reject(row: Field[Any], value: object, expected: str, source: str) -> SettingsError:
     return SettingsError(
-        f"settings: {source} cannot be this",
-        got=repr(value),
+        f"settings: `{row.name}` cannot take this value",
+        got=f"{value!r} from {source}",
         expected=f"{expected} ({row.metadata['doc']})",
     )
 
@@ -228,7 +228,7 @@ def _checked(changes: Mapping[str, object], source: str) -> dict[str, Any]:
     for name in changes:
         if name not in _FIELDS:
             raise _unknown(name, source)
-    return {name: _convert(name, value, f"{source} `{name}`") for name, value in changes.items()}
+    return {name: _convert(name, value, source) for name, value in changes.items()}
 
 
 # --- where values come from --------------------------------------------------------------------

@@ -1,0 +1,57 @@
+# Everything a contributor runs.  On a fresh machine `make demo` and `make test` need only Python
+# 3.11-3.13 and the package registries; both make a virtual environment in .venv and install into it.
+
+PYTHON ?= python3
+VENV ?= .venv
+PY := $(VENV)/bin/python
+# Workers of pytest: one per core of the affinity mask.
+JOBS ?= auto
+PYTEST_ARGS ?=
+
+.PHONY: help demo test test-full check format clean-venv
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo       install, then read text from a page and train a small network"
+	@echo "make test       install, then run the tests (under 40 minutes on two cores)"
+	@echo "make test-full  the slow sweeps too"
+	@echo "make check      ruff, mypy, import-linter, size limits"
+	@echo "make format     rewrite the sources as ruff formats them"
+
+$(PY):
+	$(PYTHON) -c 'import sys; sys.exit(not ((3, 11) <= sys.version_info[:2] < (3, 14)))' \
+	  || { echo "tilework needs Python 3.11, 3.12 or 3.13; set PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# A stamp holds one set of extras, and is renewed when pyproject.toml is newer.
+$(VENV)/.installed-demo: pyproject.toml | $(PY)
+	$(PY) -m pip install --quiet --disable-pip-version-check -e '.[onnx,viz]'
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml | $(PY)
+	$(PY) -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+demo: $(VENV)/.installed-demo
+	$(PY) -m tilework.tools.demo $(DEMO_ARGS)
+
+test: $(VENV)/.installed-dev
+	$(PY) -m pytest -n $(JOBS) -m "not slow" $(PYTEST_ARGS)
+
+test-full: $(VENV)/.installed-dev
+	$(PY) -m pytest -n $(JOBS) $(PYTEST_ARGS)
+
+check: $(VENV)/.installed-dev
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy --strict src tests
+	$(VENV)/bin/lint-imports
+	$(PY) scripts/check_sizes.py
+	$(PY) scripts/check_docs.py
+
+format: $(VENV)/.installed-dev
+	$(VENV)/bin/ruff check --fix-only .
+	$(VENV)/bin/ruff format .
+
+clean-venv:
+	rm -rf $(VENV)

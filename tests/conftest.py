@@ -1,0 +1,68 @@
+"""What every test run shares: settings, golden files, feature markers, the requirements report."""
+
+import multiprocessing
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tilework.base import settings, trace
+
+GOLDEN_FOLDER = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden", action="store_true", help="rewrite golden files from what tests produce"
+    )
+
+
+@pytest.fixture(scope="session")
+def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One disk cache per worker and run, so that no test meets what an older run compiled."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def _settings(shared_cache: Path) -> Iterator[None]:
+    """Each test starts from the same settings, with every pass verified."""
+    settings.install(
+        settings.Settings(cache_dir=shared_cache, verify="pass", num_threads=2, compile_workers=1)
+    )
+    trace.clear_warnings()
+    yield
+    settings.install(None)
+
+
+@pytest.fixture(autouse=True)
+def _no_children_left() -> Iterator[None]:
+    """A test that starts processes through multiprocessing ends them too."""
+    before = set(multiprocessing.active_children())
+    yield
+    leaked = set(multiprocessing.active_children()) - before
+    for child in leaked:
+        child.terminate()
+        child.join(timeout=10)
+    assert not leaked, f"processes left running: {leaked}"
+
+
+class Golden:
+    """Compares text with a file of `tests/golden`, or rewrites the file."""
+
+    def __init__(self, update: bool) -> None:
+        self._update = update
+
+    def check(self, name: str, text: str) -> None:
+        """Assert that `text` is what `tests/golden/<name>` holds."""
+        path = GOLDEN_FOLDER / name
+        if self._update:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        assert path.exists(), f"{path} is missing; run with --update-golden and read the diff"
+        assert text == path.read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    """The golden-file checker; `pytest --update-golden` rewrites, and a reviewer reads the diff."""
+    return Golden(bool(request.config.getoption("--update-golden")))
