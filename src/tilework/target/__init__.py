@@ -1,0 +1,1 @@
+"""What the compiler may know of a machine, as plain data; no driver code."""

@@ -1,0 +1,1 @@
+"""Specs of known machines, built from their feature sets."""

@@ -1,0 +1,153 @@
+"""Specs of processors: x86-64 from its baseline to AVX-512, and 64-bit Arm with NEON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tilework.target.features import AARCH64, CPU_LEVELS, X86_64, level_of, normalize
+from tilework.target.spec import Limits, Memory, ParallelUnit, TargetSpec
+
+MAX_KERNEL_BUFFERS = 4096
+MAX_VARIABLES = 256
+MAX_SCRATCH_BYTES = 1 << 30
+BUFFER_ALIGNMENT_BYTES = 64
+
+_INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+_ARITHMETIC = frozenset({"bool", "float32", "float64"}) | _INTEGERS
+_STORAGE = _ARITHMETIC | {"float16", "bfloat16", "float8_e4m3", "float8_e5m2"}
+_OPS = frozenset(
+    "add sub mul fdiv idiv mod neg cmplt cmpne cmpeq and or xor shl shr max min where "
+    "cast bitcast sqrt trunc load store".split()
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caches:
+    """Data cache sizes in bytes: L1 and L2 per core, L3 shared; 0 when there is none."""
+
+    l1_bytes: int = 32 << 10
+    l2_bytes: int = 512 << 10
+    l3_bytes: int = 8 << 20
+    line_bytes: int = 64
+
+
+def _memories(vector_bits: int, num_registers: int, caches: Caches) -> tuple[Memory, ...]:
+    line_bits = caches.line_bytes * 8
+    register_bytes = vector_bits // 8 * num_registers
+    rows = (
+        Memory(name="register", owner="threads", size_bytes=register_bytes, width_bits=vector_bits),
+        Memory(
+            name="L1",
+            owner="threads",
+            size_bytes=caches.l1_bytes,
+            width_bits=vector_bits,
+            latency_cycles=5,
+            bandwidth_bytes_per_cycle=vector_bits // 4,  # two loads a cycle
+            addressable=False,
+        ),
+        Memory(
+            name="L2",
+            owner="threads",
+            size_bytes=caches.l2_bytes,
+            width_bits=line_bits,
+            latency_cycles=14,
+            bandwidth_bytes_per_cycle=32,
+            addressable=False,
+        ),
+        Memory(
+            name="L3",
+            owner="machine",
+            size_bytes=caches.l3_bytes,
+            width_bits=line_bits,
+            latency_cycles=50,
+            bandwidth_bytes_per_cycle=16,
+            addressable=False,
+        ),
+        Memory(
+            name="global",
+            owner="machine",
+            size_bytes=0,
+            width_bits=line_bits,
+            latency_cycles=300,
+            bandwidth_bytes_per_cycle=8,
+        ),
+        Memory(name="scratch", owner="threads", size_bytes=MAX_SCRATCH_BYTES),
+    )
+    return tuple(row for row in rows if row.size_bytes or row.name == "global")
+
+
+def _cpu_spec(
+    isa: str,
+    features: frozenset[str],
+    vector_bits: int,
+    num_registers: int,
+    cores: int,
+    caches: Caches,
+    native_floats: frozenset[str],
+    has_fma: bool,
+) -> TargetSpec:
+    level = level_of(isa, features)
+    lanes = ParallelUnit(name="lanes", count=vector_bits // 32)
+    threads = ParallelUnit(name="threads", count=cores, inner=(lanes,))
+    return TargetSpec(
+        name=f"cpu-{level if isa == X86_64 else isa}",
+        isa=isa,
+        cpu_name=level,
+        features=features,
+        object_format=f"elf-{isa}",
+        vector_bits=vector_bits,
+        num_vector_registers=num_registers,
+        units=ParallelUnit(name="machine", count=1, inner=(threads,)),
+        memories=_memories(vector_bits, num_registers, caches),
+        limits=Limits(
+            max_kernel_buffers=MAX_KERNEL_BUFFERS,
+            max_variables=MAX_VARIABLES,
+            max_scratch_bytes=MAX_SCRATCH_BYTES,
+            buffer_alignment_bytes=BUFFER_ALIGNMENT_BYTES,
+        ),
+        storage_dtypes=_STORAGE,
+        native_dtypes=_ARITHMETIC | native_floats,
+        native_ops=_OPS | ({"mulacc"} if has_fma else frozenset()),
+        has_fma=has_fma,
+    )
+
+
+def x86_spec(
+    features: Iterable[str], *, cores: int = 1, caches: Caches | None = None
+) -> TargetSpec:
+    """Return the spec of an x86-64 processor with `features` (LLVM's names).
+
+    Vectors are 512 bits wide only with all of AVX-512 F, DQ, BW and VL; 256 with AVX2.
+    """
+    kept = normalize(X86_64, features)
+    wide = {"avx512f", "avx512dq", "avx512bw", "avx512vl"} <= kept
+    vector_bits = 512 if wide else 256 if "avx2" in kept else 128
+    native = frozenset({"float16"}) if "avx512fp16" in kept else frozenset[str]()
+    return _cpu_spec(
+        X86_64,
+        kept,
+        vector_bits,
+        32 if wide else 16,
+        cores,
+        caches or Caches(),
+        native,
+        "fma" in kept,
+    )
+
+
+def x86_level_spec(
+    level: str, *, cores: int = 1, caches: Caches | None = None, extra: Iterable[str] = ()
+) -> TargetSpec:
+    """Return the spec of a named level, `x86-64` to `x86-64-v4`, plus `extra` features."""
+    levels = dict(CPU_LEVELS[X86_64])
+    return x86_spec(levels[level] | set(extra), cores=cores, caches=caches)
+
+
+def aarch64_spec(
+    features: Iterable[str] = ("fp-armv8", "neon"), *, cores: int = 1, caches: Caches | None = None
+) -> TargetSpec:
+    """Return the spec of a 64-bit Arm processor with NEON and `features` (LLVM's names)."""
+    kept = normalize(AARCH64, features)
+    native = frozenset({"float16"}) if "fullfp16" in kept else frozenset[str]()
+    return _cpu_spec(AARCH64, kept, 128, 32, cores, caches or Caches(), native, True)

@@ -1,0 +1,209 @@
+"""`TargetSpec`: a machine as data, the only thing that code generation may read of a device.
+
+A spec is a tree of parallel units, memories, matrix instructions, copy engines and limits, with
+the dtypes and operations that the machine has natively.  It is frozen, comparable, printable and
+has a digest (`key`) that goes into every cache key of code made for it.  Nothing here probes:
+`runtime.host` and the drivers build specs, `target.known` holds those of known machines.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+from tilework.base.errors import UnsupportedError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelUnit:
+    """One level of parallelism: `count` of these inside one unit of the level above.
+
+    CPU: `threads` > `lanes`.  GPU: `grid` > `cluster` > `block` > `warp_group` > `warp` > `lane`.
+    A count of 0 means that the program chooses it, within the limits.
+    """
+
+    name: str
+    count: int
+    inner: tuple[ParallelUnit, ...] = ()
+
+    def walk(self) -> Iterator[ParallelUnit]:
+        """Yield this unit and all inside it, outermost first."""
+        yield self
+        for unit in self.inner:
+            yield from unit.walk()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """A memory and the parallel unit that owns one copy of it.
+
+    `size_bytes` is per owner; 0 for a width, latency or bandwidth that is not known.
+    """
+
+    name: str
+    owner: str
+    size_bytes: int
+    width_bits: int = 0
+    banks: int = 1
+    latency_cycles: int = 0
+    bandwidth_bytes_per_cycle: int = 0
+    addressable: bool = True  # False: a cache, which plans use through blocking alone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixInstruction:
+    """D[m, n] = A[m, k] x B[k, n] + C as one instruction of unit `unit`."""
+
+    name: str
+    unit: str
+    m: int
+    n: int
+    k: int
+    a_dtype: str
+    b_dtype: str
+    accumulator_dtype: str
+    a_memory: str = "register"
+    b_memory: str = "register"
+    fragment_layout: str = "row"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyEngine:
+    """A way to move data that runs beside the arithmetic (bulk tensor copies, async copies)."""
+
+    name: str
+    source_memory: str
+    target_memory: str
+    granularity_bytes: int
+    alignment_bytes: int
+    multicast: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a program on this machine may not exceed; 0 means no limit of that kind."""
+
+    max_kernel_buffers: int
+    max_variables: int
+    max_grid: tuple[int, ...] = ()
+    max_workgroup: tuple[int, ...] = ()
+    max_workgroup_threads: int = 0
+    shared_memory_bytes: int = 0
+    max_scratch_bytes: int = 0
+    max_image: tuple[int, int] = (0, 0)
+    buffer_alignment_bytes: int = 64
+    max_buffer_bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetSpec:
+    """One machine as the compiler sees it; see the module's docstring."""
+
+    name: str  # "cpu-x86-64-v4", "cuda-sm_90a"
+    isa: str  # "x86-64", "aarch64", "ptx", "none"
+    cpu_name: str = ""  # the processor that LLVM's feature defaults are taken from
+    features: frozenset[str] = frozenset()
+    object_format: str = ""  # "elf-x86-64", "elf-aarch64"; empty when nothing is compiled
+    vector_bits: int = 0
+    num_vector_registers: int = 0
+    units: ParallelUnit
+    memories: tuple[Memory, ...]
+    matrix_instructions: tuple[MatrixInstruction, ...] = ()
+    copy_engines: tuple[CopyEngine, ...] = ()
+    limits: Limits
+    storage_dtypes: frozenset[str]  # may be loaded and stored
+    native_dtypes: frozenset[str]  # arithmetic is native; the rest is decomposed
+    native_ops: frozenset[str]
+    has_fma: bool = False
+    keeps_subnormals: bool = True
+    has_views: bool = True
+    has_copy_queue: bool = False
+    runs_code: bool = True  # False: compiles, checks contracts, runs nothing
+    peer_group: str = ""
+
+    @cached_property
+    def _memory_by_name(self) -> dict[str, Memory]:
+        return {memory.name: memory for memory in self.memories}
+
+    @cached_property
+    def _digest(self) -> str:
+        return hashlib.blake2b(_canonical(self).encode(), digest_size=16).hexdigest()
+
+    def key(self) -> str:
+        """Return a digest of all fields, the same in every process."""
+        return self._digest
+
+    def memory(self, name: str) -> Memory:
+        """Return the memory called `name`.
+
+        Raises: UnsupportedError when the target has none of that name.
+        """
+        found = self._memory_by_name.get(name)
+        if found is None:
+            raise UnsupportedError(
+                f"target: {self.name} has no memory {name!r}",
+                expected=f"one of {sorted(self._memory_by_name)}",
+            )
+        return found
+
+    def memory_bytes(self, name: str) -> int:
+        """Return the size of memory `name` per owner, 0 when the target has none."""
+        found = self._memory_by_name.get(name)
+        return 0 if found is None else found.size_bytes
+
+    def unit(self, name: str) -> ParallelUnit:
+        """Return the parallel unit called `name`.
+
+        Raises: UnsupportedError when the target has none of that name.
+        """
+        for found in self.units.walk():
+            if found.name == name:
+                return found
+        raise UnsupportedError(
+            f"target: {self.name} has no parallel unit {name!r}",
+            expected=f"one of {[unit.name for unit in self.units.walk()]}",
+        )
+
+    @property
+    def cores(self) -> int:
+        """How many threads run at once; 1 where the target has no threads."""
+        return next((unit.count for unit in self.units.walk() if unit.name == "threads"), 1)
+
+    @property
+    def vector_bytes(self) -> int:
+        """The bytes of one vector register."""
+        return self.vector_bits // 8
+
+    @property
+    def l1_bytes(self) -> int:
+        """The L1 data cache of one core; 0 when unknown."""
+        return self.memory_bytes("L1")
+
+    @property
+    def l2_bytes(self) -> int:
+        """The L2 cache of one core; 0 when unknown."""
+        return self.memory_bytes("L2")
+
+    @property
+    def l3_bytes(self) -> int:
+        """The last-level cache that all cores share; 0 when unknown."""
+        return self.memory_bytes("L3")
+
+    def feature_string(self) -> str:
+        """Return `features` in the form that LLVM and clang read: `+avx2,+fma`."""
+        return ",".join(f"+{name}" for name in sorted(self.features))
+
+
+def _canonical(value: Any) -> str:
+    """Return a text that is equal exactly for equal specs."""
+    if isinstance(value, frozenset):
+        return "{" + ",".join(sorted(_canonical(item) for item in value)) + "}"
+    if isinstance(value, tuple):
+        return "(" + ",".join(_canonical(item) for item in value) + ")"
+    if isinstance(value, (str, int, bool)):
+        return repr(value)
+    inside = ",".join(f"{f.name}={_canonical(getattr(value, f.name))}" for f in fields(value))
+    return f"{type(value).__name__}({inside})"

@@ -1,0 +1,200 @@
+"""LLVM IR text -> ELF object in memory, in process, by llvmlite.
+
+    toolchain = LlvmToolchain(spec)
+    code = toolchain.compile(ir_text)                      # bytes
+    code = toolchain.compile(ir_text, passes=Passes.O2, speed_level=3)
+
+The code is position independent ("small" code model, PC-relative), so that a loader may place it
+anywhere.  llvmlite is imported at the first compile.  LLVM takes no floating-point liberty that
+the text does not name: without fast-math flags no pass reassociates or contracts.
+
+LLVM ends the process on an instruction that it cannot select or a processor name that it does not
+know; names are checked here, and compiling in worker processes contains the rest.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import threading
+from functools import cached_property
+from importlib import metadata
+from typing import Any
+
+from tilework.base.errors import CompileError, ToolchainError, UnsupportedError
+from tilework.target.features import AARCH64, CPU_LEVELS, X86_64, check_names
+from tilework.target.isa import NOTE_SECTION, IsaNote
+from tilework.target.spec import TargetSpec
+from tilework.toolchain.base import Passes
+
+# Linux triples on every host: our own loader reads ELF wherever it runs, and this fixes the
+# calling convention.
+TRIPLES = {X86_64: "x86_64-unknown-linux-gnu", AARCH64: "aarch64-unknown-linux-gnu"}
+
+# One lock for all of LLVM: llvmlite serialises its calls anyway, and its contexts, target machines
+# and pass builders must not be shared while in use.
+_lock = threading.Lock()
+
+
+class LlvmToolchain:
+    """Compiles for one `target`; cheap to make, thread-safe.
+
+    Args:
+        target: an x86-64 or aarch64 spec.
+        passes: the passes that `compile` runs when its caller names none.
+        speed_level: LLVM's code generation level, 0 to 3.
+    """
+
+    def __init__(
+        self, target: TargetSpec, *, passes: Passes = Passes.LIGHT, speed_level: int = 2
+    ) -> None:
+        if target.isa not in TRIPLES:
+            raise UnsupportedError(
+                "llvm: no code generation for this instruction set",
+                got=target.isa,
+                expected=f"one of {sorted(TRIPLES)}",
+            )
+        check_names(target.isa, target.features)
+        known = [name for name, _ in CPU_LEVELS[target.isa]]
+        if target.cpu_name not in known:
+            raise UnsupportedError(
+                "llvm: unknown processor name", got=target.cpu_name, expected=f"one of {known}"
+            )
+        self.target = target
+        self.passes = passes
+        self.speed_level = speed_level
+        self._machines: dict[int, Any] = {}
+
+    @cached_property
+    def key(self) -> str:
+        """Name, version and flags; does not import llvmlite."""
+        try:
+            version = metadata.version("llvmlite")
+        except metadata.PackageNotFoundError:
+            version = "absent"
+        return (
+            f"llvmlite-{version};{TRIPLES[self.target.isa]};{self.target.cpu_name};"
+            f"{self.target.feature_string()};pic;{self.passes.value};{self.speed_level}"
+        )
+
+    def compile(
+        self, source: str, speed_level: int | None = None, passes: Passes | None = None
+    ) -> bytes:
+        """Compile the LLVM IR text `source` to an ELF object.
+
+        Args:
+            source: one module; triple and data layout are set here.
+            speed_level: code generation level, 0 to 3.
+            passes: the pass pipeline.
+
+        Returns: the object file, with the note of the features that it needs.
+
+        Raises: CompileError with LLVM's message; ToolchainError when llvmlite is not installed.
+        """
+        binding = _binding()
+        level = self.speed_level if speed_level is None else speed_level
+        with _lock:
+            machine = self._machine(level)
+            context = binding.create_context()
+            try:
+                module = binding.parse_assembly(source + self._note(), context)
+                module.triple = TRIPLES[self.target.isa]
+                module.data_layout = str(machine.target_data)
+                module.verify()
+                _run_passes(binding, machine, module, self.passes if passes is None else passes)
+                return bytes(machine.emit_object(module))
+            except RuntimeError as error:
+                raise CompileError(
+                    "llvm: the module was refused", got=_first_line(source), log=str(error)
+                ) from error
+
+    def assembly(self, source: str, passes: Passes | None = None) -> str:
+        """Return the assembly text of `source`, for people and tests."""
+        binding = _binding()
+        with _lock:
+            machine = self._machine(self.speed_level)
+            module = binding.parse_assembly(source, binding.create_context())
+            module.triple = TRIPLES[self.target.isa]
+            module.data_layout = str(machine.target_data)
+            _run_passes(binding, machine, module, self.passes if passes is None else passes)
+            return str(machine.emit_assembly(module))
+
+    def _machine(self, level: int) -> Any:
+        machine = self._machines.get(level)
+        if machine is None:
+            target = _binding().Target.from_triple(TRIPLES[self.target.isa])
+            machine = target.create_target_machine(
+                cpu=self.target.cpu_name,
+                features=self.target.feature_string(),
+                opt=level,
+                reloc="pic",
+                codemodel="small",
+            )
+            self._machines[level] = machine
+        return machine
+
+    def _note(self) -> str:
+        note = IsaNote(self.target.isa, self.target.features).encode()
+        return (
+            f'\n@.tilework.isa = private constant [{len(note)} x i8] c"{note}", '
+            f'section "{NOTE_SECTION}", align 1\n'
+            "@llvm.compiler.used = appending global [1 x ptr] [ptr @.tilework.isa], "
+            'section "llvm.metadata"\n'
+        )
+
+
+def is_installed() -> bool:
+    """Whether llvmlite can be found, without importing it."""
+    return importlib.util.find_spec("llvmlite") is not None
+
+
+_loaded: list[Any] = []
+
+
+def _binding() -> Any:
+    """Return `llvmlite.binding` with the targets set up; imported once, on first use."""
+    if _loaded:
+        return _loaded[0]
+    try:
+        from llvmlite import binding
+    except ImportError as error:
+        raise ToolchainError(
+            "llvm: llvmlite cannot be imported", got=str(error), try_="pip install llvmlite"
+        ) from error
+    with _lock:
+        if not _loaded:
+            binding.initialize_all_targets()
+            binding.initialize_all_asmprinters()
+            _loaded.append(binding)
+    return binding
+
+
+def _run_passes(binding: Any, machine: Any, module: Any, passes: Passes) -> None:
+    if passes is Passes.NONE:
+        return
+    level = 1 if passes is Passes.LIGHT else int(passes.value[1])
+    options = binding.create_pipeline_tuning_options(speed_level=level)
+    # Kernels come with their vectors chosen by the plan; a second opinion only costs time.
+    options.loop_vectorization = False
+    options.slp_vectorization = False
+    builder = binding.create_pass_builder(machine, options)
+    if passes is Passes.LIGHT:
+        manager = _light_pipeline(binding)
+    else:
+        manager = builder.getModulePassManager()
+    manager.run(module, builder)
+
+
+def _light_pipeline(binding: Any) -> Any:
+    manager = binding.create_new_module_pass_manager()
+    manager.add_sroa_pass()
+    manager.add_instruction_combine_pass()
+    manager.add_simplify_cfg_pass()
+    return manager
+
+
+def _first_line(source: str) -> str:
+    """Return the line by which a person finds the module: its first definition."""
+    for line in source.splitlines():
+        if line.startswith("define"):
+            return line.strip()
+    return source[:80]
