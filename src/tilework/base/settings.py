@@ -18,6 +18,7 @@ from enum import Flag, auto
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
+from tilework.base import trace
 from tilework.base.errors import SettingsError, TileworkWarning
 from tilework.base.text import join_names, nearest, parse_bytes
 
@@ -299,9 +300,11 @@ def load(environment: Mapping[str, str] | None = None, folder: Path | None = Non
         SettingsError: a value or a name of the file, or a value of a variable, is not accepted.
     """
     given = os.environ if environment is None else environment
-    values: dict[str, Any] = {"cache_dir": default_cache_dir(given)}
-    values |= _from_file((folder or Path()) / CONFIG_FILE)
-    values |= _from_environment(given)
+    values = _from_file((folder or Path()) / CONFIG_FILE) | _from_environment(given)
+    if "cache_dir" not in values:
+        values["cache_dir"] = default_cache_dir(given)
+        if values["cache_dir"] is None:
+            trace.warn("settings", "no home folder is known, so nothing is cached on disk")
     return Settings(**values)
 
 
