@@ -105,10 +105,16 @@ class DiskCache:
         size_bytes = _HEADER.size + len(data)
         if not self._is_usable or size_bytes > self.size_limit_bytes or not self._prepare():
             return False
-        path = self.path_of(key)
+        raw = pack_entry(key, data)
         try:
-            path.parent.mkdir(mode=0o700, exist_ok=True)
-            self._write(path, pack_entry(key, data))
+            try:
+                self._write(self.path_of(key), raw)
+            except FileNotFoundError:
+                # Somebody removed the folder while we were at it; it is made once more.
+                self._is_prepared = False
+                if not self._prepare():
+                    return False
+                self._write(self.path_of(key), raw)
         except OSError as error:
             self._give_up(f"cannot write to {self.folder}: {error.strerror or error}")
             return False
@@ -163,7 +169,7 @@ class DiskCache:
         except FileNotFoundError:
             return None
         except OSError as error:
-            self._give_up(f"cannot read {path}: {error.strerror or error}")
+            self._warn(f"cannot read {path}: {error.strerror or error}")
             return None
         try:
             with open(descriptor, "rb") as file:
@@ -204,6 +210,7 @@ class DiskCache:
         return True
 
     def _write(self, path: Path, raw: bytes) -> None:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
         temporary = path.parent / f"{_TEMPORARY}{os.getpid()}-{os.urandom(8).hex()}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
