@@ -168,6 +168,7 @@ class _Raw:
     name: int
     type: int
     flags: int
+    address: int
     offset: int
     size: int
     link: int
@@ -238,7 +239,7 @@ def _read_headers(data: bytes) -> tuple[Machine, list[_Raw], int]:
         raise _bad("it is not a relocatable object", f"type {kind}", f"type {_RELOCATABLE}")
     if machine_number not in Machine.__members__.values():
         raise _bad("the machine is not known", f"{machine_number}", "62 (x86-64) or 183 (AArch64)")
-    if header_size != _HEADER.size or (count or table_offset) and entry_size != _SECTION.size:
+    if header_size != _HEADER.size or ((count or table_offset) and entry_size != _SECTION.size):
         raise _bad("headers have another size", f"{header_size} and {entry_size} bytes")
     if not table_offset:
         raise _bad("there are no sections", "section table at 0")
