@@ -47,6 +47,17 @@ class HostOs(Protocol):
         """Return the address of a function of the C library; 0 when it has none."""
         ...
 
+    def start_thread(self, entry: int, argument: int, name: str) -> int:
+        """Start a native thread that no signal interrupts; return its handle.
+
+        Raises: DeviceError when the system allows no more threads.
+        """
+        ...
+
+    def join_thread(self, handle: int) -> None:
+        """Wait for a thread that is about to end, and release it."""
+        ...
+
     def usable_cores(self) -> int:
         """How many cores this process may run on."""
         ...

@@ -26,8 +26,17 @@ from dataclasses import dataclass, field
 from struct import pack_into
 from typing import Final
 
+from tilework.base import faults
+from tilework.base.elf import (
+    ABSOLUTE,
+    Machine,
+    ObjectFile,
+    SectionFlag,
+    SectionType,
+    read_object,
+)
 from tilework.base.errors import ModelFileError, StaleHandleError, UnsupportedError
-from tilework.runtime.elf_tmp import ObjectFile, read_object
+from tilework.base.ledger import LEDGER, Kind, Ledger
 from tilework.runtime.hostos import HostOs, host_os
 from tilework.runtime.relocate import (
     DIRECT,
@@ -39,14 +48,16 @@ from tilework.runtime.relocate import (
 from tilework.target.features import AARCH64, X86_64, missing_features
 from tilework.target.isa import NOTE_SECTION, decode_note
 
+DEVICE: Final = "CPU"
 LIBRARY_FUNCTIONS: Final = frozenset({"memcpy", "memmove", "memset", "memcmp", "bcmp"})
 MAX_CODE_BYTES: Final = 256 << 20  # far below the reach of a PC-relative displacement
 
-_MACHINES: Final = {62: X86_64, 183: AARCH64}
-_NOBITS: Final = 8
-_WRITE, _ALLOC, _EXECUTE, _TLS = 1, 2, 4, 0x400
+_MACHINES: Final = {Machine.X86_64: X86_64, Machine.AARCH64: AARCH64}
+_ALLOC: Final = int(SectionFlag.ALLOC)  # plain integers: flag arithmetic on an enum is slow
+_WRITE: Final = int(SectionFlag.WRITE)
+_EXECUTE: Final = int(SectionFlag.EXECINSTR)
+_TLS: Final = int(SectionFlag.TLS)
 _UNWIND: Final = (".eh_frame", ".ARM.ex")
-_UNDEFINED, _ABSOLUTE = 0, 0xFFF1
 
 
 class LoadedCode:
@@ -56,12 +67,17 @@ class LoadedCode:
     """
 
     def __init__(
-        self, host: HostOs, address: int, size_bytes: int, entries: Sequence[Mapping[str, int]]
+        self,
+        host: HostOs,
+        ledger: Ledger,
+        address: int,
+        size_bytes: int,
+        entries: Sequence[Mapping[str, int]],
     ) -> None:
         self.address = address
         self.size_bytes = size_bytes
         self._entries = tuple(entries)
-        self._release = weakref.finalize(self, host.unmap_pages, address, size_bytes)
+        self._release = weakref.finalize(self, _unload, host, ledger, address, size_bytes)
 
     def address_of(self, name: str, index: int = 0) -> int:
         """Return the address of entry `name` of the object number `index`.
@@ -85,12 +101,19 @@ class LoadedCode:
         self.close()
 
 
+def _unload(host: HostOs, ledger: Ledger, address: int, size_bytes: int) -> None:
+    """Undo `load_objects`; bound to no object, so that a finalizer can hold it."""
+    host.unmap_pages(address, size_bytes)
+    ledger.give_back(DEVICE, Kind.PROGRAM)
+
+
 def load_object(
     data: bytes,
     entries: Sequence[str],
     *,
     symbols: Mapping[str, int] | None = None,
     host: HostOs | None = None,
+    ledger: Ledger = LEDGER,
 ) -> LoadedCode:
     """Load one object; see the module's docstring.
 
@@ -99,11 +122,12 @@ def load_object(
         entries: the functions whose addresses are wanted.
         symbols: addresses of further functions that the object may call.
         host: the operating system; tests pass a fake one.
+        ledger: where the mapping is counted.
 
     Raises: ModelFileError when the object is malformed or lacks an entry; UnsupportedError when
     it needs another processor or calls something unknown; MapError, OutOfMemoryError.
     """
-    return load_objects([(data, entries)], symbols=symbols, host=host)
+    return load_objects([(data, entries)], symbols=symbols, host=host, ledger=ledger)
 
 
 def load_objects(
@@ -111,6 +135,7 @@ def load_objects(
     *,
     symbols: Mapping[str, int] | None = None,
     host: HostOs | None = None,
+    ledger: Ledger = LEDGER,
 ) -> LoadedCode:
     """Load many objects into one mapping; arguments and errors as in `load_object`."""
     system = host or host_os()
@@ -118,8 +143,10 @@ def load_objects(
     for data, _ in objects:
         layout.add(_read(data, system))
     code_bytes, total_bytes = layout.finish()
+    faults.hit("loader.map")
     base = system.map_pages(total_bytes)
     try:
+        faults.hit("loader.link")
         image = layout.link(base)
         ctypes.memmove(base, (ctypes.c_char * len(image)).from_buffer(image), len(image))
         system.make_executable(base, code_bytes)
@@ -129,7 +156,8 @@ def load_objects(
     except BaseException:
         system.unmap_pages(base, total_bytes)
         raise
-    return LoadedCode(system, base, total_bytes, entries)
+    ledger.take(DEVICE, Kind.PROGRAM)
+    return LoadedCode(system, ledger, base, total_bytes, entries)
 
 
 def _read(data: bytes, host: HostOs) -> ObjectFile:
@@ -212,14 +240,14 @@ class _Layout:
         for number, placed in enumerate(self._placed):
             symbols = placed.parsed.symbols
             for relocation in placed.parsed.relocations:
-                if not 0 <= relocation.symbol < len(symbols):
-                    raise ModelFileError("loader: a relocation names no symbol")
-                symbol = symbols[relocation.symbol]
-                if symbol.section == _UNDEFINED and symbol.name not in self._stubs:
+                symbol = symbols[relocation.symbol_index]
+                if not symbol.is_defined:
+                    if symbol.name in self._stubs:
+                        continue
                     self._stubs[symbol.name] = self._code_bytes
                     self._code_bytes += STUB_BYTES
-                elif relocation.kind in through_slot and symbol.section != _UNDEFINED:
-                    key = (number, relocation.symbol)
+                elif relocation.type in through_slot:
+                    key = (number, relocation.symbol_index)
                     if key not in self._slots:
                         self._slots[key] = self._code_bytes
                         self._code_bytes += STUB_BYTES
@@ -241,12 +269,12 @@ class _Layout:
         for number, placed in enumerate(self._placed):
             for index, offset in placed.offsets.items():
                 section = placed.parsed.sections[index]
-                if section.kind != _NOBITS:
+                if section.type != SectionType.NOBITS:
                     image[offset : offset + section.size] = section.data
-            for (owner, symbol), offset in self._slots.items():
-                if owner == number:
-                    pack_into("<Q", image, offset, self._address(placed, symbol, base))
             self._relocate(image, number, placed, base)
+        for (number, symbol), offset in self._slots.items():
+            address = self._address(self._placed[number], symbol, base)
+            pack_into("<Q", image, offset, address)
         return image
 
     def entry_addresses(self, index: int, names: Sequence[str], base: int) -> dict[str, int]:
@@ -255,7 +283,7 @@ class _Layout:
         found = {
             symbol.name: number
             for number, symbol in enumerate(placed.parsed.symbols)
-            if symbol.name in names and symbol.section in placed.offsets
+            if symbol.name in names and symbol.section_index in placed.offsets
         }
         if absent := sorted(set(names) - set(found)):
             raise ModelFileError("loader: the object has no such entry", got=", ".join(absent))
@@ -264,21 +292,21 @@ class _Layout:
     def _relocate(self, image: bytearray, number: int, placed: _Placed, base: int) -> None:
         direct, through_slot = DIRECT[self._isa], THROUGH_SLOT[self._isa]
         for relocation in placed.parsed.relocations:
-            start = placed.offsets.get(relocation.section)
+            start = placed.offsets.get(relocation.section_index)
             if start is None:
                 continue  # of a section that is not loaded, such as unwind tables
-            kind = relocation.kind
+            kind = relocation.type
             patch = direct.get(kind)
             if patch is not None:
-                target = self._address(placed, relocation.symbol, base)
+                target = self._address(placed, relocation.symbol_index, base)
             elif kind in through_slot:
                 patch = through_slot[kind]
-                target = base + self._slot_offset(number, placed, relocation.symbol)
+                target = base + self._slot_offset(number, placed, relocation.symbol_index)
             else:
                 raise UnsupportedError(
                     f"loader: relocation kind {kind} of {self._isa} is not supported"
                 )
-            size = placed.parsed.sections[relocation.section].size
+            size = placed.parsed.sections[relocation.section_index].size
             width = 8 if kind in (1, 24, 257, 260) else 4
             if not 0 <= relocation.offset <= size - width:
                 raise ModelFileError("loader: a relocation lies outside its section")
@@ -287,18 +315,18 @@ class _Layout:
 
     def _slot_offset(self, number: int, placed: _Placed, symbol: int) -> int:
         found = placed.parsed.symbols[symbol]
-        if found.section == _UNDEFINED:
+        if not found.is_defined:
             return self._stubs[found.name] + STUB_ADDRESS_OFFSET
         return self._slots[number, symbol]
 
     def _address(self, placed: _Placed, number: int, base: int) -> int:
         symbol = placed.parsed.symbols[number]
-        if symbol.section == _UNDEFINED:
+        if not symbol.is_defined:
             return base + self._stubs[symbol.name]
-        if symbol.section == _ABSOLUTE:
+        if symbol.section_index == ABSOLUTE:
             return symbol.value
-        start = placed.offsets.get(symbol.section)
-        if start is None or symbol.value > placed.parsed.sections[symbol.section].size:
+        start = placed.offsets.get(symbol.section_index)
+        if start is None or symbol.value > placed.parsed.sections[symbol.section_index].size:
             raise ModelFileError(
                 "loader: a symbol lies in no loaded section", got=symbol.name or number
             )

@@ -7,12 +7,13 @@ import errno
 import mmap
 import os
 import platform
+import signal
 from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from tilework.base.errors import MapError, OutOfMemoryError
-from tilework.target.features import AARCH64, X86_64, normalize
+from tilework.base.errors import DeviceError, MapError, OutOfMemoryError
+from tilework.target.features import AARCH64, IMPLIES, X86_64, normalize
 
 _PROT_READ: Final = 1
 _PROT_WRITE: Final = 2
@@ -41,9 +42,8 @@ _X86_FLAG_NAMES: Final = {
     "avx512_bf16": "avx512bf16",
     "avx512_fp16": "avx512fp16",
 }
-_X86_SAME_NAMES: Final = frozenset(
-    "sse sse2 ssse3 cx8 fxsr cmov popcnt cx16 movbe bmi2 xsave avx f16c fma avx2 gfni avx512f "
-    "avx512cd avx512bw avx512dq avx512vl avx512ifma avx512vbmi".split()
+_X86_SAME_NAMES: Final = frozenset(IMPLIES[X86_64]) - frozenset(
+    {*_X86_FLAG_NAMES.values(), "amx-tile", "amx-int8", "amx-bf16"}
 )
 _AARCH64_FLAG_NAMES: Final = {
     "fp": ("fp-armv8",),
@@ -128,6 +128,32 @@ class LinuxHost:
         except AttributeError:
             return 0
         return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+    def start_thread(self, entry: int, argument: int, name: str) -> int:
+        """Start a native thread that no signal interrupts; return its handle."""
+        handle = ctypes.c_ulong()
+        # A new thread inherits the mask; Python's handlers belong to Python's threads.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            status = self._libc.pthread_create(
+                ctypes.byref(handle), None, ctypes.c_void_p(entry), ctypes.c_void_p(argument)
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if status != 0:
+            raise DeviceError(
+                "cpu: a thread cannot be started",
+                got=os.strerror(status),
+                try_="set TILEWORK_NUM_THREADS=1, or raise the limit on threads",
+            )
+        self._libc.pthread_setname_np(handle, name.encode()[:15])
+        return handle.value
+
+    def join_thread(self, handle: int) -> None:
+        """Wait for a thread that is about to end, and release it."""
+        status = self._libc.pthread_join(ctypes.c_ulong(handle), None)
+        if status != 0:
+            raise DeviceError("cpu: a thread cannot be joined", got=os.strerror(status))
 
     def usable_cores(self) -> int:
         """How many cores this process may run on."""

@@ -177,10 +177,8 @@ def _run_passes(binding: Any, machine: Any, module: Any, passes: Passes) -> None
     options.loop_vectorization = False
     options.slp_vectorization = False
     builder = binding.create_pass_builder(machine, options)
-    if passes is Passes.LIGHT:
-        manager = _light_pipeline(binding)
-    else:
-        manager = builder.getModulePassManager()
+    is_light = passes is Passes.LIGHT
+    manager = _light_pipeline(binding) if is_light else builder.getModulePassManager()
     manager.run(module, builder)
 
 

@@ -17,8 +17,11 @@ _INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 1
 _ARITHMETIC = frozenset({"bool", "float32", "float64"}) | _INTEGERS
 _STORAGE = _ARITHMETIC | {"float16", "bfloat16", "float8_e4m3", "float8_e5m2"}
 _OPS = frozenset(
-    "add sub mul fdiv idiv mod neg cmplt cmpne cmpeq and or xor shl shr max min where "
-    "cast bitcast sqrt trunc load store".split()
+    {
+        *("add", "sub", "mul", "fdiv", "idiv", "mod", "neg", "max", "min", "sqrt", "trunc"),
+        *("cmplt", "cmpne", "cmpeq", "and", "or", "xor", "shl", "shr"),
+        *("where", "cast", "bitcast", "load", "store"),
+    }
 )
 
 

@@ -1,0 +1,276 @@
+"""The threads that run kernels, and the one native call that runs a launch table.
+
+    pool = ThreadPool(object_bytes, width=2)       # object_bytes: pool_source, compiled
+    pool.run(table)                                # LaunchTable; returns when all is done
+    pool.close()
+
+Workers are native threads that never take Python's lock; they are started by the first table
+with parallel work, sleep when idle, block all signals, and do not survive a fork: a child starts
+its own.  `run` may be called from several Python threads at once: one has the workers, the others
+do their work alone meanwhile.  Native code cannot be stopped from outside, so `run` has no time
+limit; a kernel ends because its loops do.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Final
+
+from tilework.base import faults, trace
+from tilework.base.clock import SYSTEM_CLOCK, Clock, WaitLimit
+from tilework.base.errors import DeviceError, StaleHandleError
+from tilework.base.ledger import LEDGER, Kind, Ledger
+from tilework.runtime.hostos import HostOs, host_os
+from tilework.runtime.launch import LaunchTable
+from tilework.runtime.loader import DEVICE, LoadedCode, load_object
+from tilework.runtime.native import pool_source as native
+
+CLOSE_SECONDS: Final = 1.0
+SPIN_NANOSECONDS: Final = 30_000  # a worker's patience before it sleeps; a wake-up costs as much
+_CALIBRATION_TURNS: Final = 500
+_MIN_SCRATCH_BYTES: Final = 1 << 16
+
+_RUN = ctypes.CFUNCTYPE(
+    ctypes.c_int64,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_int64,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+)
+_STOP = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
+_SPIN = ctypes.CFUNCTYPE(None, ctypes.c_int64)
+
+
+class NativeRuntime:
+    """The loaded pool object; `copy_kernel` and `fill_kernel` are addresses of its kernels."""
+
+    def __init__(self, data: bytes, host: HostOs, ledger: Ledger = LEDGER) -> None:
+        outside = {name: host.symbol_address(name) for name in native.OUTSIDE_FUNCTIONS}
+        self.code: LoadedCode = load_object(
+            data, native.ENTRIES, symbols=outside, host=host, ledger=ledger
+        )
+        self.run: Callable[..., int] = _RUN(self.code.address_of(native.ENTRY_RUN))
+        self.stop: Callable[..., int] = _STOP(self.code.address_of(native.ENTRY_STOP))
+        self.spin: Callable[..., None] = _SPIN(self.code.address_of(native.ENTRY_SPIN))
+        self.worker = self.code.address_of(native.ENTRY_WORKER)
+        self.copy_kernel = self.code.address_of(native.ENTRY_COPY)
+        self.fill_kernel = self.code.address_of(native.ENTRY_FILL)
+
+
+class _Crew:
+    """The workers of one process and the memory that they share with callers."""
+
+    def __init__(self, runtime: NativeRuntime, host: HostOs, ledger: Ledger, width: int) -> None:
+        self._runtime = runtime
+        self._host = host
+        self._ledger = ledger
+        self._threads: list[int] = []
+        page = host.page_bytes
+        wanted = native.POOL_SLOTS + native.SLOT_BYTES * width
+        self._bytes = -(-wanted // page) * page
+        faults.hit("pool.memory")
+        self.address = host.map_pages(self._bytes)
+        self._width = ctypes.c_int64.from_address(self.address + native.POOL_WIDTH)
+        self._live = ctypes.c_int32.from_address(self.address + native.POOL_LIVE)
+        spin = ctypes.c_int64.from_address(self.address + native.POOL_SPIN)
+        # Without a core for each thread, a spinning one keeps the others from working.
+        spin.value = _turns(runtime) if width <= host.usable_cores() else 1
+        ledger.take(DEVICE, Kind.CPU_MMAP)
+        self._start(width)
+
+    def _start(self, width: int) -> None:
+        for index in range(1, width):
+            slot = self.address + native.POOL_SLOTS + native.SLOT_BYTES * index
+            ctypes.c_int64.from_address(slot + native.SLOT_POOL).value = self.address
+            ctypes.c_int64.from_address(slot + native.SLOT_INDEX).value = index
+            self._live.value += 1  # no worker ends before `stop`, so nobody else writes this
+            try:
+                faults.hit("pool.thread")
+                handle = self._host.start_thread(self._runtime.worker, slot, f"tilework-{index}")
+            except DeviceError as error:
+                self._live.value -= 1
+                trace.warn("pool", f"runs with {index} threads instead of {width}: {error}")
+                break
+            self._threads.append(handle)
+            self._ledger.take(DEVICE, Kind.THREAD)
+        # Callers deal chunks to `width` participants; workers see it when a gate opens.
+        self._width.value = 1 + len(self._threads)
+
+    def close(self, seconds: float, clock: Clock) -> None:
+        """End the workers and release their memory."""
+        wait = WaitLimit.of(seconds, clock=clock).start("CPU: closing the thread pool")
+        while not self._runtime.stop(self.address):
+            wait.check()
+            clock.sleep(wait.pause_seconds(1e-4))
+        while self._live.value > 0:
+            wait.check(self._live.value)
+            clock.sleep(wait.pause_seconds(1e-5))
+        for handle in self._threads:
+            self._host.join_thread(handle)
+            self._ledger.give_back(DEVICE, Kind.THREAD)
+        self._threads.clear()
+        self._host.unmap_pages(self.address, self._bytes)
+        self._ledger.give_back(DEVICE, Kind.CPU_MMAP)
+
+    def forget(self) -> None:
+        """Release, in a forked child, what was only the parent's."""
+        for _ in self._threads:
+            self._ledger.give_back(DEVICE, Kind.THREAD)
+        self._threads.clear()
+        self._host.unmap_pages(self.address, self._bytes)
+        self._ledger.give_back(DEVICE, Kind.CPU_MMAP)
+
+
+def _turns(runtime: NativeRuntime) -> int:
+    """How many pauses fill `SPIN_NANOSECONDS` on this processor."""
+    started = time.perf_counter_ns()
+    runtime.spin(_CALIBRATION_TURNS)
+    spent = max(time.perf_counter_ns() - started, 1)
+    return max(SPIN_NANOSECONDS * _CALIBRATION_TURNS // spent, 1)
+
+
+class ThreadPool:
+    """Runs launch tables on up to `width` threads, the caller among them.  Thread-safe."""
+
+    def __init__(
+        self,
+        data: bytes,
+        width: int,
+        *,
+        host: HostOs | None = None,
+        ledger: Ledger = LEDGER,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """Load the native code; no thread is started yet.
+
+        Args:
+            data: the object compiled from `native.pool_source.pool_source`.
+            width: threads that may run at once, the caller's included; at least 1.
+            host: the operating system; tests pass a fake one.
+            ledger: where threads and memory are counted.
+            clock: the time that bounds `close`.
+        """
+        self._host = host or host_os()
+        self._ledger = ledger
+        self._clock = clock
+        self.width = max(width, 1)
+        self.runtime = NativeRuntime(data, self._host, ledger)
+        self._lock = threading.Lock()
+        self._crew: _Crew | None = None
+        self._scratch: list[tuple[int, int]] = []  # blocks of callers that are not running now
+        self._left_behind: list[_Crew] = []
+        self._is_closed = False
+        _after_fork.watch(self)
+
+    @property
+    def is_started(self) -> bool:
+        """Whether this process has workers."""
+        return self._crew is not None
+
+    def run(self, table: LaunchTable, times: int = 0) -> bool:
+        """Run all launches of `table` in order and return when they are done.
+
+        Args:
+            table: see `tilework.runtime.launch`.
+            times: the address of an int64 for each launch, which gets its nanoseconds; 0 for none.
+
+        Returns: whether this call had the workers; another thread's call may have them.
+
+        Raises: StaleHandleError after `close`; OutOfMemoryError when scratch memory runs out.
+        """
+        crew = self._crew
+        if crew is None:
+            crew = self._hire(table)
+        address = 0 if crew is None else crew.address
+        if not table.scratch_bytes:
+            return bool(self.runtime.run(address, table.address, table.count, 0, times))
+        block = self._take_scratch(table.scratch_bytes)
+        try:
+            return bool(self.runtime.run(address, table.address, table.count, block[0], times))
+        finally:
+            self._scratch.append(block)
+
+    def close(self, seconds: float = CLOSE_SECONDS) -> None:
+        """End the workers and unload the code; a second call does nothing.
+
+        Raises: DeviceTimeoutError when a running table does not end within `seconds`; nothing
+        is released then, and `close` may be called again.
+        """
+        with self._lock:
+            if self._is_closed:
+                return
+            self._forget_parents()
+            if self._crew is not None:
+                self._crew.close(seconds, self._clock)
+                self._crew = None
+            self._is_closed = True
+            while self._scratch:
+                self._host.unmap_pages(*self._scratch.pop())
+                self._ledger.give_back(DEVICE, Kind.CPU_MMAP)
+            self.runtime.code.close()
+
+    def after_fork(self) -> None:
+        """Forget the parent's workers; called in a forked child."""
+        self._lock = threading.Lock()  # the parent's may have been held
+        if self._crew is not None:
+            self._left_behind.append(self._crew)  # released at the next use, where locks are free
+            self._crew = None
+
+    def _hire(self, table: LaunchTable) -> _Crew | None:
+        """Return the crew that this table needs, started now if there is none."""
+        with self._lock:
+            if self._is_closed:
+                raise StaleHandleError("pool: it was closed")
+            self._forget_parents()
+            if self._crew is None and self.width > 1 and table.has_parallel:
+                self._crew = _Crew(self.runtime, self._host, self._ledger, self.width)
+            return self._crew
+
+    def _forget_parents(self) -> None:
+        while self._left_behind:
+            self._left_behind.pop().forget()
+
+    def _take_scratch(self, size_bytes: int) -> tuple[int, int]:
+        try:
+            block = self._scratch.pop()
+        except IndexError:
+            block = (0, 0)
+        if block[1] >= size_bytes:
+            return block
+        if block[1]:
+            self._host.unmap_pages(*block)
+            self._ledger.give_back(DEVICE, Kind.CPU_MMAP)
+        page = self._host.page_bytes
+        wanted = -(-max(size_bytes, _MIN_SCRATCH_BYTES) // page) * page
+        faults.hit("pool.scratch")
+        block = (self._host.map_pages(wanted), wanted)
+        self._ledger.take(DEVICE, Kind.CPU_MMAP)
+        return block
+
+
+class _AfterFork:
+    """Tells all pools of a forked child that their workers stayed behind."""
+
+    def __init__(self) -> None:
+        self._pools: weakref.WeakSet[ThreadPool] = weakref.WeakSet()
+        self._is_registered = False
+
+    def watch(self, pool: ThreadPool) -> None:
+        """Tell `pool` after each fork.  Registers with Python on first use, not at import."""
+        if not self._is_registered:
+            self._is_registered = True
+            os.register_at_fork(after_in_child=self._tell)
+        self._pools.add(pool)
+
+    def _tell(self) -> None:
+        for pool in list(self._pools):
+            pool.after_fork()
+
+
+_after_fork = _AfterFork()
