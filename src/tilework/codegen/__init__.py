@@ -1,0 +1,1 @@
+"""One kernel to ordered statements and machine code."""

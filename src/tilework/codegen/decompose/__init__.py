@@ -1,0 +1,1 @@
+"""Constructions that replace operations which a target lacks or has too inexactly."""

@@ -1,0 +1,22 @@
+"""Which construction computes which function, by dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilework.codegen.decompose import exponential, logarithm
+from tilework.codegen.decompose.builder import Value
+
+Unary = Callable[[Value[Any]], Value[Any]]
+
+FLOAT32: dict[str, Unary] = {
+    "exp2": exponential.exp2,
+    "exp": exponential.exp,
+    "expm1": exponential.expm1,
+    "sigmoid": exponential.sigmoid,
+    "log2": logarithm.log2,
+    "log": logarithm.log,
+    "log10": logarithm.log10,
+    "log1p": logarithm.log1p,
+}
