@@ -233,6 +233,84 @@ FITS = [
         _root_free(lambda t: t**3 / mp.sinh(t)), 24, "(sinh(t) - t) / t**3 in t**2, |t| <= 1"),
 ]
 
+@dataclass(frozen=True)
+class RationalFit:
+    """A quotient of polynomials in z = x**2 that approximates `function(x) / x`.
+
+    Args:
+        name: the constants are `{name}_NUMERATOR` and `{name}_DENOMINATOR`.
+        function: an odd function.
+        numerator: number of coefficients above the line.
+        denominator: number of coefficients below it, the first being `lead`.
+        high: right end of the interval of x, which starts at 0.
+        lead: constant term of the denominator.
+        note: what the tables are, in one line.
+    """
+
+    name: str
+    function: Function
+    numerator: int
+    denominator: int
+    high: mp.mpf
+    lead: mp.mpf
+    note: str
+
+
+def _denominator(fit: RationalFit) -> list[mp.mpf]:
+    """Return the denominator's coefficients by reweighted least squares, not yet rounded."""
+    count, top = 160, mp.mpf(fit.high)
+    points = [top * mp.sin(mp.pi / 2 * (i + mp.mpf(1) / 2) / count) for i in range(count)]
+    values = [fit.function(x) / x for x in points]
+    size = fit.numerator + fit.denominator - 1
+    emphasis = [mp.mpf(1)] * count
+    previous = [mp.mpf(1)] * count
+    best: tuple[mp.mpf, list[mp.mpf]] = (mp.inf, [])
+    for _ in range(60):
+        matrix, right = mp.matrix(size, size), mp.matrix(size, 1)
+        for x, y, e, q in zip(points, values, emphasis, previous, strict=True):
+            z = x * x
+            row = [z**i / y for i in range(fit.numerator)]
+            row += [-(z**i) for i in range(1, fit.denominator)]
+            strength = e / q**2
+            for a in range(size):
+                right[a] += strength * row[a] * fit.lead
+                for b in range(size):
+                    matrix[a, b] += strength * row[a] * row[b]
+        solution = list(mp.lu_solve(matrix, right))
+        below = [fit.lead, *solution[fit.numerator :]]
+        errors = []
+        for k, (x, y) in enumerate(zip(points, values, strict=True)):
+            z = x * x
+            previous[k] = mp.polyval(below[::-1], z)
+            above = mp.polyval(solution[: fit.numerator][::-1], z)
+            errors.append(abs(above / previous[k] / y - 1))
+        if max(errors) < best[0]:
+            best = (max(errors), below)
+        total = mp.fsum(e * r for e, r in zip(emphasis, errors, strict=True))
+        emphasis = [e * (r / total + mp.mpf("1e-8")) for e, r in zip(emphasis, errors, strict=True)]
+    return best[1]
+
+
+def derive_rational(fit: RationalFit) -> tuple[list[mp.mpf], list[mp.mpf], mp.mpf]:
+    """Return numerator and denominator, rounded to float32, and the largest relative error."""
+    below = [round_to(c, 24) for c in _denominator(fit)]
+
+    def scaled(z: mp.mpf) -> mp.mpf:
+        x = mp.sqrt(z)
+        return fit.function(x) / x * mp.polyval(below[::-1], z)
+
+    linear = Fit(fit.name, scaled, tuple(range(fit.numerator)), TINY, mp.mpf(fit.high) ** 2,
+                 lambda z: 1 / scaled(z), 24, fit.note)
+    above, worst = derive(linear)
+    return above, below, worst
+
+
+RATIONAL_FITS = [
+    RationalFit("TANH", mp.tanh, 7, 4, mp.mpf("9.02"), mp.mpf(1), "tanh(x) / x in x**2, |x| <= 9.02"),
+    RationalFit("ERF", mp.erf, 7, 7, mp.mpf("3.93"), mp.mpf(1), "erf(x) / x in x**2, |x| <= 3.93"),
+]
+
+
 # Constants as unevaluated sums of words: value and the bits of each word.
 WORDS: dict[str, tuple[mp.mpf, tuple[int, ...]]] = {
     "LN2_WORDS": (mp.log(2), (16, 24)),
@@ -288,6 +366,18 @@ def table_text(fit: Fit, coefficients: list[mp.mpf], worst: mp.mpf) -> str:
     return f"# {fit.note}; {error}.\n{fit.name} = (\n{values})\n"
 
 
+def rational_text(
+    fit: RationalFit, above: list[mp.mpf], below: list[mp.mpf], worst: mp.mpf
+) -> str:
+    """Return the lines of coefficients.py for one quotient."""
+    error = f"relative error at most 2**{float(mp.log(worst, 2)):.1f}"
+    text = f"# {fit.note}; {error}.\n"
+    for part, values in (("NUMERATOR", above), ("DENOMINATOR", below)):
+        lines = "".join(f"    {float(c)!r},\n" for c in values)
+        text += f"{fit.name}_{part} = (\n{lines})\n"
+    return text
+
+
 HEADER = '''"""Minimax coefficients, lowest power first; written by scripts/derive_polynomials.py.
 
 Tables for float32 hold values that float32 represents exactly.
@@ -306,6 +396,10 @@ def main() -> None:
     for fit in FITS:
         if not arguments.names or fit.name in arguments.names:
             texts.append(table_text(fit, *derive(fit)))
+            print(texts[-1], flush=True)
+    for rational in RATIONAL_FITS:
+        if not arguments.names or rational.name in arguments.names:
+            texts.append(rational_text(rational, *derive_rational(rational)))
             print(texts[-1], flush=True)
     if arguments.write and not arguments.names:
         OUTPUT.write_text(HEADER + constants_text() + "\n" + "\n".join(texts))

@@ -1,0 +1,126 @@
+"""The dtype table: every element type that a tensor may have, as data.
+
+One row per dtype.  Formats of the low-precision floats: IEEE 754 binary16; bfloat16 (the upper
+half of binary32); OCP 8-bit floating point, e4m3 without infinities and e5m2 (Open Compute
+Project, "OFP8", revision 1.0).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+
+class Kind(Enum):
+    """The number system of a dtype."""
+
+    BOOL = "b"
+    SIGNED = "i"
+    UNSIGNED = "u"
+    FLOAT = "f"
+
+
+class DType:
+    """One element type; the table below holds the only instances, so identity is equality.
+
+    `exponent_bits` and `mantissa_bits` (stored bits, without the hidden one) describe floats and
+    are 0 otherwise; `finite_only` marks formats without infinities (fp8 e4m3).
+    """
+
+    __slots__ = ("bits", "exponent_bits", "finite_only", "kind", "mantissa_bits", "name", "rank")
+
+    def __init__(
+        self,
+        name: str,
+        kind: Kind,
+        bits: int,
+        rank: int,
+        exponent_bits: int = 0,
+        mantissa_bits: int = 0,
+        finite_only: bool = False,
+    ) -> None:
+        self.name: Final = name
+        self.kind: Final = kind
+        self.bits: Final = bits
+        self.rank: Final = rank
+        self.exponent_bits: Final = exponent_bits
+        self.mantissa_bits: Final = mantissa_bits
+        self.finite_only: Final = finite_only
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes that one stored element takes."""
+        return (self.bits + 7) // 8
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind is Kind.FLOAT
+
+    @property
+    def is_integer(self) -> bool:
+        """A signed or unsigned integer; bool is neither."""
+        return self.kind is Kind.SIGNED or self.kind is Kind.UNSIGNED
+
+    @property
+    def is_signed(self) -> bool:
+        return self.kind is Kind.SIGNED
+
+    @property
+    def is_unsigned(self) -> bool:
+        return self.kind is Kind.UNSIGNED
+
+    @property
+    def is_bool(self) -> bool:
+        return self.kind is Kind.BOOL
+
+    @property
+    def minimum(self) -> int:
+        """Least value of an integer or bool dtype."""
+        return -(1 << (self.bits - 1)) if self.kind is Kind.SIGNED else 0
+
+    @property
+    def maximum(self) -> int:
+        """Greatest value of an integer or bool dtype."""
+        if self.kind is Kind.BOOL:
+            return 1
+        return (1 << (self.bits - (1 if self.kind is Kind.SIGNED else 0))) - 1
+
+    def __repr__(self) -> str:
+        return f"dtypes.{self.name}"
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return (by_name, (self.name,))
+
+
+bool_ = DType("bool", Kind.BOOL, 1, 0)
+int8 = DType("int8", Kind.SIGNED, 8, 1)
+uint8 = DType("uint8", Kind.UNSIGNED, 8, 2)
+int16 = DType("int16", Kind.SIGNED, 16, 3)
+uint16 = DType("uint16", Kind.UNSIGNED, 16, 4)
+int32 = DType("int32", Kind.SIGNED, 32, 5)
+uint32 = DType("uint32", Kind.UNSIGNED, 32, 6)
+int64 = DType("int64", Kind.SIGNED, 64, 7)
+uint64 = DType("uint64", Kind.UNSIGNED, 64, 8)
+fp8e4m3 = DType("fp8e4m3", Kind.FLOAT, 8, 9, 4, 3, True)
+fp8e5m2 = DType("fp8e5m2", Kind.FLOAT, 8, 10, 5, 2)
+float16 = DType("float16", Kind.FLOAT, 16, 11, 5, 10)
+bfloat16 = DType("bfloat16", Kind.FLOAT, 16, 12, 8, 7)
+float32 = DType("float32", Kind.FLOAT, 32, 13, 8, 23)
+float64 = DType("float64", Kind.FLOAT, 64, 14, 11, 52)
+
+#: The type of index arithmetic: ranges, offsets and sizes.
+index = int64
+
+ALL: Final[tuple[DType, ...]] = (
+    bool_, int8, uint8, int16, uint16, int32, uint32, int64, uint64,
+    fp8e4m3, fp8e5m2, float16, bfloat16, float32, float64,
+)  # fmt: skip
+FLOATS: Final = tuple(dtype for dtype in ALL if dtype.is_float)
+INTEGERS: Final = tuple(dtype for dtype in ALL if dtype.is_integer)
+
+_BY_NAME: Final = {dtype.name: dtype for dtype in ALL}
+
+
+def by_name(name: str) -> DType:
+    """The dtype called `name`.  Raises KeyError when there is none."""
+    return _BY_NAME[name]

@@ -1,0 +1,83 @@
+"""A digest of a node's structure: the same in every process, computed once per node on demand.
+
+Keys of caches on disk use it; the in-process hash may depend on the hash seed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from tilework.dtypes import DType
+from tilework.ir.node import Node, OpDef
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def digest(root: Node) -> bytes:
+    """Sixteen bytes that identify the structure of `root` (BLAKE2b of ops, sources, attributes)."""
+    if root.digest_cache is not None:
+        return root.digest_cache
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        if node.digest_cache is not None:
+            stack.pop()
+            continue
+        waiting = [n for n in _children(node) if n.digest_cache is None]
+        if waiting:
+            stack.extend(waiting)
+            continue
+        stack.pop()
+        state = hashlib.blake2b(digest_size=16)
+        state.update(node.op.name.encode())
+        for source in node.src:
+            state.update(source.digest_cache or b"")
+        _feed(state, node.attrs)
+        node.digest_cache = state.digest()
+    return root.digest_cache or b""
+
+
+def _children(node: Node) -> list[Node]:
+    found = list(node.src)
+    _nodes_in(node.attrs, found)
+    return found
+
+
+def _nodes_in(value: Any, found: list[Node]) -> None:
+    """Append the nodes inside an attribute value (symbolic sizes) to `found`."""
+    if isinstance(value, Node):
+        found.append(value)
+    elif isinstance(value, tuple):
+        for item in value:
+            _nodes_in(item, found)
+    elif is_dataclass(value):
+        for field in fields(value):
+            _nodes_in(getattr(value, field.name), found)
+
+
+def _feed(state: Any, value: Any) -> None:
+    if isinstance(value, Node):
+        state.update(b"N" + (value.digest_cache or b""))
+    elif isinstance(value, tuple):
+        _feed_all(state, b"T%d" % len(value), value)
+    elif isinstance(value, Enum):
+        state.update(f"E{type(value).__name__}.{value.name}".encode())
+    elif isinstance(value, DType | OpDef):
+        state.update(f"D{value.name}".encode())
+    elif is_dataclass(value):
+        names = tuple(getattr(value, field.name) for field in fields(value))
+        _feed_all(state, f"A{type(value).__name__}".encode(), names)
+    elif value is None or isinstance(value, bool | int | str | bytes):
+        state.update(f"{type(value).__name__}:{value!r};".encode())
+    else:
+        raise TypeError(f"an attribute of type {type(value).__name__} has no digest")
+
+
+def _feed_all(state: Any, head: bytes, values: Iterable[Any]) -> None:
+    state.update(head)
+    for value in values:
+        _feed(state, value)

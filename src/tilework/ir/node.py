@@ -1,0 +1,215 @@
+"""The one IR node: immutable and hash-consed, so identity is equality.
+
+`make()` alone builds nodes.  The intern table holds strong references (native classes compiled by
+mypyc cannot be weakly referenced) and is swept at safe points by `sweep`: a node that only the
+table still holds is dropped, newest first, so that a dead graph goes in one pass.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from tilework.ir.types import Type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tilework.ir.stage import Stage
+
+
+class Attrs:
+    """Base of the typed attributes of ops: frozen dataclasses whose fields are all hashable.
+
+    Literals are stored as bits, never as Python numbers: `1 == True == 1.0` and `0.0 == -0.0` hash
+    alike, and `nan != nan`.
+    """
+
+    __slots__ = ()
+
+
+class OpDef:
+    """One row of the op table; calling it makes a node.
+
+    `operands` names the sources ("*rest" takes any number more), `infer` is the type rule,
+    `stages` says where the op is legal, `pure` whether a node may be dropped or duplicated.
+    """
+
+    __slots__ = (
+        "attrs", "commutative", "doc", "elementwise", "infer", "name", "operands", "pure", "stages",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        name: str,
+        operands: tuple[str, ...],
+        attrs: type[Attrs] | None,
+        infer: Callable[[tuple[Node, ...], Any], Type],
+        stages: Stage,
+        doc: str,
+        elementwise: bool,
+        commutative: bool,
+        pure: bool,
+    ) -> None:
+        self.name: Final = name
+        self.operands: Final = operands
+        self.attrs: Final = attrs
+        self.infer: Final = infer
+        self.stages: Final = stages
+        self.doc: Final = doc
+        self.elementwise: Final = elementwise
+        self.commutative: Final = commutative
+        self.pure: Final = pure
+
+    def __call__(self, *src: Node, attrs: Attrs | None = None) -> Node:
+        return make(self, src, attrs)
+
+    def __repr__(self) -> str:
+        return self.name.upper()
+
+
+class Node:
+    """One value of a graph: what makes it (`op`), from what (`src`), how (`attrs`), its `type`.
+
+    Two nodes with the same op, sources and attributes are one object.  Notes that a pass takes
+    about nodes live in dictionaries beside the graph.
+    """
+
+    __slots__ = ("attrs", "bounds_cache", "digest_cache", "op", "src", "terms_cache", "type")
+
+    def __init__(self, op: OpDef, src: tuple[Node, ...], attrs: Any, type_: Type) -> None:
+        self.op: Final = op
+        self.src: Final = src
+        self.attrs: Final = attrs
+        self.type: Final = type_
+        # Facts derived from the structure alone, computed on demand by digest.py and symbolic/.
+        self.digest_cache: bytes | None = None
+        self.bounds_cache: tuple[int, int] | None = None
+        self.terms_cache: Any = None
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self.type.dtype
+
+    def __repr__(self) -> str:
+        attrs = "" if self.attrs is None else f" {self.attrs}"
+        sources = ", ".join(source.op.name for source in self.src)
+        return f"<{self.op.name}({sources}){attrs}: {self.type}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("a Node is not picklable: print it with tilework.ir.text and parse it back")
+
+
+_Key = tuple[OpDef, tuple[Node, ...], Any]
+
+
+class InternTable:
+    """The table that makes equal nodes one object, and its sweep.
+
+    Thread-safe.  Finding a node takes no lock; making one does, and so does the sweep, which
+    creation waits for: a node handed out between the test and its removal would break identity.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: dict[_Key, Node] = {}
+        self.lock = threading.RLock()
+        self.sweeping = False
+        self.busy = 0
+        self.size_after_sweep = 0
+
+    def make(self, op: OpDef, src: tuple[Node, ...], attrs: Any) -> Node:
+        key = (op, src, attrs)
+        found = self.nodes.get(key)
+        if found is not None and not self.sweeping:
+            return found
+        node = Node(op, src, attrs, op.infer(src, attrs))
+        found = None  # a reference kept here would make the sweep spare or miscount the node
+        with self.lock:
+            return self.nodes.setdefault(key, node)
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Marks a stretch (a rewrite, a compile) in which no sweep may start."""
+        with self.lock:
+            self.busy += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.busy -= 1
+
+    def sweep(self, *, force: bool = False) -> int:
+        """Drop the nodes that only this table holds; returns how many.
+
+        Does nothing while a rewrite runs in any thread, or (unless `force`) when the table has
+        not doubled since the last sweep.
+        """
+        with self.lock:
+            grown = len(self.nodes) > 2 * self.size_after_sweep + 50_000
+            if self.busy or not (force or grown):
+                return 0
+            self.sweeping = True
+            try:
+                dropped = self._drop_unreferenced()
+                self.size_after_sweep = len(self.nodes)
+            finally:
+                self.sweeping = False
+            return dropped
+
+    def _drop_unreferenced(self) -> int:
+        dropped = 0
+        nodes = self.nodes
+        keys = list(nodes)
+        while keys:
+            key = keys.pop()
+            node = nodes[key]
+            # What is counted: the table, the local name, and getrefcount's own argument.
+            if sys.getrefcount(node) == 3:
+                del nodes[key]
+                dropped += 1
+            del key, node
+        return dropped
+
+
+_TABLE: Final = InternTable()
+make: Final = _TABLE.make
+sweep: Final = _TABLE.sweep
+in_use: Final = _TABLE.in_use
+
+
+def table_size() -> int:
+    """How many nodes are alive in the intern table."""
+    return len(_TABLE.nodes)
+
+
+def toposort(*roots: Node) -> list[Node]:
+    """Every node reachable from `roots`, sources first; each once, in a stable order.
+
+    Walks with an explicit stack, so a chain of any length is fine.
+    """
+    order: list[Node] = []
+    state: dict[Node, bool] = {}
+    for root in roots:
+        if root in state:
+            continue
+        stack: list[Node] = [root]
+        while stack:
+            node = stack[-1]
+            done = state.get(node)
+            if done is None:
+                state[node] = False
+                for source in reversed(node.src):
+                    if source not in state:
+                        stack.append(source)
+                continue
+            stack.pop()
+            if not done:
+                state[node] = True
+                order.append(node)
+    return order

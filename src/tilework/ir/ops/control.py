@@ -1,0 +1,193 @@
+"""Staging of values in memories, vectors, and the statements of the LINEAR stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tilework.base.errors import DTypeError, ShapeError
+from tilework.dtypes import DType
+from tilework.ir.node import Attrs, Node
+from tilework.ir.ops.define import define_op
+from tilework.ir.ops.index import LanesAttrs
+from tilework.ir.ops.tensor import Fold
+from tilework.ir.stage import Stage
+from tilework.ir.types import Memory, Type, make_type
+
+_LATE = Stage.LOWERED | Stage.LINEAR
+
+
+@dataclass(frozen=True, slots=True)
+class StageAttrs(Attrs):
+    """Where a value is materialised, and its number, unique in the kernel.
+
+    `memory` GLOBAL splits kernels (the scheduler's STAGEs); TILE and REGISTER stay inside one.
+    """
+
+    memory: Memory
+    number: int = 0
+
+
+def _infer_stage(src: tuple[Node, ...], attrs: StageAttrs) -> Type:
+    shape = tuple([_size_of(source) for source in src[1:]])
+    return make_type(shape or src[0].type.shape, src[0].type.dtype, attrs.memory)
+
+
+def _size_of(node: Node) -> Any:
+    size = node.src[0]
+    return size.attrs.bits if size.op.name == "const" else size
+
+
+STAGE = define_op(
+    "stage",
+    operands=("value", "*ranges"),
+    attrs=StageAttrs,
+    infer=_infer_stage,
+    stages=Stage.TENSOR | Stage.KERNEL | Stage.TILED | Stage.LOWERED,
+    doc=(
+        "`value` for all values of `ranges`, materialised row-major in a memory at the loop level "
+        "of its other ranges; read through INDEX and LOAD."
+    ),
+)
+
+
+def _infer_broadcast(src: tuple[Node, ...], attrs: LanesAttrs) -> Type:
+    if src[0].type.shape != ():
+        raise ShapeError("broadcast: needs a scalar", got=f"{src[0].type}")
+    return make_type((attrs.lanes,), src[0].type.dtype)
+
+
+BROADCAST = define_op(
+    "broadcast",
+    operands=("x",),
+    attrs=LanesAttrs,
+    infer=_infer_broadcast,
+    stages=_LATE,
+    doc="A vector whose lanes all hold x.",
+)
+
+
+def _infer_stack(src: tuple[Node, ...], attrs: Any) -> Type:
+    first = src[0].type
+    if any(node.type is not first for node in src):
+        raise DTypeError("stack: operands differ in type", got=", ".join(str(n.type) for n in src))
+    return make_type((len(src), *first.shape), first.dtype)
+
+
+STACK = define_op(
+    "stack",
+    operands=("*lanes",),
+    infer=_infer_stack,
+    stages=_LATE,
+    doc="A vector made of scalars.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LaneAttrs(Attrs):
+    """One lane of a vector."""
+
+    lane: int
+
+
+EXTRACT = define_op(
+    "extract",
+    operands=("x",),
+    attrs=LaneAttrs,
+    infer=lambda src, attrs: make_type((), src[0].type.dtype),
+    stages=_LATE,
+    doc="One lane of a vector as a scalar.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FoldAttrs(Attrs):
+    """How values combine."""
+
+    fold: Fold
+
+
+FOLD_LANES = define_op(
+    "fold_lanes",
+    operands=("x",),
+    attrs=FoldAttrs,
+    infer=lambda src, attrs: make_type((), src[0].type.dtype),
+    stages=_LATE,
+    doc="The lanes of a vector folded to a scalar: halves combined pairwise, a fixed tree.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AccumulateAttrs(Attrs):
+    """An accumulator: its number, unique in the kernel, and its fold."""
+
+    number: int
+    fold: Fold
+
+
+ACCUMULATOR = define_op(
+    "accumulator",
+    operands=("initial", "loop"),
+    attrs=AccumulateAttrs,
+    infer=lambda src, attrs: src[0].type,
+    stages=Stage.LINEAR,
+    doc="The value carried around `loop`: `initial` at first, then what ACCUMULATE gave it.",
+)
+ACCUMULATE = define_op(
+    "accumulate",
+    operands=("accumulator", "value"),
+    infer=lambda src, attrs: src[1].type,
+    stages=Stage.LINEAR,
+    doc="Give the accumulator its value for the next iteration, or after the loop its result.",
+    pure=False,
+)
+@dataclass(frozen=True, slots=True)
+class AllocateAttrs(Attrs):
+    """Memory inside a kernel: dtype, number of elements, byte offset in the task's scratch."""
+
+    dtype: DType
+    count: int
+    memory: Memory
+    offset_bytes: int
+
+
+ALLOCATE = define_op(
+    "allocate",
+    operands=(),
+    attrs=AllocateAttrs,
+    infer=lambda src, attrs: make_type((), attrs.dtype, attrs.memory),
+    stages=Stage.LINEAR,
+    doc="Memory of one task, from a fixed byte offset of its scratch on.",
+)
+END = define_op(
+    "end",
+    operands=("range",),
+    infer=lambda src, attrs: src[0].type,
+    stages=Stage.LINEAR,
+    doc="The end of the loop over a range.",
+    pure=False,
+)
+IF = define_op(
+    "if",
+    operands=("condition",),
+    infer=lambda src, attrs: src[0].type,
+    stages=Stage.LINEAR,
+    doc="The statements up to ENDIF run only where the scalar condition holds.",
+    pure=False,
+)
+ENDIF = define_op(
+    "endif",
+    operands=("if",),
+    infer=lambda src, attrs: src[0].type,
+    stages=Stage.LINEAR,
+    doc="The end of an IF.",
+    pure=False,
+)
+BARRIER = define_op(
+    "barrier",
+    operands=("*effects",),
+    infer=lambda src, attrs: src[0].type,
+    stages=_LATE,
+    doc="All units of the task reach this point before any goes on.",
+    pure=False,
+)

@@ -1,0 +1,265 @@
+"""Elementwise arithmetic: the ALU set, elementary functions, comparisons, selection, casts.
+
+Meanings that hold on every back end:
+
+* Integers are modulo 2**width.  IDIV rounds towards minus infinity and MOD has the sign of the
+  divisor (as Python and NumPy); division by zero gives 0 and so does MOD; the least integer
+  divided by -1 is itself.  SHL and SHR by at least the width give 0 (SHR of a negative number -1).
+* Floats round once, to nearest even.  MAXIMUM and MINIMUM return NaN if an operand is NaN, and
+  order -0.0 below +0.0.  Comparisons with NaN are false, NE with NaN is true.
+* A cast of a float to an integer truncates; out of range it saturates, NaN gives 0.  A cast
+  between integers keeps the value modulo 2**width.  To bool: true unless zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tilework.base.errors import DTypeError, ShapeError
+from tilework.dtypes import DType, bool_
+from tilework.ir.node import Attrs, Node
+from tilework.ir.ops.define import (
+    define_op,
+    infer_compare,
+    infer_float,
+    infer_integer,
+    infer_same,
+    same_type,
+)
+from tilework.ir.stage import EVERYWHERE, Stage
+from tilework.ir.types import Shape, Type, make_type
+
+_EARLY = Stage.TENSOR | Stage.KERNEL | Stage.TILED | Stage.LOWERED
+
+
+def _binary(name: str, doc: str, *, commutative: bool = False) -> Any:
+    return define_op(
+        name,
+        operands=("x", "y"),
+        infer=infer_same(name),
+        stages=EVERYWHERE,
+        doc=doc,
+        elementwise=True,
+        commutative=commutative,
+    )
+
+
+def _integer(name: str, doc: str, *, commutative: bool = False) -> Any:
+    return define_op(
+        name,
+        operands=("x", "y"),
+        infer=infer_integer(name),
+        stages=EVERYWHERE,
+        doc=doc,
+        elementwise=True,
+        commutative=commutative,
+    )
+
+
+def _compare(name: str, doc: str, *, commutative: bool = False) -> Any:
+    return define_op(
+        name,
+        operands=("x", "y"),
+        infer=infer_compare(name),
+        stages=EVERYWHERE,
+        doc=doc,
+        elementwise=True,
+        commutative=commutative,
+    )
+
+
+def _function(name: str, doc: str, operands: tuple[str, ...] = ("x",)) -> Any:
+    return define_op(
+        name,
+        operands=operands,
+        infer=infer_float(name),
+        stages=EVERYWHERE,
+        doc=doc,
+        elementwise=True,
+    )
+
+
+ADD = _binary("add", "x + y.", commutative=True)
+SUB = _binary("sub", "x - y.")
+MUL = _binary("mul", "x * y.", commutative=True)
+MAXIMUM = _binary("maximum", "The greater of x and y; NaN if one is NaN.", commutative=True)
+MINIMUM = _binary("minimum", "The lesser of x and y; NaN if one is NaN.", commutative=True)
+IDIV = _integer("idiv", "Integer quotient rounded towards minus infinity; 0 for y == 0.")
+MOD = _integer("mod", "x - idiv(x, y) * y, so with the sign of y; 0 for y == 0.")
+CDIV = define_op(
+    "cdiv",
+    operands=("x", "y"),
+    infer=infer_integer("cdiv"),
+    stages=Stage.LOWERED | Stage.LINEAR,
+    doc="Quotient rounded towards zero; y must not be 0, nor -1 for the least x.",
+    elementwise=True,
+)
+CMOD = define_op(
+    "cmod",
+    operands=("x", "y"),
+    infer=infer_integer("cmod"),
+    stages=Stage.LOWERED | Stage.LINEAR,
+    doc="x - cdiv(x, y) * y, with the sign of x; the same preconditions as cdiv.",
+    elementwise=True,
+)
+AND = _integer("and", "Bitwise (bool: logical) and.", commutative=True)
+OR = _integer("or", "Bitwise (bool: logical) or.", commutative=True)
+XOR = _integer("xor", "Bitwise (bool: logical) exclusive or.", commutative=True)
+SHL = _integer("shl", "x shifted left by y bits; 0 if y is at least the width.")
+SHR = _integer("shr", "x shifted right by y bits, with the sign for signed x.")
+
+LT = _compare("lt", "x < y.")
+LE = _compare("le", "x <= y.")
+EQ = _compare("eq", "x == y.", commutative=True)
+NE = _compare("ne", "x != y (true if an operand is NaN).", commutative=True)
+
+FDIV = _function("fdiv", "x / y, correctly rounded.", ("x", "y"))
+FMOD = _function("fmod", "x - trunc(x / y) * y computed exactly, with the sign of x.", ("x", "y"))
+POW = _function("pow", "x to the power of y, with the special cases of C's Annex F.", ("x", "y"))
+ATAN2 = _function("atan2", "The angle of the point (y, x), in (-pi, pi].", ("x", "y"))
+COPYSIGN = _function("copysign", "The magnitude of x with the sign bit of y.", ("x", "y"))
+SQRT = _function("sqrt", "Square root, correctly rounded; sqrt(-0) is -0.")
+RECIPROCAL = _function("reciprocal", "1 / x, correctly rounded.")
+EXP = _function("exp", "e to the power of x.")
+EXP2 = _function("exp2", "2 to the power of x.")
+EXPM1 = _function("expm1", "exp(x) - 1, accurate near 0.")
+LOG = _function("log", "Natural logarithm.")
+LOG2 = _function("log2", "Logarithm to base 2.")
+LOG1P = _function("log1p", "log(1 + x), accurate near 0.")
+SIN = _function("sin", "Sine of x radians.")
+COS = _function("cos", "Cosine of x radians.")
+TAN = _function("tan", "Tangent of x radians.")
+ASIN = _function("asin", "Arc sine in radians.")
+ACOS = _function("acos", "Arc cosine in radians.")
+ATAN = _function("atan", "Arc tangent in radians.")
+SINH = _function("sinh", "Hyperbolic sine.")
+COSH = _function("cosh", "Hyperbolic cosine.")
+TANH = _function("tanh", "Hyperbolic tangent.")
+ASINH = _function("asinh", "Inverse hyperbolic sine.")
+ACOSH = _function("acosh", "Inverse hyperbolic cosine.")
+ATANH = _function("atanh", "Inverse hyperbolic tangent.")
+ERF = _function("erf", "Error function, 2/sqrt(pi) times the integral of exp(-t*t) from 0 to x.")
+FLOOR = _function("floor", "The greatest integer not above x.")
+CEIL = _function("ceil", "The least integer not below x.")
+TRUNC = _function("trunc", "x rounded towards zero.")
+ROUND = _function("round", "x rounded to the nearest integer, ties to even.")
+
+NEG = define_op(
+    "neg",
+    operands=("x",),
+    infer=infer_same("neg"),
+    stages=EVERYWHERE,
+    doc="-x; for floats the sign bit is flipped.",
+    elementwise=True,
+)
+ABS = define_op(
+    "abs",
+    operands=("x",),
+    infer=infer_same("abs"),
+    stages=EVERYWHERE,
+    doc="|x|; for floats the sign bit is cleared.",
+    elementwise=True,
+)
+MULACC = define_op(
+    "mulacc",
+    operands=("x", "y", "z"),
+    infer=infer_same("mulacc"),
+    stages=EVERYWHERE,
+    doc="x * y + z, rounded once for floats (a fused multiply-add).",
+    elementwise=True,
+)
+
+
+def _infer_where(src: tuple[Node, ...], attrs: Any) -> Type:
+    condition, x, y = src
+    kind = same_type("where", (x, y))
+    if condition.type.dtype is not bool_ or condition.type.shape != kind.shape:
+        raise DTypeError(
+            "where: the condition does not fit",
+            got=f"{condition.type}",
+            expected=f"bool of shape {kind.shape}",
+        )
+    return kind
+
+
+WHERE = define_op(
+    "where",
+    operands=("condition", "x", "y"),
+    infer=_infer_where,
+    stages=EVERYWHERE,
+    doc="x where the condition holds, else y, element by element.",
+    elementwise=True,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CastAttrs(Attrs):
+    """The dtype that CAST or BITCAST gives."""
+
+    dtype: DType
+
+
+def _infer_cast(src: tuple[Node, ...], attrs: CastAttrs) -> Type:
+    return make_type(src[0].type.shape, attrs.dtype)
+
+
+def _infer_bitcast(src: tuple[Node, ...], attrs: CastAttrs) -> Type:
+    x = src[0].type
+    if x.dtype.bits == attrs.dtype.bits:
+        return make_type(x.shape, attrs.dtype)
+    if not x.shape or x.dtype.is_bool or attrs.dtype.is_bool:
+        raise ShapeError(
+            "bitcast: widths differ and there is no axis to take up the difference",
+            got=f"{x} to {attrs.dtype.name}",
+        )
+    last = x.shape[-1]
+    if not isinstance(last, int) or last * x.dtype.bits % attrs.dtype.bits:
+        raise ShapeError(
+            "bitcast: the last axis does not hold a whole number of elements",
+            got=f"{x} to {attrs.dtype.name}",
+        )
+    return make_type((*x.shape[:-1], last * x.dtype.bits // attrs.dtype.bits), attrs.dtype)
+
+
+CAST = define_op(
+    "cast",
+    operands=("x",),
+    attrs=CastAttrs,
+    infer=_infer_cast,
+    stages=EVERYWHERE,
+    doc="x converted to another dtype by value; rules at the top of this file.",
+    elementwise=True,
+)
+BITCAST = define_op(
+    "bitcast",
+    operands=("x",),
+    attrs=CastAttrs,
+    infer=_infer_bitcast,
+    stages=EVERYWHERE,
+    doc="The bits of x read as another dtype; the last axis scales if the widths differ.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ConstAttrs(Attrs):
+    """A literal: its bits in `dtype` (never a Python number) and the shape it fills."""
+
+    bits: int
+    dtype: DType
+    shape: Shape = ()
+
+
+def _infer_const(src: tuple[Node, ...], attrs: ConstAttrs) -> Type:
+    return make_type(attrs.shape, attrs.dtype)
+
+
+CONST = define_op(
+    "const",
+    operands=(),
+    attrs=ConstAttrs,
+    infer=_infer_const,
+    stages=EVERYWHERE,
+    doc="A literal, the same for every element of its shape.",
+    elementwise=True,
+)

@@ -1,0 +1,161 @@
+"""Buffers, addresses, loads, stores, and effects with their order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tilework.base.errors import DTypeError, ShapeError
+from tilework.dtypes import DType, bool_
+from tilework.ir.node import Attrs, Node
+from tilework.ir.ops.define import define_op
+from tilework.ir.stage import IN_KERNEL, Stage
+from tilework.ir.types import Memory, Shape, Type, make_type
+
+
+@dataclass(frozen=True, slots=True)
+class BufferAttrs(Attrs):
+    """One version of a storage: a number never given twice, what it holds, and where."""
+
+    number: int
+    shape: Shape
+    dtype: DType
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class ParamAttrs(Attrs):
+    """Argument `slot` of a CALL or kernel."""
+
+    slot: int
+    shape: Shape
+    dtype: DType
+    device: str = ""
+
+
+BUFFER = define_op(
+    "buffer",
+    operands=(),
+    attrs=BufferAttrs,
+    infer=lambda src, attrs: make_type(attrs.shape, attrs.dtype, Memory.GLOBAL),
+    stages=Stage.TENSOR | Stage.SCHEDULE,
+    doc="The contents of a storage at one version, row-major.",
+)
+PARAM = define_op(
+    "param",
+    operands=(),
+    attrs=ParamAttrs,
+    infer=lambda src, attrs: make_type(attrs.shape, attrs.dtype, Memory.GLOBAL),
+    stages=Stage.TENSOR | Stage.SCHEDULE | IN_KERNEL,
+    doc="An argument: the same program runs on whatever buffer is bound to the slot.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ViewAttrs(Attrs):
+    """Bytes of an arena that a planned buffer occupies."""
+
+    offset_bytes: int
+    shape: Shape
+    dtype: DType
+
+
+BUFFER_VIEW = define_op(
+    "buffer_view",
+    operands=("base",),
+    attrs=ViewAttrs,
+    infer=lambda src, attrs: make_type(attrs.shape, attrs.dtype, Memory.GLOBAL),
+    stages=Stage.SCHEDULE,
+    doc="Part of a buffer from a byte offset on, as an array of its own.",
+)
+
+
+def _infer_index(src: tuple[Node, ...], attrs: Any) -> Type:
+    buffer, offset = src
+    if buffer.type.memory is None or not offset.type.dtype.is_integer:
+        raise DTypeError(
+            "index: needs a buffer and an integer offset", got=f"{buffer.type}, {offset.type}"
+        )
+    return make_type(offset.type.shape, buffer.type.dtype, buffer.type.memory)
+
+
+INDEX = define_op(
+    "index",
+    operands=("buffer", "offset"),
+    infer=_infer_index,
+    stages=IN_KERNEL,
+    doc="The address of element `offset` (row-major, in elements) of a buffer or STAGE.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadAttrs(Attrs):
+    """How many consecutive elements are loaded: 1 gives a scalar, more a vector."""
+
+    lanes: int = 1
+
+
+def _check_gate(op: str, gate: Node, shape: Shape) -> None:
+    if gate.type.dtype is not bool_ or gate.type.shape not in ((), shape):
+        raise DTypeError(f"{op}: the gate must be bool", got=f"{gate.type} for shape {shape}")
+
+
+def _infer_load(src: tuple[Node, ...], attrs: LoadAttrs | None) -> Type:
+    address = src[0].type
+    shape = address.shape if attrs is None or attrs.lanes == 1 else (attrs.lanes,)
+    if len(src) > 1:
+        _check_gate("load", src[1], shape)
+    return make_type(shape, address.dtype)
+
+
+LOAD = define_op(
+    "load",
+    operands=("address", "gate?", "*after"),
+    attrs=LoadAttrs,
+    infer=_infer_load,
+    stages=IN_KERNEL,
+    doc=(
+        "The value at an address; with `lanes`, that many consecutive ones. Where the gate is "
+        "false memory is not touched and the value is 0. `after` are STAGEs or stores that come "
+        "first."
+    ),
+)
+
+
+def _infer_store(src: tuple[Node, ...], attrs: Any) -> Type:
+    target, value = src[0], src[1]
+    if target.type.dtype is not value.type.dtype:
+        raise DTypeError("store: dtypes differ", got=f"{value.type} into {target.type}")
+    if target.op is not INDEX and target.type.shape != value.type.shape:
+        raise ShapeError("store: shapes differ", got=f"{value.type} into {target.type}")
+    if len(src) > 2:
+        _check_gate("store", src[2], value.type.shape)
+    return make_type((), value.type.dtype)
+
+
+STORE = define_op(
+    "store",
+    operands=("target", "value", "gate?", "*after"),
+    infer=_infer_store,
+    stages=Stage.TENSOR | IN_KERNEL,
+    doc=(
+        "Write `value` at an address (vectors: to consecutive elements) or, in TENSOR, into a view "
+        "of a BUFFER. Where the gate is false memory is not touched."
+    ),
+    pure=False,
+)
+AFTER = define_op(
+    "after",
+    operands=("x", "*effects"),
+    infer=lambda src, attrs: src[0].type,
+    stages=Stage.TENSOR | IN_KERNEL,
+    doc="x once the effects have happened: for a BUFFER its next version.",
+)
+SINK = define_op(
+    "sink",
+    operands=("*effects",),
+    infer=lambda src, attrs: src[0].type if src else make_type((), bool_),
+    stages=Stage.TENSOR | IN_KERNEL,
+    doc="The set of roots of a graph or kernel.",
+    pure=False,
+)

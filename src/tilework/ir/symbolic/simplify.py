@@ -1,0 +1,486 @@
+"""Index arithmetic in a normal form, simplified while it is built.
+
+The normal form of an integer (dtype `index`, scalar) is a sum `c + c1*x1 + c2*x2 + ...` whose
+terms are sorted by structure, so equal sums are one node in every process.  Indices never
+overflow: their bounds are proven to lie far inside 64 bits.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import TYPE_CHECKING
+
+from tilework.dtypes import bool_, index
+from tilework.ir.build import const, const_index
+from tilework.ir.digest import digest
+from tilework.ir.node import make
+from tilework.ir.ops import index as index_ops
+from tilework.ir.ops import math
+from tilework.ir.symbolic.bounds import bounds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tilework.ir.node import Node
+
+Terms = dict["Node", int]
+
+TRUE = const(True, bool_)
+FALSE = const(False, bool_)
+
+
+def value_of(node: Node) -> int | None:
+    """The number that `node` is, if it is a CONST."""
+    return bounds(node)[0] if node.op is math.CONST else None
+
+
+def terms(node: Node) -> tuple[int, Terms]:
+    """`node` as constant + sum of coefficient * term."""
+    cached = node.terms_cache
+    if cached is not None:
+        found: tuple[int, Terms] = cached
+        return found
+    result = _split(node)
+    node.terms_cache = result
+    return result
+
+
+def _split(node: Node) -> tuple[int, Terms]:
+    op = node.op
+    if op is math.CONST:
+        return bounds(node)[0], {}
+    if node.type.shape == () and node.type.dtype is index:
+        if op is math.ADD or op is math.SUB:
+            constant, total = terms(node.src[0])
+            total = dict(total)
+            sign = 1 if op is math.ADD else -1
+            other, more = terms(node.src[1])
+            for term, factor in more.items():
+                _accumulate(total, term, sign * factor)
+            return constant + sign * other, total
+        if op is math.MUL and node.src[1].op is math.CONST:
+            scale = bounds(node.src[1])[0]
+            constant, total = terms(node.src[0])
+            return constant * scale, {term: factor * scale for term, factor in total.items()}
+        if op is math.NEG:
+            constant, total = terms(node.src[0])
+            return -constant, {term: -factor for term, factor in total.items()}
+    return 0, {node: 1}
+
+
+def _accumulate(total: Terms, term: Node, factor: int) -> None:
+    new = total.get(term, 0) + factor
+    if new:
+        total[term] = new
+    else:
+        total.pop(term, None)
+
+
+def order_key(node: Node) -> tuple[int, int, str, bytes]:
+    """A key that sorts nodes by structure, the same in every process."""
+    if node.op is index_ops.RANGE:
+        return 0, node.attrs.number, node.attrs.unit.value, digest(node)
+    if node.op is index_ops.VARIABLE:
+        return 1, 0, node.attrs.name, b""
+    return 2, 0, "", digest(node)
+
+
+def from_terms(constant: int, total: Terms) -> Node:
+    """The normal form of a sum."""
+    if not total:
+        return const_index(constant)
+    total = _recombine(total)
+    ordered = sorted(total, key=order_key) if len(total) > 1 else list(total)
+    node: Node | None = None
+    for term in ordered:
+        factor = total[term]
+        scaled = term if factor == 1 else make(math.MUL, (term, const_index(factor)), None)
+        node = scaled if node is None else make(math.ADD, (node, scaled), None)
+    if node is None:
+        return const_index(constant)
+    if constant:
+        node = make(math.ADD, (node, const_index(constant)), None)
+    return node
+
+
+def _recombine(total: Terms) -> Terms:
+    """(x // d) * d + x % d  ->  x, for every such pair of terms."""
+    for term in list(total):
+        if term.op is not math.MOD or term not in total:
+            continue
+        x, divisor = term.src
+        quotient = make(math.IDIV, (x, divisor), None)
+        size, factor = value_of(divisor), total[term]
+        if size is not None and total.get(quotient) == factor * size:
+            merged = dict(total)
+            del merged[term], merged[quotient]
+            for inner, scale in terms(x)[1].items():
+                _accumulate(merged, inner, scale * factor)
+            if terms(x)[0] == 0:
+                total = merged
+    return total
+
+
+def add(a: Node, b: Node) -> Node:
+    """a + b."""
+    constant, total = terms(a)
+    other, more = terms(b)
+    total = dict(total)
+    for term, factor in more.items():
+        _accumulate(total, term, factor)
+    return from_terms(constant + other, total)
+
+
+def sub(a: Node, b: Node) -> Node:
+    """a - b."""
+    return add(a, scale(b, -1))
+
+
+def scale(a: Node, factor: int) -> Node:
+    """a * factor for a number."""
+    if factor == 0:
+        return const_index(0)
+    if factor == 1:
+        return a
+    constant, total = terms(a)
+    return from_terms(constant * factor, {term: c * factor for term, c in total.items()})
+
+
+def mul(a: Node, b: Node) -> Node:
+    """a * b; sums are multiplied out, so that a product of symbolic sizes stays a sum."""
+    for x, y in ((a, b), (b, a)):
+        number = value_of(y)
+        if number is not None:
+            return scale(x, number)
+    total: Terms = {}
+    constant_a, terms_a = terms(a)
+    constant_b, terms_b = terms(b)
+    for x, c in terms_a.items():
+        for y, d in terms_b.items():
+            _accumulate(total, _product(x, y), c * d)
+        if constant_b:
+            _accumulate(total, x, c * constant_b)
+    if constant_a:
+        for y, d in terms_b.items():
+            _accumulate(total, y, d * constant_a)
+    return from_terms(constant_a * constant_b, total)
+
+
+def _factors(node: Node) -> list[Node]:
+    if node.op is math.MUL and node.src[1].op is not math.CONST:
+        return _factors(node.src[0]) + _factors(node.src[1])
+    return [node]
+
+
+def _product(x: Node, y: Node) -> Node:
+    ordered = sorted(_factors(x) + _factors(y), key=order_key)
+    node = ordered[0]
+    for factor in ordered[1:]:
+        node = make(math.MUL, (node, factor), None)
+    return node
+
+
+def _within(constant: int, total: Terms, size: int) -> bool:
+    """Is 0 <= the sum < size proven?"""
+    low, high = sum_bounds(constant, total)
+    return low >= 0 and high < size
+
+
+def sum_bounds(constant: int, total: Terms) -> tuple[int, int]:
+    """Bounds of a sum given by its terms."""
+    low = high = constant
+    for term, factor in total.items():
+        least, most = bounds(term)
+        low += factor * (least if factor > 0 else most)
+        high += factor * (most if factor > 0 else least)
+    return low, high
+
+
+def idiv(a: Node, b: Node) -> Node:
+    """a // b, rounded towards minus infinity."""
+    size = value_of(b)
+    if size is None:
+        return _symbolic_idiv(a, b)
+    if size == 1:
+        return a
+    if size <= 0:
+        return make(math.IDIV, (a, b), None)
+    low, high = bounds(a)
+    if low // size == high // size:
+        return const_index(low // size)
+    constant, total = terms(a)
+    whole = {term: c // size for term, c in total.items() if c % size == 0}
+    rest = {term: c for term, c in total.items() if c % size}
+    quotient, remainder = divmod(constant, size)
+    if _within(remainder, rest, size):
+        return from_terms(quotient, whole)
+    return add(from_terms(quotient, whole), _idiv_rest(remainder, rest, size))
+
+
+def _reduced(constant: int, total: Terms, size: int) -> tuple[int, Node, int, Terms] | None:
+    """Find g with sum = g * x + y, 0 <= y < g and g | size: (g, x, constant and terms of y)."""
+    for g in sorted({gcd(c, size) for c in total.values()}, reverse=True):
+        if g <= 1:
+            continue
+        whole = {term: c // g for term, c in total.items() if c % g == 0}
+        rest = {term: c for term, c in total.items() if c % g}
+        quotient, remainder = divmod(constant, g)
+        if whole and _within(remainder, rest, g):
+            return g, from_terms(quotient, whole), remainder, rest
+    return None
+
+
+def _idiv_rest(constant: int, total: Terms, size: int) -> Node:
+    found = _reduced(constant, total, size)
+    if found is not None:
+        g, x, _, _ = found
+        return idiv(x, const_index(size // g))
+    if constant == 0 and len(total) == 1:
+        ((term, factor),) = total.items()
+        if factor == 1 and term.op is math.IDIV and (inner := value_of(term.src[1])) is not None:
+            if inner > 0:
+                return idiv(term.src[0], const_index(inner * size))
+    return make(math.IDIV, (from_terms(constant, total), const_index(size)), None)
+
+
+def mod(a: Node, b: Node) -> Node:
+    """a % b, with the sign of b."""
+    size = value_of(b)
+    if size is None:
+        return _symbolic_mod(a, b)
+    if size <= 0:
+        return make(math.MOD, (a, b), None)
+    if size == 1:
+        return const_index(0)
+    constant, total = terms(a)
+    rest = {term: c for term, c in total.items() if c % size}
+    remainder = constant % size
+    low, high = sum_bounds(remainder, rest)
+    if low // size == high // size:
+        return from_terms(remainder - (low // size) * size, rest)
+    found = _reduced(remainder, rest, size)
+    if found is not None:
+        g, x, y_constant, y = found
+        return add(scale(mod(x, const_index(size // g)), g), from_terms(y_constant, y))
+    return make(math.MOD, (from_terms(remainder, rest), const_index(size)), None)
+
+
+def _by_factor(total: Terms, factor: Node) -> tuple[Terms, Terms]:
+    """Split terms into those with `factor` (divided by it) and the others."""
+    whole: Terms = {}
+    rest: Terms = {}
+    for term, c in total.items():
+        parts = _factors(term)
+        if factor in parts:
+            parts.remove(factor)
+            product = const_index(1)
+            for part in parts:
+                product = mul(product, part)
+            constant, inner = terms(product)
+            if constant:
+                rest_key = const_index(1)
+                whole[rest_key] = whole.get(rest_key, 0) + constant * c
+            for inner_term, d in inner.items():
+                _accumulate(whole, inner_term, d * c)
+        else:
+            rest[term] = c
+    return whole, rest
+
+
+def _split_by(a: Node, b: Node) -> tuple[Node, Node]:
+    """(x, y) with a = x * b + y, taking into x every term that has b as a factor."""
+    constant, total = terms(a)
+    whole, rest = _by_factor(total, b)
+    extra = whole.pop(const_index(1), 0)
+    return from_terms(extra, whole), from_terms(constant, rest)
+
+
+def _symbolic_idiv(a: Node, b: Node) -> Node:
+    x, y = _split_by(a, b)
+    if bounds(b)[0] > 0 and bounds(y)[0] >= 0 and proven_less(y, b):
+        return x
+    return make(math.IDIV, (a, b), None)
+
+
+def _symbolic_mod(a: Node, b: Node) -> Node:
+    _, y = _split_by(a, b)
+    if bounds(b)[0] > 0 and bounds(y)[0] >= 0 and proven_less(y, b):
+        return y
+    return make(math.MOD, (a, b), None)
+
+
+def proven_less(a: Node, b: Node) -> bool:
+    """Is a < b proven?  Ranges are replaced by their last value where that is the worst case."""
+    constant, total = terms(sub(a, b))
+    if sum_bounds(constant, total)[1] < 0:
+        return True
+    worst = const_index(constant)
+    for term, factor in total.items():
+        if term.op is index_ops.RANGE:
+            last = sub(term.src[0], const_index(1)) if factor > 0 else const_index(0)
+            worst = add(worst, scale(last, factor))
+        else:
+            worst = add(worst, scale(term, factor))
+    return sum_bounds(*terms(worst))[1] < 0
+
+
+def less(a: Node, b: Node) -> Node:
+    """The condition a < b, as a sum of terms below a number."""
+    constant, total = terms(sub(a, b))
+    low, high = sum_bounds(constant, total)
+    if high < 0:
+        return TRUE
+    if low >= 0:
+        return FALSE
+    if proven_less(a, b):
+        return TRUE
+    divisor = 0
+    for factor in total.values():
+        divisor = gcd(divisor, factor)
+    # sum < -constant  <=>  sum / g < ceil(-constant / g)
+    limit = -((constant) // divisor)
+    shrunk = {term: factor // divisor for term, factor in total.items()}
+    return make(math.LT, (from_terms(0, shrunk), const_index(limit)), None)
+
+
+def at_least(a: Node, b: Node) -> Node:
+    """The condition a >= b."""
+    return less(sub(b, const_index(1)), a)
+
+
+def equal(a: Node, b: Node) -> Node:
+    """The condition a == b."""
+    difference = sub(a, b)
+    low, high = bounds(difference)
+    if low == high == 0:
+        return TRUE
+    if low > 0 or high < 0:
+        return FALSE
+    return make(math.EQ, (difference, const_index(0)), None)
+
+
+def both(a: Node, b: Node) -> Node:
+    """The conjunction of two conditions; equal parts are kept once."""
+    if a is FALSE or b is FALSE:
+        return FALSE
+    if a is TRUE or a is b:
+        return b
+    if b is TRUE:
+        return a
+    parts = list(dict.fromkeys([*conjuncts(a), *conjuncts(b)]))
+    node = parts[0]
+    for part in parts[1:]:
+        node = make(math.AND, (node, part), None)
+    return node
+
+
+def conjuncts(condition: Node) -> list[Node]:
+    """The parts of a conjunction."""
+    if condition.op is math.AND and condition.dtype is bool_:
+        return conjuncts(condition.src[0]) + conjuncts(condition.src[1])
+    return [condition]
+
+
+def all_of(conditions: Iterable[Node]) -> Node:
+    """The conjunction of conditions."""
+    result = TRUE
+    for condition in conditions:
+        result = both(result, condition)
+    return result
+
+
+def minimum(a: Node, b: Node) -> Node:
+    """The lesser of two indices."""
+    if a is b or proven_less(a, b):
+        return a
+    if proven_less(b, a):
+        return b
+    (low_a, high_a), (low_b, high_b) = bounds(a), bounds(b)
+    if high_a <= low_b:
+        return a
+    if high_b <= low_a:
+        return b
+    return make(math.MINIMUM, (a, b), None)
+
+
+def maximum(a: Node, b: Node) -> Node:
+    """The greater of two indices."""
+    if a is b:
+        return a
+    (low_a, high_a), (low_b, high_b) = bounds(a), bounds(b)
+    if high_a <= low_b:
+        return b
+    if high_b <= low_a:
+        return a
+    return make(math.MAXIMUM, (a, b), None)
+
+
+def where(condition: Node, a: Node, b: Node) -> Node:
+    """a where the condition holds, else b."""
+    if condition is TRUE or a is b:
+        return a
+    if condition is FALSE:
+        return b
+    return make(math.WHERE, (condition, a, b), None)
+
+
+_BUILDERS = {
+    math.ADD: add,
+    math.SUB: sub,
+    math.MUL: mul,
+    math.IDIV: idiv,
+    math.MOD: mod,
+    math.MINIMUM: minimum,
+    math.MAXIMUM: maximum,
+}
+
+
+def rebuild(node: Node, src: tuple[Node, ...]) -> Node:
+    """`node` with other sources, simplified if it is index arithmetic."""
+    op = node.op
+    if src and src[0].type.shape == ():
+        kind = src[0].type.dtype
+        if kind is index:
+            builder = _BUILDERS.get(op)
+            if builder is not None:
+                return builder(src[0], src[1])
+            if op is math.LT:
+                return less(src[0], src[1])
+            if op is math.LE:
+                return at_least(src[1], src[0])
+            if op is math.EQ:
+                return equal(src[0], src[1])
+        elif kind is bool_:
+            if op is math.AND:
+                return both(src[0], src[1])
+            if op is math.WHERE:
+                return where(src[0], src[1], src[2])
+    return make(op, src, node.attrs)
+
+
+def substitute(
+    roots: Iterable[Node], mapping: Mapping[Node, Node], memo: dict[Node, Node] | None = None
+) -> list[Node]:
+    """`roots` with the nodes of `mapping` replaced, index arithmetic simplified again.
+
+    `memo` may be passed to share work between calls with the same mapping.
+    """
+    done: dict[Node, Node] = {} if memo is None else memo
+    done.update(mapping)
+    results = []
+    for root in roots:
+        stack = [root]
+        while stack:
+            node = stack[-1]
+            if node in done:
+                stack.pop()
+                continue
+            waiting = [source for source in node.src if source not in done]
+            if waiting:
+                stack.extend(waiting)
+                continue
+            stack.pop()
+            src = tuple([done[source] for source in node.src])
+            done[node] = node if src == node.src else rebuild(node, src)
+        results.append(done[root])
+    return results
