@@ -20,9 +20,7 @@ import mpmath as mp
 
 mp.mp.dps = 60
 Function = Callable[[mp.mpf], mp.mpf]
-OUTPUT = (
-    pathlib.Path(__file__).parents[1] / "src/tilework/codegen/decompose/coefficients.py"
-)
+OUTPUT = pathlib.Path(__file__).parents[1] / "src/tilework/codegen/decompose/coefficients.py"
 GRID = 600
 
 
@@ -142,9 +140,7 @@ def lawson(fit: Fit, fixed: dict[int, mp.mpf]) -> tuple[list[mp.mpf], mp.mpf]:
         w * (fit.target(p) - sum((fixed[i] * p ** fit.powers[i] for i in fixed), mp.mpf(0)))
         for w, p in zip(weights, points, strict=True)
     ]
-    rows = [
-        [w * p ** fit.powers[i] for i in free] for w, p in zip(weights, points, strict=True)
-    ]
+    rows = [[w * p ** fit.powers[i] for i in free] for w, p in zip(weights, points, strict=True)]
     best, worst = [mp.mpf(0)] * len(fit.powers), mp.inf
     emphasis = [mp.mpf(1)] * count
     for _ in range(40):
@@ -196,42 +192,148 @@ LOG10_E = 1 / mp.log(10)
 TINY = mp.mpf(2) ** -40
 
 FITS = [
-    Fit("EXP2", lambda r: mp.mpf(2) ** r, tuple(range(7)), -0.5, 0.5,
-        lambda r: mp.mpf(2) ** -r, 24, "2**r for |r| <= 1/2", {0: mp.mpf(1)}),
-    Fit("EXP", mp.exp, tuple(range(7)), -LN2_HALF, LN2_HALF,
-        lambda r: mp.exp(-r), 24, "exp(r) for |r| <= ln(2)/2", {0: mp.mpf(1)}),
-    Fit("EXPM1", lambda r: (mp.expm1(r) - r) / r**2, tuple(range(6)), -LN2_HALF, LN2_HALF,
-        lambda r: r**2 / mp.expm1(r), 24, "(expm1(r) - r) / r**2 for |r| <= ln(2)/2"),
-    Fit("LOG", _log_tail, tuple(range(10)), *OCTAVE,
-        lambda f: f**2 / mp.log1p(f), 24, "(log1p(f) - f) / f**2 for 1 + f within sqrt(2)**+-1"),
-    Fit("LOG2", lambda f: LOG2_E * _log_tail(f), tuple(range(10)), *OCTAVE,
-        lambda f: f**2 / mp.log1p(f) / LOG2_E, 24,
-        "(log1p(f) - f) / f**2 / ln(2) for 1 + f within sqrt(2)**+-1"),
-    Fit("LOG10", lambda f: LOG10_E * _log_tail(f), tuple(range(10)), *OCTAVE,
-        lambda f: f**2 / mp.log1p(f) / LOG10_E, 24,
-        "(log1p(f) - f) / f**2 / ln(10) for 1 + f within sqrt(2)**+-1"),
-    Fit("SIN", _root_free(lambda r: (mp.sin(r) - r) / r**3), (0, 1, 2), TINY, QUARTER,
-        _root_free(lambda r: r**3 / mp.sin(r)), 24,
-        "(sin(r) - r) / r**3 in r**2, for |r| <= pi/4"),
-    Fit("COS", _root_free(lambda r: (mp.cos(r) - 1 + r**2 / 2) / r**4), (0, 1, 2), TINY, QUARTER,
-        _root_free(lambda r: r**4 / mp.cos(r)), 24,
-        "(cos(r) - 1 + r**2/2) / r**4 in r**2, for |r| <= pi/4"),
-    Fit("SIN_HALF_TURN", _root_free(lambda f: mp.sin(mp.pi * f) / f), tuple(range(7)), TINY,
-        mp.mpf("0.25001"), _root_free(lambda f: f / mp.sin(mp.pi * f)), 53,
-        "sin(pi*f) / f in f**2, for |f| <= 1/2, to float32 accuracy"),
-    Fit("SIN_QUADRANT", _root_free(lambda f: mp.sin(mp.pi / 2 * f) / f), tuple(range(5)), TINY,
-        mp.mpf("0.25001"), _root_free(lambda f: f / mp.sin(mp.pi / 2 * f)), 53,
-        "sin(pi/2*f) / f in f**2, for |f| <= 1/2, to float32 accuracy"),
-    Fit("COS_QUADRANT", _root_free(lambda f: mp.cos(mp.pi / 2 * f)), tuple(range(6)), TINY,
-        mp.mpf("0.25001"), _root_free(lambda f: 1 / mp.cos(mp.pi / 2 * f)), 53,
-        "cos(pi/2*f) in f**2, for |f| <= 1/2, to float32 accuracy", {0: mp.mpf(1)}),
-    Fit("ATAN", _root_free(lambda t: (mp.atan(t) - t) / t**3), tuple(range(9)), TINY, 1,
-        _root_free(lambda t: t**3 / mp.atan(t)), 24, "(atan(t) - t) / t**3 in t**2, |t| <= 1"),
-    Fit("ASIN", _root_free(lambda t: (mp.asin(t) - t) / t**3), tuple(range(5)), TINY, 0.25,
-        _root_free(lambda t: t**3 / mp.asin(t)), 24, "(asin(t) - t) / t**3 in t**2, |t| <= 1/2"),
-    Fit("SINH", _root_free(lambda t: (mp.sinh(t) - t) / t**3), tuple(range(4)), TINY, 1,
-        _root_free(lambda t: t**3 / mp.sinh(t)), 24, "(sinh(t) - t) / t**3 in t**2, |t| <= 1"),
+    Fit(
+        "EXP2",
+        lambda r: mp.mpf(2) ** r,
+        tuple(range(7)),
+        -0.5,
+        0.5,
+        lambda r: mp.mpf(2) ** -r,
+        24,
+        "2**r for |r| <= 1/2",
+        {0: mp.mpf(1)},
+    ),
+    Fit(
+        "EXP",
+        mp.exp,
+        tuple(range(7)),
+        -LN2_HALF,
+        LN2_HALF,
+        lambda r: mp.exp(-r),
+        24,
+        "exp(r) for |r| <= ln(2)/2",
+        {0: mp.mpf(1)},
+    ),
+    Fit(
+        "EXPM1",
+        lambda r: (mp.expm1(r) - r) / r**2,
+        tuple(range(6)),
+        -LN2_HALF,
+        LN2_HALF,
+        lambda r: r**2 / mp.expm1(r),
+        24,
+        "(expm1(r) - r) / r**2 for |r| <= ln(2)/2",
+    ),
+    Fit(
+        "LOG",
+        _log_tail,
+        tuple(range(10)),
+        *OCTAVE,
+        lambda f: f**2 / mp.log1p(f),
+        24,
+        "(log1p(f) - f) / f**2 for 1 + f within sqrt(2)**+-1",
+    ),
+    Fit(
+        "LOG2",
+        lambda f: LOG2_E * _log_tail(f),
+        tuple(range(10)),
+        *OCTAVE,
+        lambda f: f**2 / mp.log1p(f) / LOG2_E,
+        24,
+        "(log1p(f) - f) / f**2 / ln(2) for 1 + f within sqrt(2)**+-1",
+    ),
+    Fit(
+        "LOG10",
+        lambda f: LOG10_E * _log_tail(f),
+        tuple(range(10)),
+        *OCTAVE,
+        lambda f: f**2 / mp.log1p(f) / LOG10_E,
+        24,
+        "(log1p(f) - f) / f**2 / ln(10) for 1 + f within sqrt(2)**+-1",
+    ),
+    Fit(
+        "SIN",
+        _root_free(lambda r: (mp.sin(r) - r) / r**3),
+        (0, 1, 2),
+        TINY,
+        QUARTER,
+        _root_free(lambda r: r**3 / mp.sin(r)),
+        24,
+        "(sin(r) - r) / r**3 in r**2, for |r| <= pi/4",
+    ),
+    Fit(
+        "COS",
+        _root_free(lambda r: (mp.cos(r) - 1 + r**2 / 2) / r**4),
+        (0, 1, 2),
+        TINY,
+        QUARTER,
+        _root_free(lambda r: r**4 / mp.cos(r)),
+        24,
+        "(cos(r) - 1 + r**2/2) / r**4 in r**2, for |r| <= pi/4",
+    ),
+    Fit(
+        "SIN_HALF_TURN",
+        _root_free(lambda f: mp.sin(mp.pi * f) / f),
+        tuple(range(7)),
+        TINY,
+        mp.mpf("0.25001"),
+        _root_free(lambda f: f / mp.sin(mp.pi * f)),
+        53,
+        "sin(pi*f) / f in f**2, for |f| <= 1/2, to float32 accuracy",
+    ),
+    Fit(
+        "SIN_QUADRANT",
+        _root_free(lambda f: mp.sin(mp.pi / 2 * f) / f),
+        tuple(range(5)),
+        TINY,
+        mp.mpf("0.25001"),
+        _root_free(lambda f: f / mp.sin(mp.pi / 2 * f)),
+        53,
+        "sin(pi/2*f) / f in f**2, for |f| <= 1/2, to float32 accuracy",
+    ),
+    Fit(
+        "COS_QUADRANT",
+        _root_free(lambda f: mp.cos(mp.pi / 2 * f)),
+        tuple(range(6)),
+        TINY,
+        mp.mpf("0.25001"),
+        _root_free(lambda f: 1 / mp.cos(mp.pi / 2 * f)),
+        53,
+        "cos(pi/2*f) in f**2, for |f| <= 1/2, to float32 accuracy",
+        {0: mp.mpf(1)},
+    ),
+    Fit(
+        "ATAN",
+        _root_free(lambda t: (mp.atan(t) - t) / t**3),
+        tuple(range(9)),
+        TINY,
+        1,
+        _root_free(lambda t: t**3 / mp.atan(t)),
+        24,
+        "(atan(t) - t) / t**3 in t**2, |t| <= 1",
+    ),
+    Fit(
+        "ASIN",
+        _root_free(lambda t: (mp.asin(t) - t) / t**3),
+        tuple(range(5)),
+        TINY,
+        0.25,
+        _root_free(lambda t: t**3 / mp.asin(t)),
+        24,
+        "(asin(t) - t) / t**3 in t**2, |t| <= 1/2",
+    ),
+    Fit(
+        "SINH",
+        _root_free(lambda t: (mp.sinh(t) - t) / t**3),
+        tuple(range(4)),
+        TINY,
+        1,
+        _root_free(lambda t: t**3 / mp.sinh(t)),
+        24,
+        "(sinh(t) - t) / t**3 in t**2, |t| <= 1",
+    ),
 ]
+
 
 @dataclass(frozen=True)
 class RationalFit:
@@ -299,15 +401,36 @@ def derive_rational(fit: RationalFit) -> tuple[list[mp.mpf], list[mp.mpf], mp.mp
         x = mp.sqrt(z)
         return fit.function(x) / x * mp.polyval(below[::-1], z)
 
-    linear = Fit(fit.name, scaled, tuple(range(fit.numerator)), TINY, mp.mpf(fit.high) ** 2,
-                 lambda z: 1 / scaled(z), 24, fit.note)
+    linear = Fit(
+        fit.name,
+        scaled,
+        tuple(range(fit.numerator)),
+        TINY,
+        mp.mpf(fit.high) ** 2,
+        lambda z: 1 / scaled(z),
+        24,
+        fit.note,
+    )
     above, worst = derive(linear)
     return above, below, worst
 
 
+def _exact_lead(value: mp.mpf) -> mp.mpf:
+    """Return a float32 near 1 whose product with `value` is almost a float32."""
+    candidates = [1 + mp.ldexp(k, -23) for k in range(400)]
+    return min(candidates, key=lambda c: abs(round_to(c * value, 24) / c / value - 1))
+
+
 RATIONAL_FITS = [
-    RationalFit("TANH", mp.tanh, 7, 4, mp.mpf("9.02"), mp.mpf(1), "tanh(x) / x in x**2, |x| <= 9.02"),
-    RationalFit("ERF", mp.erf, 7, 7, mp.mpf("3.93"), mp.mpf(1), "erf(x) / x in x**2, |x| <= 3.93"),
+    RationalFit(
+        "ERF",
+        mp.erf,
+        7,
+        7,
+        mp.mpf("3.93"),
+        _exact_lead(2 / mp.sqrt(mp.pi)),
+        "erf(x) / x in x**2, |x| <= 3.93",
+    ),
 ]
 
 
@@ -366,9 +489,7 @@ def table_text(fit: Fit, coefficients: list[mp.mpf], worst: mp.mpf) -> str:
     return f"# {fit.note}; {error}.\n{fit.name} = (\n{values})\n"
 
 
-def rational_text(
-    fit: RationalFit, above: list[mp.mpf], below: list[mp.mpf], worst: mp.mpf
-) -> str:
+def rational_text(fit: RationalFit, above: list[mp.mpf], below: list[mp.mpf], worst: mp.mpf) -> str:
     """Return the lines of coefficients.py for one quotient."""
     error = f"relative error at most 2**{float(mp.log(worst, 2)):.1f}"
     text = f"# {fit.note}; {error}.\n"

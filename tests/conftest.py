@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tilework.base import settings, trace
+from tilework.testing import evidence
 
 GOLDEN_FOLDER = Path(__file__).parent / "golden"
 
@@ -66,3 +67,33 @@ class Golden:
 def golden(request: pytest.FixtureRequest) -> Golden:
     """The golden-file checker; `pytest --update-golden` rewrites, and a reviewer reads the diff."""
     return Golden(bool(request.config.getoption("--update-golden")))
+
+
+class RequirementsRun:
+    """GEN-12 while tests run: a covered row needs a test that ran and passed, not a skipped one."""
+
+    def __init__(self) -> None:
+        self.passed: set[str] = set()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" and report.passed:
+            self.passed.add(report.nodeid.rsplit("::", 1)[-1])
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        config = session.config
+        is_whole = config.args == config.getini("testpaths") and not config.option.keyword
+        if hasattr(config, "workerinput") or not is_whole or session.exitstatus != 0:
+            return  # a part of the suite proves nothing about the rest
+        rows = evidence.read_requirements(Path(__file__).parent / "requirements.toml")
+        missing = evidence.unproven(rows, self.passed)
+        if missing:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+            reporter = config.pluginmanager.get_plugin("terminalreporter")
+            if reporter is not None:
+                reporter.write_line(
+                    f"covered, but no test of it passed: {', '.join(missing)}", red=True
+                )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(RequirementsRun(), "requirements-run")
