@@ -39,6 +39,17 @@ class HostOs(Protocol):
         """Give pages back.  Raises: MapError."""
         ...
 
+    def allocate_small(self, size_bytes: int, alignment_bytes: int) -> int:
+        """Return the address of memory from the C library's heap, for less than some pages.
+
+        Raises: OutOfMemoryError.
+        """
+        ...
+
+    def free_small(self, address: int) -> None:
+        """Give memory of `allocate_small` back."""
+        ...
+
     def advise_huge_pages(self, address: int, size_bytes: int) -> None:
         """Ask for huge pages; a hint, so a refusal is not an error."""
         ...

@@ -87,6 +87,12 @@ class LinuxHost:
         self._mprotect.argtypes = (pointer, size, ctypes.c_int)
         self._munmap = libc.munmap
         self._munmap.argtypes = (pointer, size)
+        self._aligned_alloc = libc.aligned_alloc
+        self._aligned_alloc.restype = pointer
+        self._aligned_alloc.argtypes = (size, size)
+        self._free = libc.free
+        self._free.argtypes = (pointer,)
+        self._free.restype = None
         self._madvise = libc.madvise
         self._madvise.argtypes = (pointer, size, ctypes.c_int)
 
@@ -116,6 +122,17 @@ class LinuxHost:
         """Give pages back."""
         if self._munmap(address, size_bytes) != 0:
             raise MapError("cpu: pages cannot be unmapped", got=_error_text())
+
+    def allocate_small(self, size_bytes: int, alignment_bytes: int) -> int:
+        """Return the address of memory from the C library's heap."""
+        address: int | None = self._aligned_alloc(alignment_bytes, size_bytes)
+        if not address:
+            raise OutOfMemoryError("cpu: the heap is full", got=f"{size_bytes} bytes")
+        return address
+
+    def free_small(self, address: int) -> None:
+        """Give memory of `allocate_small` back."""
+        self._free(address)
 
     def advise_huge_pages(self, address: int, size_bytes: int) -> None:
         """Ask for huge pages."""

@@ -15,14 +15,15 @@ BUFFER_ALIGNMENT_BYTES = 64
 
 _INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 _ARITHMETIC = frozenset({"bool", "float32", "float64"}) | _INTEGERS
-_STORAGE = _ARITHMETIC | {"float16", "bfloat16", "float8_e4m3", "float8_e5m2"}
+_STORAGE = _ARITHMETIC | {"float16", "bfloat16", "fp8e4m3", "fp8e5m2"}
 _OPS = frozenset(
     {
-        *("add", "sub", "mul", "fdiv", "idiv", "mod", "neg", "max", "min", "sqrt", "trunc"),
-        *("cmplt", "cmpne", "cmpeq", "and", "or", "xor", "shl", "shr"),
-        *("where", "cast", "bitcast", "load", "store"),
+        *("add", "sub", "mul", "neg", "abs", "maximum", "minimum", "cdiv", "cmod"),
+        *("fdiv", "sqrt", "copysign", "and", "or", "xor", "shl", "shr"),
+        *("lt", "le", "eq", "ne", "where", "cast", "bitcast", "load", "store"),
     }
 )
+_ROUNDING_OPS = frozenset({"floor", "ceil", "trunc", "round"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +89,7 @@ def _cpu_spec(
     cores: int,
     caches: Caches,
     native_floats: frozenset[str],
-    has_fma: bool,
+    more_ops: frozenset[str],
 ) -> TargetSpec:
     level = level_of(isa, features)
     lanes = ParallelUnit(name="lanes", count=vector_bits // 32)
@@ -111,8 +112,8 @@ def _cpu_spec(
         ),
         storage_dtypes=_STORAGE,
         native_dtypes=_ARITHMETIC | native_floats,
-        native_ops=_OPS | ({"mulacc"} if has_fma else frozenset()),
-        has_fma=has_fma,
+        native_ops=_OPS | more_ops,
+        has_fma="mulacc" in more_ops,
     )
 
 
@@ -135,7 +136,8 @@ def x86_spec(
         cores,
         caches or Caches(),
         native,
-        "fma" in kept,
+        frozenset({"mulacc"} if "fma" in kept else ())
+        | (_ROUNDING_OPS if "sse4.1" in kept else frozenset()),
     )
 
 
@@ -153,4 +155,5 @@ def aarch64_spec(
     """Return the spec of a 64-bit Arm processor with NEON and `features` (LLVM's names)."""
     kept = normalize(AARCH64, features)
     native = frozenset({"float16"}) if "fullfp16" in kept else frozenset[str]()
-    return _cpu_spec(AARCH64, kept, 128, 32, cores, caches or Caches(), native, True)
+    ops = _ROUNDING_OPS | {"mulacc"}
+    return _cpu_spec(AARCH64, kept, 128, 32, cores, caches or Caches(), native, ops)
