@@ -5,7 +5,7 @@
     |                        SettingsError(ValueError) ModelFileError(ValueError)
     |                        AliasError(ValueError) BoundsError(IndexError)
     |                        PermissionDeniedError(PermissionError)
-    |                        CaptureError StaleHandleError StaleOutputError
+    |                        CaptureError(RuntimeError) StaleHandleError StaleOutputError
     |-- UnsupportedError     RenderError UnsupportedDeviceError
     |-- ToolchainError       CompileError
     |-- DeviceError          DeviceUnavailableError OutOfMemoryError(MemoryError) MapError
@@ -21,11 +21,34 @@ compile worker to its parent.
 """
 
 from collections.abc import Sequence
+from typing import TypedDict, Unpack
 
 REPORT_HINT = (
     "this is a fault in tilework, not in your program; please report it with this message"
     " and the output of `tilework doctor`"
 )
+
+
+class Details(TypedDict, total=False):
+    """What every error may carry; see `TileworkError`."""
+
+    got: object
+    expected: object
+    try_: str | None
+    created_at: str | None
+
+
+def _with_got(details: Details, got: object) -> Details:
+    """Show `got` unless the caller shows something else."""
+    if details.get("got") is None:
+        details["got"] = got
+    return details
+
+
+def _with_hint(details: Details) -> Details:
+    """Say what to attach to a report, unless the caller says something else."""
+    details.setdefault("try_", REPORT_HINT)
+    return details
 
 
 class TileworkError(Exception):
@@ -107,7 +130,7 @@ class PermissionDeniedError(UserError, PermissionError):
     """The operating system, a peer or a manifest refuses the access."""
 
 
-class CaptureError(UserError):
+class CaptureError(UserError, RuntimeError):
     """A replay's call differs from its capture, or the function cannot be captured.
 
     Args:
@@ -120,12 +143,9 @@ class CaptureError(UserError):
         message: str = "",
         *,
         field: str | None = None,
-        got: object = None,
-        expected: object = None,
-        try_: str | None = None,
-        created_at: str | None = None,
+        **details: Unpack[Details],
     ) -> None:
-        super().__init__(message, got=got, expected=expected, try_=try_, created_at=created_at)
+        super().__init__(message, **details)
         self.field = field
 
 
@@ -146,11 +166,9 @@ class StaleOutputError(UserError):
         message: str = "",
         *,
         age: int | None = None,
-        got: object = None,
-        expected: object = None,
-        try_: str | None = None,
+        **details: Unpack[Details],
     ) -> None:
-        super().__init__(message, got=got, expected=expected, try_=try_)
+        super().__init__(message, **details)
         self.age = age
 
 
@@ -174,12 +192,11 @@ class RenderError(UnsupportedError):
         message: str = "",
         *,
         node: object = None,
-        got: object = None,
-        expected: object = None,
-        try_: str | None = None,
+        **details: Unpack[Details],
     ) -> None:
-        super().__init__(message, got=node if got is None else got, expected=expected, try_=try_)
+        # The text, not the node: an error must not keep a graph alive, nor carry it elsewhere.
         self.node = None if node is None else str(node)
+        super().__init__(message, **_with_got(details, self.node))
 
 
 class UnsupportedDeviceError(UnsupportedError):
@@ -195,11 +212,9 @@ class UnsupportedDeviceError(UnsupportedError):
         message: str = "",
         *,
         row: object = None,
-        got: object = None,
-        expected: object = None,
-        try_: str | None = None,
+        **details: Unpack[Details],
     ) -> None:
-        super().__init__(message, got=row if got is None else got, expected=expected, try_=try_)
+        super().__init__(message, **_with_got(details, row))
         self.row = row
 
 
@@ -223,11 +238,9 @@ class ToolchainError(TileworkError):
         command: Sequence[str] | None = None,
         source_path: str | None = None,
         log: str | None = None,
-        got: object = None,
-        expected: object = None,
-        try_: str | None = None,
+        **details: Unpack[Details],
     ) -> None:
-        super().__init__(message, got=got, expected=expected, try_=try_)
+        super().__init__(message, **details)
         self.command = None if command is None else tuple(command)
         self.source_path = source_path
         self.log = log
@@ -269,11 +282,9 @@ class DeviceUnavailableError(DeviceError):
         message: str = "",
         *,
         reason: str | None = None,
-        got: object = None,
-        expected: object = None,
-        try_: str | None = None,
+        **details: Unpack[Details],
     ) -> None:
-        super().__init__(message, got=reason if got is None else got, expected=expected, try_=try_)
+        super().__init__(message, **_with_got(details, reason))
         self.reason = message if reason is None else reason
 
 
@@ -290,11 +301,9 @@ class OutOfMemoryError(DeviceError, MemoryError):
         message: str = "",
         *,
         pool: str | None = None,
-        got: object = None,
-        expected: object = None,
-        try_: str | None = None,
+        **details: Unpack[Details],
     ) -> None:
-        super().__init__(message, got=got, expected=expected, try_=try_)
+        super().__init__(message, **details)
         self.pool = pool
 
 
@@ -317,11 +326,9 @@ class DeviceTimeoutError(DeviceError, TimeoutError):
         *,
         waited: float | None = None,
         last_progress: float | None = None,
-        got: object = None,
-        expected: object = None,
-        try_: str | None = None,
+        **details: Unpack[Details],
     ) -> None:
-        super().__init__(message, got=got, expected=expected, try_=try_)
+        super().__init__(message, **details)
         self.waited = waited
         self.last_progress = last_progress
 
@@ -341,11 +348,9 @@ class DeviceFaultError(DeviceError):
         *,
         kind: str | None = None,
         address: int | None = None,
-        got: object = None,
-        expected: object = None,
-        try_: str | None = None,
+        **details: Unpack[Details],
     ) -> None:
-        super().__init__(message, got=got, expected=expected, try_=try_)
+        super().__init__(message, **details)
         self.kind = kind
         self.address = address
 
@@ -367,11 +372,9 @@ class ProtocolError(DeviceError):
         message: str = "",
         *,
         field: str | None = None,
-        got: object = None,
-        expected: object = None,
-        try_: str | None = None,
+        **details: Unpack[Details],
     ) -> None:
-        super().__init__(message, got=got, expected=expected, try_=try_)
+        super().__init__(message, **details)
         self.field = field
 
 
@@ -392,11 +395,9 @@ class FirmwareError(DeviceError):
         code: int | None = None,
         name: str | None = None,
         class_: str | None = None,
-        got: object = None,
-        expected: object = None,
-        try_: str | None = None,
+        **details: Unpack[Details],
     ) -> None:
-        super().__init__(message, got=got, expected=expected, try_=try_)
+        super().__init__(message, **details)
         self.code = code
         self.name = name
         self.class_ = class_
@@ -415,11 +416,9 @@ class RollbackError(DeviceError):
         message: str = "",
         *,
         failures: Sequence[tuple[str, BaseException]] = (),
-        got: object = None,
-        expected: object = None,
-        try_: str | None = None,
+        **details: Unpack[Details],
     ) -> None:
-        super().__init__(message, got=got, expected=expected, try_=try_)
+        super().__init__(message, **details)
         self.failures = tuple(failures)
 
 
@@ -429,16 +428,8 @@ class RollbackError(DeviceError):
 class InternalError(TileworkError):
     """An invariant of tilework is broken: our fault, and the message says what to attach."""
 
-    def __init__(
-        self,
-        message: str = "",
-        *,
-        got: object = None,
-        expected: object = None,
-        try_: str | None = REPORT_HINT,
-        created_at: str | None = None,
-    ) -> None:
-        super().__init__(message, got=got, expected=expected, try_=try_, created_at=created_at)
+    def __init__(self, message: str = "", **details: Unpack[Details]) -> None:
+        super().__init__(message, **_with_hint(details))
 
 
 class VerifyError(InternalError):
@@ -454,12 +445,11 @@ class VerifyError(InternalError):
         message: str = "",
         *,
         node: object = None,
-        got: object = None,
-        expected: object = None,
-        try_: str | None = REPORT_HINT,
+        **details: Unpack[Details],
     ) -> None:
-        super().__init__(message, got=node if got is None else got, expected=expected, try_=try_)
+        # The text, not the node: an error must not keep a graph alive, nor carry it elsewhere.
         self.node = None if node is None else str(node)
+        super().__init__(message, **_with_got(details, self.node))
 
 
 class ScheduleCycleError(InternalError):
@@ -475,12 +465,10 @@ class ScheduleCycleError(InternalError):
         message: str = "",
         *,
         path: Sequence[str] = (),
-        got: object = None,
-        expected: object = None,
-        try_: str | None = REPORT_HINT,
+        **details: Unpack[Details],
     ) -> None:
         circle = " -> ".join(path) if path else None
-        super().__init__(message, got=circle if got is None else got, expected=expected, try_=try_)
+        super().__init__(message, **_with_got(details, circle))
         self.path = tuple(path)
 
 
@@ -497,11 +485,9 @@ class RewriteLoopError(InternalError):
         message: str = "",
         *,
         rules: Sequence[str] = (),
-        got: object = None,
-        expected: object = None,
-        try_: str | None = REPORT_HINT,
+        **details: Unpack[Details],
     ) -> None:
-        super().__init__(message, got=got, expected=expected, try_=try_)
+        super().__init__(message, **details)
         self.rules = tuple(rules)
 
 
