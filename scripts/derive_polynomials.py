@@ -274,7 +274,7 @@ FITS = [
     Fit(
         "SIN_HALF_TURN",
         _root_free(lambda f: mp.sin(mp.pi * f) / f),
-        tuple(range(7)),
+        tuple(range(6)),
         TINY,
         mp.mpf("0.25001"),
         _root_free(lambda f: f / mp.sin(mp.pi * f)),
@@ -332,105 +332,14 @@ FITS = [
         24,
         "(sinh(t) - t) / t**3 in t**2, |t| <= 1",
     ),
-]
-
-
-@dataclass(frozen=True)
-class RationalFit:
-    """A quotient of polynomials in z = x**2 that approximates `function(x) / x`.
-
-    Args:
-        name: the constants are `{name}_NUMERATOR` and `{name}_DENOMINATOR`.
-        function: an odd function.
-        numerator: number of coefficients above the line.
-        denominator: number of coefficients below it, the first being `lead`.
-        high: right end of the interval of x, which starts at 0.
-        lead: constant term of the denominator.
-        note: what the tables are, in one line.
-    """
-
-    name: str
-    function: Function
-    numerator: int
-    denominator: int
-    high: mp.mpf
-    lead: mp.mpf
-    note: str
-
-
-def _denominator(fit: RationalFit) -> list[mp.mpf]:
-    """Return the denominator's coefficients by reweighted least squares, not yet rounded."""
-    count, top = 160, mp.mpf(fit.high)
-    points = [top * mp.sin(mp.pi / 2 * (i + mp.mpf(1) / 2) / count) for i in range(count)]
-    values = [fit.function(x) / x for x in points]
-    size = fit.numerator + fit.denominator - 1
-    emphasis = [mp.mpf(1)] * count
-    previous = [mp.mpf(1)] * count
-    best: tuple[mp.mpf, list[mp.mpf]] = (mp.inf, [])
-    for _ in range(60):
-        matrix, right = mp.matrix(size, size), mp.matrix(size, 1)
-        for x, y, e, q in zip(points, values, emphasis, previous, strict=True):
-            z = x * x
-            row = [z**i / y for i in range(fit.numerator)]
-            row += [-(z**i) for i in range(1, fit.denominator)]
-            strength = e / q**2
-            for a in range(size):
-                right[a] += strength * row[a] * fit.lead
-                for b in range(size):
-                    matrix[a, b] += strength * row[a] * row[b]
-        solution = list(mp.lu_solve(matrix, right))
-        below = [fit.lead, *solution[fit.numerator :]]
-        errors = []
-        for k, (x, y) in enumerate(zip(points, values, strict=True)):
-            z = x * x
-            previous[k] = mp.polyval(below[::-1], z)
-            above = mp.polyval(solution[: fit.numerator][::-1], z)
-            errors.append(abs(above / previous[k] / y - 1))
-        if max(errors) < best[0]:
-            best = (max(errors), below)
-        total = mp.fsum(e * r for e, r in zip(emphasis, errors, strict=True))
-        emphasis = [e * (r / total + mp.mpf("1e-8")) for e, r in zip(emphasis, errors, strict=True)]
-    return best[1]
-
-
-def derive_rational(fit: RationalFit) -> tuple[list[mp.mpf], list[mp.mpf], mp.mpf]:
-    """Return numerator and denominator, rounded to float32, and the largest relative error."""
-    below = [round_to(c, 24) for c in _denominator(fit)]
-
-    def scaled(z: mp.mpf) -> mp.mpf:
-        x = mp.sqrt(z)
-        return fit.function(x) / x * mp.polyval(below[::-1], z)
-
-    linear = Fit(
-        fit.name,
-        scaled,
-        tuple(range(fit.numerator)),
-        TINY,
-        mp.mpf(fit.high) ** 2,
-        lambda z: 1 / scaled(z),
-        24,
-        fit.note,
-    )
-    above, worst = derive(linear)
-    return above, below, worst
-
-
-def _exact_lead(value: mp.mpf) -> mp.mpf:
-    """Return a float32 near 1 whose product with `value` is almost a float32."""
-    candidates = [1 + mp.ldexp(k, -23) for k in range(400)]
-    return min(candidates, key=lambda c: abs(round_to(c * value, 24) / c / value - 1))
-
-
-RATIONAL_FITS = [
-    RationalFit(
-        "ERF",
-        mp.erf,
-        7,
-        7,
-        mp.mpf("3.93"),
-        _exact_lead(2 / mp.sqrt(mp.pi)),
-        "erf(x) / x in x**2, |x| <= 3.93",
-    ),
+    Fit("TANH", _root_free(lambda t: (mp.tanh(t) - t) / t**3), tuple(range(4)), TINY, 0.3035,
+        _root_free(lambda t: t**3 / mp.tanh(t)), 24, "(tanh(t) - t) / t**3 in t**2, |t| <= 0.55"),
+    Fit("ERF", _root_free(lambda t: (mp.erf(t) - 2 / mp.sqrt(mp.pi) * t) / t**3), tuple(range(5)),
+        TINY, 0.84, _root_free(lambda t: t**3 / mp.erf(t)), 24,
+        "(erf(t) - 2/sqrt(pi)*t) / t**3 in t**2, |t| <= 0.9"),
+    Fit("LOG2_ERFC", lambda t: mp.log(mp.erfc(t), 2), tuple(range(7)), 0.89, 3.94,
+        lambda t: mp.erfc(t) / mp.erf(t) * mp.log(2), 24,
+        "log2(erfc(t)) for t in [0.9, 3.93]; error relative to erf(t)"),
 ]
 
 
@@ -440,6 +349,7 @@ WORDS: dict[str, tuple[mp.mpf, tuple[int, ...]]] = {
     "LOG2_E_WORDS": (LOG2_E, (24, 24)),
     "LOG10_E_WORDS": (LOG10_E, (24, 24)),
     "LOG10_2_WORDS": (mp.log(2, 10), (24, 24)),
+    "TWO_OVER_ROOT_PI_WORDS": (2 / mp.sqrt(mp.pi), (24, 24)),
     "HALF_PI_WORDS": (mp.pi / 2, (24, 24, 24)),
     "PI_WORDS": (mp.pi, (24, 24)),
 }
@@ -489,16 +399,6 @@ def table_text(fit: Fit, coefficients: list[mp.mpf], worst: mp.mpf) -> str:
     return f"# {fit.note}; {error}.\n{fit.name} = (\n{values})\n"
 
 
-def rational_text(fit: RationalFit, above: list[mp.mpf], below: list[mp.mpf], worst: mp.mpf) -> str:
-    """Return the lines of coefficients.py for one quotient."""
-    error = f"relative error at most 2**{float(mp.log(worst, 2)):.1f}"
-    text = f"# {fit.note}; {error}.\n"
-    for part, values in (("NUMERATOR", above), ("DENOMINATOR", below)):
-        lines = "".join(f"    {float(c)!r},\n" for c in values)
-        text += f"{fit.name}_{part} = (\n{lines})\n"
-    return text
-
-
 HEADER = '''"""Minimax coefficients, lowest power first; written by scripts/derive_polynomials.py.
 
 Tables for float32 hold values that float32 represents exactly.
@@ -517,10 +417,6 @@ def main() -> None:
     for fit in FITS:
         if not arguments.names or fit.name in arguments.names:
             texts.append(table_text(fit, *derive(fit)))
-            print(texts[-1], flush=True)
-    for rational in RATIONAL_FITS:
-        if not arguments.names or rational.name in arguments.names:
-            texts.append(rational_text(rational, *derive_rational(rational)))
             print(texts[-1], flush=True)
     if arguments.write and not arguments.names:
         OUTPUT.write_text(HEADER + constants_text() + "\n" + "\n".join(texts))

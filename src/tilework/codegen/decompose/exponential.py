@@ -73,12 +73,10 @@ def expm1(x: Value[Raw]) -> Value[Raw]:
     """Return e**x - 1, with full relative accuracy near 0."""
     limited = clamp(x, -18.0, 88.75)
     r, shifted = reduce_exp(limited)
-    # e**x - 1 = s * (2 * expm1(r) + (2 - 1/s)) with s = 2**(n-1), which is finite for n = 128.
-    tail = r * r * polynomial(r, coefficients.EXPM1)
+    # e**x - 1 = 2 * (s * expm1(r) + (s - 1/2)) with s = 2**(n-1), which is finite for n = 128.
+    power = fma(r * r, polynomial(r, coefficients.EXPM1), r)
     scale = ((shifted.bits("int32") - (SPLIT - 126)) << 23).bits("float32")
-    high = fma(scale, r, scale - 0.5)
-    low = fma(scale, r, (scale - 0.5) - high)
-    result = (high + fma(scale, tail, low)) * 2.0
+    result = fma(scale, power, scale - 0.5) * 2.0
     return where(x.equal(0.0), x, result)
 
 

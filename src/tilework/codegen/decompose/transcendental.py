@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tilework.codegen.decompose import exponential, logarithm
+from tilework.codegen.decompose import error_function, exponential, hyperbolic, logarithm, trigonometric
 from tilework.codegen.decompose.builder import Value
 
 Unary = Callable[[Value[Any]], Value[Any]]
@@ -15,6 +15,15 @@ FLOAT32: dict[str, Unary] = {
     "exp": exponential.exp,
     "expm1": exponential.expm1,
     "sigmoid": exponential.sigmoid,
+    "tanh": hyperbolic.tanh,
+    "sinh": hyperbolic.sinh,
+    "cosh": hyperbolic.cosh,
+    "erf": error_function.erf,
+    "sin": trigonometric.sin,
+    "cos": trigonometric.cos,
+    "tan": trigonometric.tan,
+    "sin_limited": trigonometric.sin_limited,
+    "cos_limited": trigonometric.cos_limited,
     "log2": logarithm.log2,
     "log": logarithm.log,
     "log10": logarithm.log10,
