@@ -340,6 +340,12 @@ FITS = [
     Fit("LOG2_ERFC", lambda t: mp.log(mp.erfc(t), 2), tuple(range(7)), 0.89, 3.94,
         lambda t: mp.erfc(t) / mp.erf(t) * mp.log(2), 24,
         "log2(erfc(t)) for t in [0.9, 3.93]; error relative to erf(t)"),
+    Fit("LOG2_WIDE", lambda f: mp.log1p(f) / f * LOG2_E, tuple(range(14)), *OCTAVE,
+        lambda f: f / mp.log1p(f) / LOG2_E, 53,
+        "log2(1 + f) / f for 1 + f within sqrt(2)**+-1, beyond float32 accuracy"),
+    Fit("EXP2_WIDE", lambda r: mp.mpf(2) ** r, tuple(range(8)), -0.5, 0.5,
+        lambda r: mp.mpf(2) ** -r, 53, "2**r for |r| <= 1/2, beyond float32 accuracy",
+        {0: mp.mpf(1)}),
 ]
 
 

@@ -52,7 +52,7 @@ class Builder(Protocol[Raw]):
         """Return `x` where `condition` holds, else `y`, bits untouched."""
 
     def cast(self, x: Raw, source: Dtype, target: Dtype) -> Raw:
-        """Convert the value; float to int is used only on integral values that fit."""
+        """Convert the value; float to int truncates, and is used only on values that fit."""
 
     def bitcast(self, x: Raw, source: Dtype, target: Dtype) -> Raw:
         """Reinterpret the bits of `x`, of the same width."""

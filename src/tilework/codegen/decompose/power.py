@@ -1,0 +1,53 @@
+"""pow of float32, through a logarithm and an exponential in float64.
+
+The product `y * log2|x|` reaches 150, so that its float32 result needs the logarithm to 33 bits;
+float64 gives that without double words. Signs, zeros, infinities and NaN follow IEEE 754 and
+Annex F of the C standard.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tilework.codegen.decompose import coefficients
+from tilework.codegen.decompose.builder import Raw, Value, fma, polynomial, where
+from tilework.codegen.decompose.exponential import clamp
+from tilework.codegen.decompose.logarithm import split
+
+MAGIC_FLOAT64 = 1.5 * 2.0**52
+PARITY_LIMIT = 2.0**24  # each float32 from here on is an even integer
+
+
+def wide_log2(magnitude: Value[Raw]) -> Value[Raw]:
+    """Return log2 of a non-negative float32 as float64, with at least 35 right bits."""
+    exponent, fraction = split(magnitude)
+    f = fraction.cast("float64")
+    result = fma(f, polynomial(f, coefficients.LOG2_WIDE), exponent.cast("float64"))
+    finite = where(magnitude.less(math.inf), result, magnitude.cast("float64"))
+    return where(magnitude.equal(0.0), -math.inf, finite)
+
+
+def wide_exp2(t: Value[Raw]) -> Value[Raw]:
+    """Return 2**t for a float64 `t`, rounded to float32."""
+    t = clamp(t, -160.0, 160.0)
+    shifted = t + MAGIC_FLOAT64
+    power = polynomial(t - (shifted - MAGIC_FLOAT64), coefficients.EXP2_WIDE)
+    return (power.bits("int64") + (shifted.bits("int64") << 52)).bits("float64").cast("float32")
+
+
+def pow(x: Value[Raw], y: Value[Raw]) -> Value[Raw]:  # noqa: A001
+    """Return x**y."""
+    magnitude = (x.bits("int32") & 0x7FFFFFFF).bits("float32")
+    steepness = (y.bits("int32") & 0x7FFFFFFF).bits("float32")
+    # A large finite exponent acts as an infinite one, but makes no NaN with log2(1) = 0.
+    bounded = clamp(y, -(2.0**127), 2.0**127).cast("float64")
+    result = wide_exp2(bounded * wide_log2(magnitude))
+    parity = where(steepness.less(PARITY_LIMIT), steepness, 2.0)
+    whole = parity.cast("int32")
+    sign = x.bits("int32") & (whole << 31)
+    signed = (result.bits("int32") ^ sign).bits("float32")
+    is_whole = whole.cast("float32").equal(parity)
+    is_real = where(is_whole, signed, where(x.equal(-math.inf), result, x.const(math.nan)))
+    result = where(x.less(0.0), is_real, where(is_whole, signed, result))
+    result = where(y.equal(0.0), 1.0, result)
+    return where(x.equal(1.0), 1.0, result)
