@@ -36,10 +36,10 @@ demo: $(VENV)/.installed-demo
 	$(PY) -m tilework.tools.demo $(DEMO_ARGS)
 
 test: $(VENV)/.installed-dev
-	$(PY) -m pytest -n $(JOBS) -m "not slow" $(PYTEST_ARGS)
+	$(PY) -m pytest -n $(JOBS) $(PYTEST_ARGS)
 
 test-full: $(VENV)/.installed-dev
-	$(PY) -m pytest -n $(JOBS) $(PYTEST_ARGS)
+	$(PY) -m pytest -n $(JOBS) --full $(PYTEST_ARGS)
 
 check: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff check .

@@ -1,9 +1,12 @@
 """What every test run shares: settings, golden files, feature markers, the requirements report."""
 
 import multiprocessing
+import shutil
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tilework.base import settings, trace
@@ -16,6 +19,42 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="rewrite golden files from what tests produce"
     )
+    parser.addoption(
+        "--full", action="store_true", help="slow tests too, and many more hypothesis examples"
+    )
+
+
+# A small fixed share on each push; `make test-full` draws afresh, and prints what it drew.
+hypothesis.settings.register_profile("push", max_examples=50, deadline=None, derandomize=True)
+hypothesis.settings.register_profile("full", max_examples=2000, deadline=None, print_blob=True)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--full"):
+        return
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    if slow:
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in set(slow)]
+
+
+def missing_feature(name: str) -> str | None:
+    """Why this machine lacks `name` (a program, a package, a feature of its CPU), or None."""
+    kind, _, what = name.partition(":")
+    if kind == "program":
+        return None if shutil.which(what) else f"the program {what} is not installed"
+    if kind == "package":
+        return None if find_spec(what) else f"the package {what} is not installed"
+    from tilework.runtime.host import host_spec  # here: most tests need no description of the host
+
+    return None if name in host_spec().features else f"this CPU has no {name}"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker in item.iter_markers("needs"):
+        for name in marker.args:
+            if reason := missing_feature(name):
+                pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")
@@ -96,4 +135,5 @@ class RequirementsRun:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    hypothesis.settings.load_profile("full" if config.getoption("--full") else "push")
     config.pluginmanager.register(RequirementsRun(), "requirements-run")

@@ -8,7 +8,6 @@ A field's variable is `TILEWORK_` and its name in capitals; `DEV` is short for `
 
 import os
 import threading
-import tomllib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -242,13 +241,15 @@ def _from_file(path: Path) -> dict[str, Any]:
         return {}
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"settings: cannot read {path}", got=str(error)) from error
+    import tomllib  # here, since start-up time counts and most folders have no such file
+
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"settings: {path} is not TOML", got=str(error)) from error
+    # A table is a group; a field's name is unique over all groups.
     flat: dict[str, object] = {}
     for name, value in table.items():
-        # A table is a group; a field's name is unique over all groups.
         flat.update(value if isinstance(value, dict) else {name: value})
     return _checked(flat, CONFIG_FILE)
 

@@ -1,3 +1,4 @@
+import fcntl
 import os
 import time
 from pathlib import Path
@@ -176,6 +177,39 @@ def test_no_folder_is_no_cache(tmp_path: Path) -> None:
     assert (cache.put("key", b"data"), cache.get("key"), warnings()) == (False, None, [])
     cache.sweep()
     cache.clear()
+
+
+def test_GEN_02_an_injected_error_of_the_disk_is_a_warning(
+    cache: DiskCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise OSError(5, "input/output error")
+
+    monkeypatch.setattr(os, "replace", fail)
+    assert not cache.put("key", b"data")
+    assert "input/output error" in warnings()[0]
+
+
+def test_a_sweep_that_cannot_lock_is_a_warning(cache: DiskCache) -> None:
+    cache.sweep()
+    assert "cannot sweep" in warnings()[0]
+
+
+def test_one_sweep_at_a_time(cache: DiskCache) -> None:
+    cache.put("key", b"data")
+    with open(cache.folder / ".sweep" if cache.folder else "", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        cache.size_limit_bytes = 1
+        cache.sweep()
+    assert cache.get("key") == b"data"
+    cache.sweep()
+    assert cache.get("key") is None
+
+
+def test_a_folder_in_place_of_an_entry_is_a_miss(cache: DiskCache) -> None:
+    cache.put("other", b"data")
+    cache.path_of("key").mkdir(parents=True)
+    assert cache.get("key") is None
 
 
 def test_a_file_in_the_way_is_no_cache_and_one_warning(tmp_path: Path) -> None:

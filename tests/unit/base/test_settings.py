@@ -191,6 +191,24 @@ def test_the_reference_has_a_row_for_each_setting() -> None:
     assert len(settings.describe().splitlines()) == 2 + len(fields(Settings))
 
 
+def test_a_given_count_is_taken_as_it_is() -> None:
+    chosen = Settings(num_threads=3, compile_workers=2)
+    assert (chosen.thread_count(), chosen.worker_count()) == (3, 2)
+
+
+def test_the_environment_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.install(None)
+    monkeypatch.setenv("TILEWORK_CAPTURES", "5")
+    first = settings.current()
+    monkeypatch.setenv("TILEWORK_CAPTURES", "6")
+    assert (settings.current() is first, first.captures) == (True, 5)
+
+
+def test_a_home_that_does_not_exist_is_named() -> None:
+    with pytest.raises(SettingsError, match="a home that exists"):
+        settings.load({"TILEWORK_CACHE_DIR": "~no-such-user-here/x"})
+
+
 def test_thread_count_zero_means_the_cores_of_the_affinity_mask() -> None:
     assert Settings().thread_count() == settings.available_cores()
 

@@ -1,0 +1,60 @@
+import traceback
+from collections.abc import Callable
+
+import pytest
+
+from tilework.base import settings
+from tilework.base.errors import InternalError, ShapeError, TileworkError
+from tilework.base.frames import PACKAGE, Location, public, user_location
+
+
+def deep(error: Exception) -> None:
+    def inner() -> None:
+        raise error
+
+    inner()
+
+
+def frames_of(call: Callable[[Exception], None], error: Exception) -> list[str]:
+    with pytest.raises(type(error)) as caught:
+        call(error)
+    return [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
+
+
+def test_the_users_line_is_found_from_inside() -> None:
+    namespace: dict[str, Callable[[], Location | None]] = {"user_location": user_location}
+    code = compile("def ours():\n    return user_location()\n", PACKAGE + "example.py", "exec")
+    exec(code, namespace)
+    here = namespace["ours"]()
+    assert here is not None
+    assert (here.file, str(here)) == (__file__, f"{__file__}:{here.line}")
+
+
+def test_inner_frames_of_a_users_error_are_dropped() -> None:
+    assert frames_of(public(deep), ShapeError("reduce: wrong")) == ["frames_of"]
+
+
+def test_a_setting_keeps_them() -> None:
+    with settings.override(show_internal_frames=True):
+        assert frames_of(public(deep), ShapeError("reduce: wrong"))[-2:] == ["deep", "inner"]
+
+
+@pytest.mark.parametrize("error", [InternalError("impossible"), ZeroDivisionError()])
+def test_our_own_faults_keep_their_frames(error: Exception) -> None:
+    assert frames_of(public(deep), error)[-1] == "inner"
+
+
+def test_the_wrapped_function_keeps_its_name_and_result() -> None:
+    @public
+    def twice(value: int) -> int:
+        """Double it."""
+        return 2 * value
+
+    assert (twice(2), twice.__name__, twice.__doc__) == (4, "twice", "Double it.")
+
+
+def test_the_error_itself_is_unchanged() -> None:
+    error = ShapeError("reduce: wrong")
+    with pytest.raises(TileworkError) as caught:
+        public(deep)(error)
+    assert caught.value is error
