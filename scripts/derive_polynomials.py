@@ -352,6 +352,7 @@ FITS = [
 # Constants as unevaluated sums of words: value and the bits of each word.
 WORDS: dict[str, tuple[mp.mpf, tuple[int, ...]]] = {
     "LN2_WORDS": (mp.log(2), (16, 24)),
+    "LN2_ROUNDED": (mp.log(2), (24,)),
     "LOG2_E_WORDS": (LOG2_E, (24, 24)),
     "LOG10_E_WORDS": (LOG10_E, (24, 24)),
     "LOG10_2_WORDS": (mp.log(2, 10), (24, 24)),
@@ -389,7 +390,7 @@ def constants_text() -> str:
     lines = []
     for name, (value, widths) in WORDS.items():
         words = ", ".join(repr(float(w)) for w in words_of(value, widths))
-        lines.append(f"{name} = ({words})\n")
+        lines.append(f"{name} = ({words},)\n")
     with mp.workdps(120):
         inverse = 1 / +mp.pi
         lines.append(f"REDUCE_SWITCH = {SWITCH!r}\nREDUCE_SHIFT = {SHIFT!r}\n")

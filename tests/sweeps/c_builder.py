@@ -71,9 +71,10 @@ class CBuilder:
         return f"(({TYPES[dtype]}){int(value)}{suffix})"
 
     def unary(self, name: UnaryName, x: str, dtype: Dtype) -> str:
-        if name == "sqrt":
+        if name != "neg":
+            stem = {"sqrt": "sqrt", "abs": "fabs"}[name]
             suffix = "f" if dtype == "float32" else ""
-            return self._emit(name, f"__builtin_sqrt{suffix}({x})", dtype)
+            return self._emit(name, f"__builtin_{stem}{suffix}({x})", dtype)
         return self._emit(name, f"-{x}", dtype)
 
     def binary(self, name: BinaryName, x: str, y: str, dtype: Dtype) -> str:
@@ -93,9 +94,6 @@ class CBuilder:
         return self._emit(f"cast.{source}", f"({TYPES[target]}){x}", target)
 
     def bitcast(self, x: str, source: Dtype, target: Dtype) -> str:
-        kind = "double" if source.endswith("64") else "float"
-        letter = {"float": "f32", "double": "f64"}[kind]
         names = {"float32": "f32", "float64": "f64", "int32": "i32", "int64": "i64"}
         names |= {"uint32": "u32", "uint64": "u64"}
-        del letter
         return self._emit("bitcast", f"{names[target]}_{names[source]}({x})", target)

@@ -27,7 +27,7 @@ Dtype: TypeAlias = Literal[
 Number: TypeAlias = float | int | bool
 BinaryName: TypeAlias = Literal["add", "sub", "mul", "div", "and", "or", "xor", "shl", "shr"]
 CompareName: TypeAlias = Literal["less", "equal", "not_equal"]
-UnaryName: TypeAlias = Literal["neg", "sqrt"]
+UnaryName: TypeAlias = Literal["abs", "neg", "sqrt"]
 
 
 class Builder(Protocol[Raw]):
@@ -37,7 +37,7 @@ class Builder(Protocol[Raw]):
         """Return the constant `value`, which `dtype` holds exactly."""
 
     def unary(self, name: UnaryName, x: Raw, dtype: Dtype) -> Raw:
-        """Return the negation (sign bit flipped) or the correctly rounded square root of `x`."""
+        """Return |x| or -x (only the sign bit changes), or the correctly rounded square root."""
 
     def binary(self, name: BinaryName, x: Raw, y: Raw, dtype: Dtype) -> Raw:
         """Return `x name y`, both of `dtype`; `shr` keeps the sign of a signed integer."""
@@ -124,6 +124,10 @@ class Value(Generic[Raw]):
 
     def __neg__(self) -> Value[Raw]:
         return Value(self.builder, self.builder.unary("neg", self.raw, self.dtype), self.dtype)
+
+    def abs(self) -> Value[Raw]:
+        """Return the magnitude: the sign bit is cleared, of a NaN too."""
+        return Value(self.builder, self.builder.unary("abs", self.raw, self.dtype), self.dtype)
 
     def sqrt(self) -> Value[Raw]:
         """Return the correctly rounded square root."""

@@ -82,6 +82,6 @@ def expm1(x: Value[Raw]) -> Value[Raw]:
 
 def sigmoid(x: Value[Raw]) -> Value[Raw]:
     """Return 1 / (1 + e**-x), without overflow on either side."""
-    magnitude = (x.bits("int32") & 0x7FFFFFFF).bits("float32")
+    magnitude = x.abs()
     power = exp(-magnitude)
     return where(x.less(0.0), power, 1.0) / (power + 1.0)

@@ -15,7 +15,6 @@ from tilework.codegen.decompose.exponential import clamp
 from tilework.codegen.decompose.logarithm import split
 
 MAGIC_FLOAT64 = 1.5 * 2.0**52
-PARITY_LIMIT = 2.0**24  # each float32 from here on is an even integer
 
 
 def wide_log2(magnitude: Value[Raw]) -> Value[Raw]:
@@ -35,18 +34,23 @@ def wide_exp2(t: Value[Raw]) -> Value[Raw]:
     return (power.bits("int64") + (shifted.bits("int64") << 52)).bits("float64").cast("float32")
 
 
+def _is_whole(x: Value[Raw]) -> Value[Raw]:
+    """Return whether a float32 in [0, 2**23) is an integer."""
+    return ((x + 2.0**23) - 2.0**23).equal(x)
+
+
 def pow(x: Value[Raw], y: Value[Raw]) -> Value[Raw]:  # noqa: A001
     """Return x**y."""
-    magnitude = (x.bits("int32") & 0x7FFFFFFF).bits("float32")
-    steepness = (y.bits("int32") & 0x7FFFFFFF).bits("float32")
+    magnitude = x.abs()
+    # From 2**23 on each float32 is an integer, from 2**24 on an even one.
+    steepness = y.abs()
     # A large finite exponent acts as an infinite one, but makes no NaN with log2(1) = 0.
     bounded = clamp(y, -(2.0**127), 2.0**127).cast("float64")
     result = wide_exp2(bounded * wide_log2(magnitude))
-    parity = where(steepness.less(PARITY_LIMIT), steepness, 2.0)
-    whole = parity.cast("int32")
-    sign = x.bits("int32") & (whole << 31)
+    is_whole = _is_whole(where(steepness.less(2.0**23), steepness, 0.0))
+    is_even = _is_whole(where(steepness.less(2.0**24), steepness, 0.0) * 0.5)
+    sign = where(is_even, 0, x.bits("int32") & -0x80000000)
     signed = (result.bits("int32") ^ sign).bits("float32")
-    is_whole = whole.cast("float32").equal(parity)
     is_real = where(is_whole, signed, where(x.equal(-math.inf), result, x.const(math.nan)))
     result = where(x.less(0.0), is_real, where(is_whole, signed, result))
     result = where(y.equal(0.0), 1.0, result)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tilework.codegen.decompose import error_function, exponential, hyperbolic, logarithm, trigonometric
+from tilework.codegen.decompose import error_function, exponential, hyperbolic, inverse, logarithm, trigonometric
 from tilework.codegen.decompose.builder import Value
 
 Unary = Callable[[Value[Any]], Value[Any]]
@@ -24,6 +24,12 @@ FLOAT32: dict[str, Unary] = {
     "tan": trigonometric.tan,
     "sin_limited": trigonometric.sin_limited,
     "cos_limited": trigonometric.cos_limited,
+    "asin": inverse.asin,
+    "acos": inverse.acos,
+    "atan": inverse.atan,
+    "asinh": inverse.asinh,
+    "acosh": inverse.acosh,
+    "atanh": inverse.atanh,
     "log2": logarithm.log2,
     "log": logarithm.log,
     "log10": logarithm.log10,

@@ -1,0 +1,91 @@
+"""asin, acos, atan, asinh, acosh and atanh of float32."""
+
+from __future__ import annotations
+
+import math
+
+from tilework.codegen.decompose import coefficients
+from tilework.codegen.decompose.builder import Raw, Value, fma, polynomial, where
+from tilework.codegen.decompose.logarithm import log1p
+
+HALF_PI_HIGH, HALF_PI_LOW, _ = coefficients.HALF_PI_WORDS
+LN2 = coefficients.LN2_ROUNDED[0]
+HUGE = 2.0**24
+
+
+def _with_sign(x: Value[Raw], magnitude: Value[Raw]) -> Value[Raw]:
+    return (magnitude.bits("int32") | (x.bits("int32") & -0x80000000)).bits("float32")
+
+
+def atan(x: Value[Raw]) -> Value[Raw]:
+    """Return the arc tangent: an odd polynomial up to 1, that of 1/x beyond."""
+    magnitude = x.abs()
+    beyond = magnitude.greater(1.0)
+    t = where(beyond, -1.0 / magnitude, magnitude)
+    z = t * t
+    tail = t * z * polynomial(z, coefficients.ATAN)
+    high = where(beyond, t.const(HALF_PI_HIGH), 0.0)
+    low = where(beyond, t.const(HALF_PI_LOW), 0.0)
+    return _with_sign(x, high + (t + (tail + low)))
+
+
+def _asin_parts(x: Value[Raw]) -> tuple[Value[Raw], Value[Raw], Value[Raw]]:
+    """Return |x| > 1/2, and two words of asin(t): t = |x| up to 1/2, sqrt((1 - |x|)/2) beyond."""
+    magnitude = x.abs()
+    beyond = magnitude.greater(0.5)
+    z = where(beyond, fma(magnitude, -0.5, 0.5), magnitude * magnitude)
+    root = z.sqrt()
+    t = where(beyond, root, magnitude)
+    # What the root's rounding lost matters once the sum is doubled.
+    lost = where(beyond, fma(root, -root, z) / (root * 2.0), 0.0)
+    lost = where(z.equal(0.0), 0.0, lost)
+    return beyond, t, fma(t * z, polynomial(z, coefficients.ASIN), lost)
+
+
+def asin(x: Value[Raw]) -> Value[Raw]:
+    """Return the arc sine; NaN outside [-1, 1]."""
+    beyond, t, tail = _asin_parts(x)
+    far = HALF_PI_HIGH - (t * 2.0 - fma(tail, -2.0, HALF_PI_LOW))
+    return _with_sign(x, where(beyond, far, t + tail))
+
+
+def acos(x: Value[Raw]) -> Value[Raw]:
+    """Return the arc cosine; NaN outside [-1, 1]."""
+    beyond, t, tail = _asin_parts(x)
+    signed = _with_sign(x, t)
+    signed_tail = where(x.less(0.0), -tail, tail)
+    near = HALF_PI_HIGH - (signed - (HALF_PI_LOW - signed_tail))
+    twice = (t + tail) * 2.0
+    opposite = HALF_PI_HIGH * 2.0 - (t * 2.0 - fma(tail, -2.0, HALF_PI_LOW * 2.0))
+    return where(beyond, where(x.less(0.0), opposite, twice), near)
+
+
+def asinh(x: Value[Raw]) -> Value[Raw]:
+    """Return the inverse hyperbolic sine, as log1p(x + x**2 / (1 + sqrt(1 + x**2)))."""
+    magnitude = x.abs()
+    huge = magnitude.greater(HUGE)
+    safe = where(huge, 1.0, magnitude)
+    square = safe * safe
+    sum_ = safe + square / ((square + 1.0).sqrt() + 1.0)
+    logarithm = log1p(where(huge, magnitude, sum_))
+    return _with_sign(x, logarithm + where(huge, x.const(LN2), 0.0))
+
+
+def acosh(x: Value[Raw]) -> Value[Raw]:
+    """Return the inverse hyperbolic cosine; NaN below 1."""
+    huge = x.greater(HUGE)
+    safe = where(huge, 2.0, x)
+    above = safe - 1.0
+    sum_ = above + (above * (safe + 1.0)).sqrt()
+    logarithm = log1p(where(huge, x, sum_))
+    result = logarithm + where(huge, x.const(LN2), 0.0)
+    return where(x.less(1.0), x.const(math.nan), result)
+
+
+def atanh(x: Value[Raw]) -> Value[Raw]:
+    """Return the inverse hyperbolic tangent, as log1p(2x / (1 - x)) / 2; NaN outside [-1, 1]."""
+    magnitude = x.abs()
+    result = log1p((magnitude * 2.0) / (1.0 - magnitude)) * 0.5
+    result = where(magnitude.less(2.0**-12), magnitude, result)
+    result = where(magnitude.greater(1.0), x.const(math.nan), result)
+    return _with_sign(x, result)
