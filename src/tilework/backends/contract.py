@@ -1,0 +1,89 @@
+"""What a back end is: a probe, and a way to open a driver and the compiler for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from tilework.ir.node import Node
+from tilework.runtime.driver import Driver, Probe
+from tilework.runtime.registry import DeviceName
+from tilework.target.spec import TargetSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelSource:
+    """One kernel as text for a toolchain, with what a launch must know.
+
+    `name` is the entry point; `tasks` the trip count of the parallel loop, an expression over
+    VARIABLEs; `variables` the names of the kernel's variables in the order of its arguments.
+    """
+
+    name: str
+    text: str
+    tasks: Node
+    variables: tuple[str, ...]
+    num_buffers: int
+    scratch_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerToolchain:
+    """How a worker process makes the same toolchain: a key of `engine.workers` and plain data."""
+
+    kind: str
+    isa: str
+    features: tuple[str, ...]
+    key: str
+
+
+class Compiler(Protocol):
+    """Kernels -> code for one target.  `lower` belongs to one thread at a time.
+
+    `is_cacheable` says that code means the same in another process.
+    """
+
+    target: TargetSpec
+    is_cacheable: bool
+
+    @property
+    def key(self) -> str:
+        """Everything besides kernel, target and settings that changes the code."""
+        ...
+
+    def lower(self, kernel: Node) -> KernelSource:
+        """Plan, lower and render one kernel."""
+        ...
+
+    def build(self, source: KernelSource) -> bytes:
+        """Turn the text into object code.  Any thread.  Raises: CompileError, ToolchainError."""
+        ...
+
+    def worker(self) -> WorkerToolchain | None:
+        """How other processes may `build`; None where only this process can."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An open device and the compiler for it."""
+
+    driver: Driver
+    compiler: Compiler
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
+    """One row of `tilework devices`.
+
+    `is_host_memory` says that buffers are plain memory of this process.  `probe` changes nothing;
+    `open` raises DeviceUnavailableError with the reason and the missing extra or driver.
+    """
+
+    kind: str
+    renderer: str
+    summary: str
+    is_host_memory: bool
+    probe: Callable[[], Probe]
+    open: Callable[[DeviceName], Opened]

@@ -1,0 +1,140 @@
+"""What the back ends of this machine's processor share: the pool's code, and their compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+from tilework.backends.contract import KernelSource, WorkerToolchain
+from tilework.base import settings
+from tilework.base.diskcache import DiskCache
+from tilework.base.errors import UnsupportedError
+from tilework.base.hashing import digest
+from tilework.ir.node import Node
+from tilework.runtime.drivers.cpu import CpuDriver
+from tilework.runtime.host import host_spec
+from tilework.runtime.native.pool_source import pool_source
+from tilework.runtime.registry import DeviceName
+from tilework.target.features import AARCH64, CPU_LEVELS, X86_64
+from tilework.target.known.cpu import aarch64_spec, x86_level_spec
+from tilework.target.spec import TargetSpec
+from tilework.toolchain.base import Passes, Toolchain
+from tilework.toolchain.llvm import LlvmToolchain
+
+_SHARE_OF_CACHE = (3, 4)  # of the disk caches together; schedules and plans have the rest
+
+
+@lru_cache(maxsize=8)
+def _code_cache(folder: Path | None, size_limit_bytes: int) -> DiskCache:
+    return DiskCache(folder and folder / "programs", size_limit_bytes, "program")
+
+
+def code_cache() -> DiskCache:
+    """Return the cache on disk for object code, as the settings in force want it."""
+    current = settings.current()
+    share, whole = _SHARE_OF_CACHE
+    return _code_cache(current.cache_dir, current.cache_size_bytes * share // whole)
+
+
+@cache
+def _baseline(isa: str) -> TargetSpec:
+    return x86_level_spec("x86-64") if isa == X86_64 else aarch64_spec()
+
+
+def native_object(isa: str) -> bytes:
+    """Return the object code of the pool for the baseline of `isa`, compiled once per machine."""
+    toolchain = LlvmToolchain(_baseline(isa))
+    source = pool_source(isa)
+    key = digest("native pool", source, toolchain.key)
+    found = code_cache().get(key)
+    if found is None:
+        found = toolchain.compile(source, passes=Passes.O2)
+        code_cache().put(key, found)
+    return found
+
+
+def target_of(name: DeviceName) -> TargetSpec:
+    """Return the spec of this machine, or of the lower level that `name` asks for.
+
+    Raises: UnsupportedError when the machine has no such level.
+    """
+    host = host_spec(settings.current().num_threads)
+    if not name.arch:
+        return host
+    levels = dict(CPU_LEVELS[host.isa])
+    if name.arch not in levels or not levels[name.arch] <= host.features or host.isa == AARCH64:
+        raise UnsupportedError(
+            f"device: this processor has no level {name.arch}",
+            got=str(name),
+            expected=f"one of {', '.join(level for level in levels if levels[level])}",
+        )
+    return x86_level_spec(name.arch, cores=host.cores)
+
+
+def open_driver(name: DeviceName, target: TargetSpec) -> CpuDriver:
+    """Open the processor as a device called `name`, as the settings in force want it."""
+    current = settings.current()
+    driver = CpuDriver(
+        native_object(target.isa),
+        target=target,
+        num_threads=current.thread_count(),
+        memory_limit=current.memory_limit,
+    )
+    driver.name = str(name)
+    return driver
+
+
+class NativeCompiler:
+    """Lower, render and compile kernels for this machine's processor.
+
+    Args:
+        toolchain: makes the object code.
+        make_renderer: called at the first kernel, so that a warm start imports no renderer.
+        worker_kind: the name of the toolchain for worker processes, or None.
+    """
+
+    is_cacheable = True
+
+    def __init__(
+        self, toolchain: Toolchain, make_renderer: Callable[[], Any], worker_kind: str | None
+    ) -> None:
+        self.target = toolchain.target
+        self._toolchain = toolchain
+        self._make_renderer = make_renderer
+        self._renderer: Any = None
+        self._worker_kind = worker_kind
+
+    @property
+    def key(self) -> str:
+        """The toolchain's key; the renderer goes with it."""
+        return self._toolchain.key
+
+    def lower(self, kernel: Node) -> KernelSource:
+        """Plan, lower and render one kernel."""
+        # Imported here, since a start with warm caches needs no code generator.
+        from tilework.codegen.pipeline import lower_kernel
+
+        if self._renderer is None:
+            self._renderer = self._make_renderer()
+        lowered = lower_kernel(kernel, self.target)
+        return KernelSource(
+            name=lowered.name,
+            text=self._renderer.render(lowered),
+            tasks=lowered.tasks,
+            variables=lowered.variables,
+            num_buffers=lowered.parameters,
+            scratch_bytes=lowered.scratch_bytes,
+        )
+
+    def build(self, source: KernelSource) -> bytes:
+        """Compile the text."""
+        return self._toolchain.compile(source.text)
+
+    def worker(self) -> WorkerToolchain | None:
+        """The same toolchain for a worker process."""
+        if self._worker_kind is None:
+            return None
+        features = tuple(sorted(self.target.features))
+        return WorkerToolchain(self._worker_kind, self.target.isa, features, self._toolchain.key)

@@ -1,0 +1,65 @@
+"""`PYTHON`: the interpreter of the IR as a device, slow and exact; the judge of the others."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tilework.backends.contract import Backend, KernelSource, Opened, WorkerToolchain
+from tilework.base import settings
+from tilework.ir.build import const_index
+from tilework.ir.digest import digest
+from tilework.ir.node import Node, toposort
+from tilework.ir.ops.index import VARIABLE
+from tilework.ir.ops.memory import PARAM
+from tilework.runtime.drivers import python as driver
+from tilework.runtime.registry import DeviceName
+
+
+class InterpretedKernels:
+    """The compiler's part of an interpreter: it names the kernel, and compiles nothing."""
+
+    key = "interpreter-1"
+    is_cacheable = False
+
+    def __init__(self, opened: driver.PythonDriver) -> None:
+        self.target = opened.target
+        self._driver = opened
+
+    def lower(self, kernel: Node) -> KernelSource:
+        """Hand the kernel to the driver under its digest."""
+        nodes = toposort(kernel)
+        name = digest(kernel).hex()
+        self._driver.add_kernel(name, kernel)
+        variables = {node.attrs.name for node in nodes if node.op is VARIABLE}
+        return KernelSource(
+            name=name,
+            text=name,
+            tasks=const_index(1),
+            variables=tuple(sorted(variables)),
+            num_buffers=1 + max((n.attrs.slot for n in nodes if n.op is PARAM), default=-1),
+            scratch_bytes=0,
+        )
+
+    def build(self, source: KernelSource) -> bytes:
+        """The digest, by which the driver finds the kernel."""
+        return source.text.encode()
+
+    def worker(self) -> WorkerToolchain | None:
+        """Nothing to build elsewhere."""
+        return None
+
+
+def _open(name: DeviceName) -> Opened:
+    opened = driver.PythonDriver(memory_limit=settings.current().memory_limit)
+    opened.name = str(name)
+    return Opened(opened, InterpretedKernels(opened))
+
+
+BACKEND: Final = Backend(
+    kind="PYTHON",
+    renderer="INTERPRETER",
+    summary="the interpreter of the IR: slow, exact, the judge of the others",
+    is_host_memory=True,
+    probe=driver.probe,
+    open=_open,
+)

@@ -1,0 +1,112 @@
+"""The table of back ends: those of this package by name, those of others by entry point."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import Final
+
+from tilework.backends.contract import Backend
+from tilework.base.errors import DeviceUnavailableError, InternalError
+from tilework.base.text import nearest
+from tilework.runtime.registry import DeviceName
+
+ENTRY_POINT_GROUP: Final = "tilework.backends"
+
+# (kind, renderer) -> module with a `BACKEND`; the first renderer of a kind is its default.
+_OWN: Final[dict[tuple[str, str], str]] = {
+    ("CPU", "LLVM"): "tilework.backends.cpu",
+    ("CPU", "CLANG"): "tilework.backends.cpu_clang",
+    ("PYTHON", "INTERPRETER"): "tilework.backends.python",
+    ("NULL", "LLVM"): "tilework.backends.null",
+}
+
+
+def own_names() -> tuple[tuple[str, str], ...]:
+    """Return (kind, renderer) of each back end of this package."""
+    return tuple(_OWN)
+
+
+@cache
+def _foreign() -> dict[tuple[str, str], str]:
+    """Entry points as `KIND` or `KIND:RENDERER` -> where the `Backend` is; read once."""
+    from importlib.metadata import entry_points  # slow, and only needed for unknown names
+
+    found: dict[tuple[str, str], str] = {}
+    for point in entry_points(group=ENTRY_POINT_GROUP):
+        kind, _, renderer = point.name.upper().partition(":")
+        found.setdefault((kind, renderer), point.value)
+    return found
+
+
+def canonical(name: DeviceName) -> DeviceName:
+    """Return `name` with its default renderer left out.
+
+    Raises: DeviceUnavailableError when there is no back end of that kind or renderer.
+    """
+    kind, renderer = _key_of(name)
+    if renderer == _renderers(kind)[0]:
+        return DeviceName(name.kind, name.index, name.interface, "" if not name.arch else renderer,
+                          name.arch)  # fmt: skip
+    return name
+
+
+def find_backend(name: DeviceName) -> Backend:
+    """Return the back end that opens `name`.
+
+    Raises: DeviceUnavailableError when there is none.
+    """
+    return _load(_key_of(name))
+
+
+def backends() -> tuple[Backend, ...]:
+    """Return every back end, of this package first."""
+    rows = dict.fromkeys([*_OWN, *_foreign()])
+    return tuple(_load(key) for key in rows)
+
+
+def _renderers(kind: str) -> list[str]:
+    own = [renderer for other, renderer in _OWN if other == kind]
+    return own or [renderer for other, renderer in _foreign() if other == kind]
+
+
+def _key_of(name: DeviceName) -> tuple[str, str]:
+    key = (name.kind, name.renderer or "")
+    if key in _OWN:
+        return key
+    known = _renderers(name.kind)
+    if not known:
+        kinds = sorted({kind for kind, _ in (*_OWN, *_foreign())})
+        close = nearest(name.kind, kinds)
+        raise DeviceUnavailableError(
+            f"device: there is no back end {name.kind}",
+            reason="not part of this version, and no installed package adds it",
+            got=str(name),
+            expected=f"one of {', '.join(kinds)}",
+            try_=None if close is None else f"`{close}`",
+        )
+    if not name.renderer:
+        return name.kind, known[0]
+    if name.renderer in known or (name.kind, name.renderer) in _foreign():
+        return name.kind, name.renderer
+    raise DeviceUnavailableError(
+        f"device: {name.kind} has no renderer {name.renderer}",
+        reason="unknown renderer",
+        got=str(name),
+        expected=f"one of {', '.join(known)}",
+    )
+
+
+def _load(key: tuple[str, str]) -> Backend:
+    own = _OWN.get(key)
+    if own is not None:
+        backend = import_module(own).BACKEND
+    else:
+        module, _, attribute = _foreign()[key].partition(":")
+        backend = getattr(import_module(module), attribute or "BACKEND")
+    if not isinstance(backend, Backend):
+        raise InternalError(
+            f"device: the registration of {':'.join(key)} is not a Backend",
+            got=type(backend).__name__,
+        )
+    return backend
