@@ -8,13 +8,14 @@ PY := $(VENV)/bin/python
 JOBS ?= auto
 PYTEST_ARGS ?=
 
-.PHONY: help demo test test-full check format clean-venv
+.PHONY: help demo test test-full coverage check format clean-venv
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo       install, then read text from a page and train a small network"
 	@echo "make test       install, then run the tests (under 40 minutes on two cores)"
 	@echo "make test-full  the slow sweeps too"
+	@echo "make coverage   the tests, and how much of the compiler they reach"
 	@echo "make check      ruff, mypy, import-linter, size limits"
 	@echo "make format     rewrite the sources as ruff formats them"
 
@@ -40,6 +41,12 @@ test: $(VENV)/.installed-dev
 
 test-full: $(VENV)/.installed-dev
 	$(PY) -m pytest -n $(JOBS) --full $(PYTEST_ARGS)
+
+# The compiler's own packages; 90 % is the floor.
+coverage: $(VENV)/.installed-dev
+	$(PY) -m pytest -n $(JOBS) --cov=tilework --cov-report= $(PYTEST_ARGS)
+	$(VENV)/bin/coverage report --fail-under=90 \
+	  --include='src/tilework/base/*,src/tilework/ir/*,src/tilework/schedule/*,src/tilework/codegen/*,src/tilework/render/*'
 
 check: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff check .
