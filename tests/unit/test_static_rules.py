@@ -213,8 +213,8 @@ def shells(source: Source) -> Iterator[str]:
 
 
 def unread_status(source: Source) -> Iterator[str]:
-    """A run with `check=False`, or a Popen, in a function that never reads the exit status."""
-    for function in ast.walk(source.tree):
+    """A run with `check=False`, or a Popen, in a function or class that reads no exit status."""
+    for function in source.tree.body:
         if not isinstance(function, ast.FunctionDef | ast.ClassDef):
             continue
         text = ast.unparse(function)
