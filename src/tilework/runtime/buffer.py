@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
-from tilework.base import trace
-from tilework.base.errors import BoundsError, StaleHandleError, TileworkError
+from tilework.base.errors import BoundsError, StaleHandleError
+from tilework.runtime import reclaim
 from tilework.runtime.allocator import PLAIN, Block, BufferSpec
 from tilework.runtime.lease import Lease
 
@@ -47,34 +46,14 @@ class _Watch(weakref.ref["Memory"]):
 
 
 _watches: dict[int, _Watch] = {}  # weak references must outlive what they watch
-# The collector may run inside any line, where taking a lock could wait for ever; so the death of
-# a memory only queues its release, and `release_dead` does it.
-_dead: deque[_Watch] = deque()
 
 
 def _memory_died(watch: weakref.ref[Memory]) -> None:
     found = _watches.pop(id(watch), None)
     if found is not None:
-        _dead.append(found)
-
-
-def release_dead() -> None:
-    """Release the memory of all buffers that are gone: mappings first, the base last.
-
-    Called when buffers are made or closed and by drivers when they submit or wait.  A failure of
-    one step is reported as a warning, and the others run all the same.
-    """
-    while _dead:
-        try:
-            watch = _dead.popleft()
-        except IndexError:
-            return  # another thread took the last one
-        while watch.undos:
-            undo = watch.undos.pop()
-            try:
-                undo()
-            except TileworkError as error:
-                trace.warn("buffer", f"memory could not be released: {error}")
+        # In the order of release: the last mapping first, the base last.
+        for undo in reversed(found.undos):
+            reclaim.later(undo)
 
 
 class Memory:
@@ -193,7 +172,7 @@ class Buffer:
         """Give up this buffer's share; the memory is freed with the last one."""
         self._memory = None
         self.base = None
-        release_dead()
+        reclaim.run()
 
     def __repr__(self) -> str:
         """Device, size and place."""
@@ -208,8 +187,7 @@ def allocate_buffer(
 
     Raises: OutOfMemoryError.
     """
-    if _dead:
-        release_dead()
+    reclaim.run()
     block = source.allocate(size_bytes, zero=zero, spec=spec)
     memory = Memory(source.device, block.address, partial(source.free, block), None)
     return Buffer(memory, size_bytes)
@@ -220,7 +198,12 @@ def lease_buffer(device: str, lease: Lease) -> Buffer:
 
     Raises: StaleHandleError when the loan has ended.
     """
-    release_dead()
+    reclaim.run()
     if lease.is_released:
         raise StaleHandleError("buffer: the lease has ended", got=lease.owner)
     return Buffer(Memory(device, lease.address, lease.release, lease), lease.size_bytes)
+
+
+def release_dead() -> None:
+    """Release the memory of buffers that were collected (`runtime.reclaim`)."""
+    reclaim.run()

@@ -23,6 +23,7 @@ import ctypes
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from struct import pack_into
 from typing import Final
 
@@ -37,6 +38,7 @@ from tilework.base.elf import (
 )
 from tilework.base.errors import ModelFileError, StaleHandleError, UnsupportedError
 from tilework.base.ledger import LEDGER, Kind, Ledger
+from tilework.runtime import reclaim
 from tilework.runtime.hostos import HostOs, host_os
 from tilework.runtime.relocate import (
     DIRECT,
@@ -77,7 +79,9 @@ class LoadedCode:
         self.address = address
         self.size_bytes = size_bytes
         self._entries = tuple(entries)
-        self._release = weakref.finalize(self, _unload, host, ledger, address, size_bytes)
+        self._undo = partial(_unload, host, ledger, address, size_bytes)
+        self._release = weakref.finalize(self, reclaim.later, self._undo)
+        self._release.atexit = False  # other threads may still run in it; it ends with the process
 
     def address_of(self, name: str, index: int = 0) -> int:
         """Return the address of entry `name` of the object number `index`.
@@ -90,7 +94,9 @@ class LoadedCode:
 
     def close(self) -> None:
         """Unmap the code; a second call does nothing."""
-        self._release()
+        if self._release.detach() is not None:
+            self._undo()
+        reclaim.run()
 
     def __enter__(self) -> LoadedCode:
         """Close at the end of the block."""
@@ -138,6 +144,7 @@ def load_objects(
     ledger: Ledger = LEDGER,
 ) -> LoadedCode:
     """Load many objects into one mapping; arguments and errors as in `load_object`."""
+    reclaim.run()
     system = host or host_os()
     layout = _Layout(system, symbols or {})
     for data, _ in objects:

@@ -25,6 +25,7 @@ from tilework.base import faults, trace
 from tilework.base.clock import SYSTEM_CLOCK, Clock, WaitLimit
 from tilework.base.errors import DeviceError, StaleHandleError
 from tilework.base.ledger import LEDGER, Kind, Ledger
+from tilework.runtime import reclaim
 from tilework.runtime.hostos import HostOs, host_os
 from tilework.runtime.launch import LaunchTable
 from tilework.runtime.loader import DEVICE, LoadedCode, load_object
@@ -135,6 +136,56 @@ def _turns(runtime: NativeRuntime) -> int:
     return max(SPIN_NANOSECONDS * _CALIBRATION_TURNS // spent, 1)
 
 
+class _Held:
+    """What a pool holds; outlives the pool by a moment when nobody closed it."""
+
+    def __init__(self, runtime: NativeRuntime, host: HostOs, ledger: Ledger, clock: Clock) -> None:
+        self.runtime = runtime
+        self.host = host
+        self.ledger = ledger
+        self.clock = clock
+        self.crew: _Crew | None = None
+        self.left_behind: list[_Crew] = []  # the parent's, in a forked child
+        self.scratch: list[tuple[int, int]] = []  # blocks of callers that are not running now
+
+    def close(self, seconds: float = CLOSE_SECONDS) -> None:
+        """End the workers, then unload what they ran in."""
+        self.forget_parents()
+        if self.crew is not None:
+            self.crew.close(seconds, self.clock)
+            self.crew = None
+        while self.scratch:
+            self.release(self.scratch.pop())
+        self.runtime.code.close()
+
+    def forget_parents(self) -> None:
+        """Release the parent's memory, in a forked child."""
+        while self.left_behind:
+            self.left_behind.pop().forget()
+
+    def release(self, block: tuple[int, int]) -> None:
+        """Give a block of scratch memory back."""
+        self.host.unmap_pages(*block)
+        self.ledger.give_back(DEVICE, Kind.CPU_MMAP)
+
+    def take_scratch(self, size_bytes: int) -> tuple[int, int]:
+        """Return the address and size of scratch memory for one caller."""
+        try:
+            block = self.scratch.pop()
+        except IndexError:
+            block = (0, 0)
+        if block[1] >= size_bytes:
+            return block
+        if block[1]:
+            self.release(block)
+        page = self.host.page_bytes
+        wanted = -(-max(size_bytes, _MIN_SCRATCH_BYTES) // page) * page
+        faults.hit("pool.scratch")
+        block = (self.host.map_pages(wanted), wanted)
+        self.ledger.take(DEVICE, Kind.CPU_MMAP)
+        return block
+
+
 class ThreadPool:
     """Runs launch tables on up to `width` threads, the caller among them.  Thread-safe."""
 
@@ -156,22 +207,21 @@ class ThreadPool:
             ledger: where threads and memory are counted.
             clock: the time that bounds `close`.
         """
-        self._host = host or host_os()
-        self._ledger = ledger
-        self._clock = clock
+        system = host or host_os()
         self.width = max(width, 1)
-        self.runtime = NativeRuntime(data, self._host, ledger)
+        self.runtime = NativeRuntime(data, system, ledger)
         self._lock = threading.Lock()
-        self._crew: _Crew | None = None
-        self._scratch: list[tuple[int, int]] = []  # blocks of callers that are not running now
-        self._left_behind: list[_Crew] = []
+        self._held = _Held(self.runtime, system, ledger, clock)
         self._is_closed = False
+        # Not at exit: the process takes its threads along, and they must not lose their code first.
+        self._finalizer = weakref.finalize(self, reclaim.later, self._held.close)
+        self._finalizer.atexit = False
         _after_fork.watch(self)
 
     @property
     def is_started(self) -> bool:
         """Whether this process has workers."""
-        return self._crew is not None
+        return self._held.crew is not None
 
     def run(self, table: LaunchTable, times: int = 0) -> bool:
         """Run all launches of `table` in order and return when they are done.
@@ -184,17 +234,18 @@ class ThreadPool:
 
         Raises: StaleHandleError after `close`; OutOfMemoryError when scratch memory runs out.
         """
-        crew = self._crew
+        held = self._held
+        crew = held.crew
         if crew is None:
             crew = self._hire(table)
         address = 0 if crew is None else crew.address
         if not table.scratch_bytes:
             return bool(self.runtime.run(address, table.address, table.count, 0, times))
-        block = self._take_scratch(table.scratch_bytes)
+        block = held.take_scratch(table.scratch_bytes)
         try:
             return bool(self.runtime.run(address, table.address, table.count, block[0], times))
         finally:
-            self._scratch.append(block)
+            held.scratch.append(block)
 
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """End the workers and unload the code; a second call does nothing.
@@ -205,53 +256,28 @@ class ThreadPool:
         with self._lock:
             if self._is_closed:
                 return
-            self._forget_parents()
-            if self._crew is not None:
-                self._crew.close(seconds, self._clock)
-                self._crew = None
+            self._held.close(seconds)
             self._is_closed = True
-            while self._scratch:
-                self._host.unmap_pages(*self._scratch.pop())
-                self._ledger.give_back(DEVICE, Kind.CPU_MMAP)
-            self.runtime.code.close()
+            self._finalizer.detach()
 
     def after_fork(self) -> None:
         """Forget the parent's workers; called in a forked child."""
         self._lock = threading.Lock()  # the parent's may have been held
-        if self._crew is not None:
-            self._left_behind.append(self._crew)  # released at the next use, where locks are free
-            self._crew = None
+        held = self._held
+        if held.crew is not None:
+            held.left_behind.append(held.crew)  # released at the next use, where locks are free
+            held.crew = None
 
     def _hire(self, table: LaunchTable) -> _Crew | None:
         """Return the crew that this table needs, started now if there is none."""
         with self._lock:
             if self._is_closed:
                 raise StaleHandleError("pool: it was closed")
-            self._forget_parents()
-            if self._crew is None and self.width > 1 and table.has_parallel:
-                self._crew = _Crew(self.runtime, self._host, self._ledger, self.width)
-            return self._crew
-
-    def _forget_parents(self) -> None:
-        while self._left_behind:
-            self._left_behind.pop().forget()
-
-    def _take_scratch(self, size_bytes: int) -> tuple[int, int]:
-        try:
-            block = self._scratch.pop()
-        except IndexError:
-            block = (0, 0)
-        if block[1] >= size_bytes:
-            return block
-        if block[1]:
-            self._host.unmap_pages(*block)
-            self._ledger.give_back(DEVICE, Kind.CPU_MMAP)
-        page = self._host.page_bytes
-        wanted = -(-max(size_bytes, _MIN_SCRATCH_BYTES) // page) * page
-        faults.hit("pool.scratch")
-        block = (self._host.map_pages(wanted), wanted)
-        self._ledger.take(DEVICE, Kind.CPU_MMAP)
-        return block
+            held = self._held
+            held.forget_parents()
+            if held.crew is None and self.width > 1 and table.has_parallel:
+                held.crew = _Crew(self.runtime, held.host, held.ledger, self.width)
+            return held.crew
 
 
 class _AfterFork:

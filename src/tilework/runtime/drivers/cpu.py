@@ -31,8 +31,9 @@ from tilework.base.errors import (
     TileworkError,
 )
 from tilework.base.ledger import LEDGER, Ledger
+from tilework.runtime import reclaim
 from tilework.runtime.allocator import DEFAULT_KEPT_BYTES, PLAIN, BufferSpec, HostAllocator
-from tilework.runtime.buffer import Buffer, allocate_buffer, lease_buffer, release_dead
+from tilework.runtime.buffer import Buffer, allocate_buffer, lease_buffer
 from tilework.runtime.driver import (
     Command,
     Copy,
@@ -228,7 +229,7 @@ class CpuDriver:
         """Return at once, since work is done when it was submitted.  Raises a reported fault."""
         if ticket > self._ticket:
             raise DeviceError(f"{DEVICE}: no such ticket", got=ticket, expected=f"{self._ticket}")
-        release_dead()
+        reclaim.run()
         self.raise_fault()
 
     def time(self, commands: Sequence[Command]) -> tuple[float, ...]:
@@ -237,7 +238,7 @@ class CpuDriver:
 
     def memory_used(self) -> Mapping[str, int]:
         """Bytes handed out, kept for reuse, and the most that was handed out at once."""
-        release_dead()
+        reclaim.run()
         allocator = self.allocator
         return {
             "used": allocator.used_bytes,
@@ -273,7 +274,7 @@ class CpuDriver:
                 self.pool.run(table, times)
         else:
             self.pool.run(table, times)
-        release_dead()
+        reclaim.run()
         with self._lock:
             self._ticket += 1
             return self._ticket

@@ -22,8 +22,9 @@ from tilework.base.errors import (
     UnsupportedError,
 )
 from tilework.base.ledger import LEDGER, Kind, Ledger
+from tilework.runtime import reclaim
 from tilework.runtime.allocator import PLAIN, Block, BufferSpec, size_class
-from tilework.runtime.buffer import Buffer, allocate_buffer, lease_buffer, release_dead
+from tilework.runtime.buffer import Buffer, allocate_buffer, lease_buffer
 from tilework.runtime.driver import (
     Command,
     Kernel,
@@ -206,7 +207,7 @@ class NullDriver:
         if self._is_closed:
             raise StaleHandleError(f"{DEVICE}: the device was closed")
         check_commands(self.target, DEVICE, commands)
-        release_dead()
+        reclaim.run()
         with self._lock:
             self._ticket += 1
             return self._ticket
@@ -227,7 +228,7 @@ class NullDriver:
 
     def memory_used(self) -> Mapping[str, int]:
         """Bytes that a real device would have handed out."""
-        release_dead()
+        reclaim.run()
         return {"used": self.memory.used_bytes, "kept": 0, "peak": self.memory.peak_bytes}
 
     def close(self) -> None:
