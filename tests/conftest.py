@@ -120,8 +120,10 @@ class RequirementsRun:
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         config = session.config
-        is_whole = config.args == config.getini("testpaths") and not config.option.keyword
-        if hasattr(config, "workerinput") or not is_whole or session.exitstatus != 0:
+        options = config.option
+        is_part = options.keyword or options.markexpr or options.collectonly or options.deselect
+        is_part = is_part or config.args != config.getini("testpaths")
+        if hasattr(config, "workerinput") or is_part or session.exitstatus != 0:
             return  # a part of the suite proves nothing about the rest
         rows = evidence.read_requirements(Path(__file__).parent / "requirements.toml")
         missing = evidence.unproven(rows, self.passed)
