@@ -113,6 +113,7 @@ class RequirementsRun:
 
     def __init__(self) -> None:
         self.passed: set[str] = set()
+        self.missing: tuple[str, ...] = ()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" and report.passed:
@@ -126,14 +127,14 @@ class RequirementsRun:
         if hasattr(config, "workerinput") or is_part or session.exitstatus != 0:
             return  # a part of the suite proves nothing about the rest
         rows = evidence.read_requirements(Path(__file__).parent / "requirements.toml")
-        missing = evidence.unproven(rows, self.passed)
-        if missing:
+        self.missing = evidence.unproven(rows, self.passed)
+        if self.missing:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
-            reporter = config.pluginmanager.get_plugin("terminalreporter")
-            if reporter is not None:
-                reporter.write_line(
-                    f"covered, but no test of it passed: {', '.join(missing)}", red=True
-                )
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self.missing:
+            names = ", ".join(self.missing)
+            terminalreporter.write_line(f"covered, but no test of it passed: {names}", red=True)
 
 
 def pytest_configure(config: pytest.Config) -> None:
