@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import importlib.util
 import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from importlib import metadata
 from typing import Any
@@ -90,33 +92,37 @@ class LlvmToolchain:
 
         Raises: CompileError with LLVM's message; ToolchainError when llvmlite is not installed.
         """
-        binding = _binding()
         level = self.speed_level if speed_level is None else speed_level
-        with _lock:
+        with self._optimized(source, level, passes or self.passes) as (machine, module):
+            return bytes(machine.emit_object(module))
+
+    def assembly(self, source: str, passes: Passes | None = None) -> str:
+        """Return the assembly text of `source`, for people and tests."""
+        with self._optimized(source, self.speed_level, passes or self.passes) as (machine, module):
+            return str(machine.emit_assembly(module))
+
+    @contextmanager
+    def _optimized(self, source: str, level: int, passes: Passes) -> Iterator[tuple[Any, Any]]:
+        """Give the target machine and the module of `source` after `passes`, under the lock.
+
+        The parts of LLVM are closed here in the right order: a module that the garbage collector
+        closes after its context ends the process.
+        """
+        binding = _binding()
+        with _lock, ExitStack() as stack:
             machine = self._machine(level)
-            context = binding.create_context()
             try:
-                module = binding.parse_assembly(source + self._note(), context)
+                context = stack.enter_context(binding.create_context())
+                module = stack.enter_context(binding.parse_assembly(source + self._note(), context))
                 module.triple = TRIPLES[self.target.isa]
                 module.data_layout = str(machine.target_data)
                 module.verify()
-                _run_passes(binding, machine, module, self.passes if passes is None else passes)
-                return bytes(machine.emit_object(module))
+                _run_passes(binding, machine, module, passes)
+                yield machine, module
             except RuntimeError as error:
                 raise CompileError(
                     "llvm: the module was refused", got=_first_line(source), log=str(error)
                 ) from error
-
-    def assembly(self, source: str, passes: Passes | None = None) -> str:
-        """Return the assembly text of `source`, for people and tests."""
-        binding = _binding()
-        with _lock:
-            machine = self._machine(self.speed_level)
-            module = binding.parse_assembly(source, binding.create_context())
-            module.triple = TRIPLES[self.target.isa]
-            module.data_layout = str(machine.target_data)
-            _run_passes(binding, machine, module, self.passes if passes is None else passes)
-            return str(machine.emit_assembly(module))
 
     def _machine(self, level: int) -> Any:
         machine = self._machines.get(level)
@@ -171,15 +177,17 @@ def _binding() -> Any:
 def _run_passes(binding: Any, machine: Any, module: Any, passes: Passes) -> None:
     if passes is Passes.NONE:
         return
-    level = 1 if passes is Passes.LIGHT else int(passes.value[1])
-    options = binding.create_pipeline_tuning_options(speed_level=level)
-    # Kernels come with their vectors chosen by the plan; a second opinion only costs time.
-    options.loop_vectorization = False
-    options.slp_vectorization = False
-    builder = binding.create_pass_builder(machine, options)
     is_light = passes is Passes.LIGHT
-    manager = _light_pipeline(binding) if is_light else builder.getModulePassManager()
-    manager.run(module, builder)
+    level = 1 if is_light else int(passes.value[1])
+    with ExitStack() as stack:
+        options = binding.create_pipeline_tuning_options(speed_level=level)
+        stack.enter_context(options)
+        # Kernels come with their vectors chosen by the plan; a second opinion only costs time.
+        options.loop_vectorization = False
+        options.slp_vectorization = False
+        builder = stack.enter_context(binding.create_pass_builder(machine, options))
+        made = _light_pipeline(binding) if is_light else builder.getModulePassManager()
+        stack.enter_context(made).run(module, builder)
 
 
 def _light_pipeline(binding: Any) -> Any:

@@ -1,0 +1,141 @@
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+
+import pytest
+
+from tilework.base.elf import Machine, read_object
+from tilework.base.errors import CompileError, UnsupportedError
+from tilework.runtime.native.pool_source import pool_source
+from tilework.target.isa import NOTE_SECTION, decode_note
+from tilework.target.known.cpu import aarch64_spec, x86_level_spec
+from tilework.target.spec import TargetSpec
+from tilework.toolchain import llvm
+from tilework.toolchain.base import Passes, Toolchain
+from tilework.toolchain.llvm import LlvmToolchain
+
+V3 = x86_level_spec("x86-64-v3")
+V4 = x86_level_spec("x86-64-v4")
+SUM = """
+define float @sum(float %a, float %b, float %c) {
+  %product = fmul float %a, %b
+  %sum = fadd float %product, %c
+  ret float %sum
+}
+"""
+
+
+def test_it_fills_the_contract() -> None:
+    toolchain: Toolchain = LlvmToolchain(V3)
+    assert toolchain.target is V3
+
+
+@pytest.mark.parametrize(
+    ("spec", "machine"), [(V3, Machine.X86_64), (V4, Machine.X86_64), (aarch64_spec(), 183)]
+)
+def test_objects_are_for_their_target(spec: TargetSpec, machine: int) -> None:
+    parsed = read_object(LlvmToolchain(spec).compile(SUM))
+    assert parsed.machine == machine
+    assert parsed.symbol("sum").is_defined
+
+
+def test_objects_say_what_they_need() -> None:
+    parsed = read_object(LlvmToolchain(V4).compile(SUM))
+    (section,) = [s for s in parsed.sections if s.name == NOTE_SECTION]
+    assert decode_note(section.data).features == V4.features
+
+
+@pytest.mark.parametrize("passes", list(Passes))
+def test_no_pass_contracts_or_reorders_floating_point(passes: Passes) -> None:
+    text = LlvmToolchain(V3).assembly(SUM, passes=passes)
+    assert "vmulss" in text
+    assert "vaddss" in text
+    assert "vfmadd" not in text
+
+
+def test_wide_vectors_stay_wide() -> None:
+    source = (
+        "define void @f(ptr %p) {\n  %x = load <16 x float>, ptr %p, align 4\n"
+        "  %y = fadd <16 x float> %x, %x\n  store <16 x float> %y, ptr %p, align 4\n"
+        "  ret void\n}\n"
+    )
+    assert "zmm0" in LlvmToolchain(V4).assembly(source)
+    assert "ymm0" in LlvmToolchain(V3).assembly(source)
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("define void @f() {\n  ret i32 0\n}\n", "value doesn't match function result type"),
+        ("nonsense", "expected top-level entity"),
+        ("define i32 @f() {\na:\n  br label %b\nb:\n  ret i32 %x\n}\n", "undefined value '%x'"),
+        (
+            "define void @f() {\na:\n  %x = phi i32 [ 1, %a ]\n  ret void\n}\n",
+            "PHINode should have one entry",
+        ),
+    ],
+)
+def test_bad_modules_are_compile_errors_with_the_log(source: str, words: str) -> None:
+    with pytest.raises(CompileError, match="the module was refused") as caught:
+        LlvmToolchain(V3).compile(source)
+    assert words in str(caught.value)
+
+
+def test_the_key_names_version_target_and_flags() -> None:
+    keys = {
+        LlvmToolchain(V3).key,
+        LlvmToolchain(V4).key,
+        LlvmToolchain(V3, passes=Passes.O2).key,
+        LlvmToolchain(V3, speed_level=3).key,
+    }
+    assert len(keys) == 4
+    assert all(key.startswith("llvmlite-") for key in keys)
+
+
+def test_unknown_processors_never_reach_llvm() -> None:
+    with pytest.raises(UnsupportedError, match="unknown processor name"):
+        LlvmToolchain(replace(V3, cpu_name="hexagonv85"))
+    with pytest.raises(UnsupportedError, match="no code generation"):
+        LlvmToolchain(replace(V3, isa="ptx"))
+    with pytest.raises(UnsupportedError, match="unknown x86-64 features"):
+        LlvmToolchain(replace(V3, features=frozenset({"+sse2"})))
+
+
+def test_llvmlite_is_imported_at_the_first_compile_only() -> None:
+    script = (
+        "import sys\n"
+        "from tilework.target.known.cpu import x86_level_spec\n"
+        "from tilework.toolchain.llvm import LlvmToolchain, is_installed\n"
+        "toolchain = LlvmToolchain(x86_level_spec('x86-64'))\n"
+        "toolchain.key\n"
+        "assert is_installed()\n"
+        "raise SystemExit('llvmlite' in sys.modules)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+    assert llvm.is_installed()
+
+
+def test_GEN_10_threads_compile_at_once_and_get_equal_objects() -> None:
+    toolchain = LlvmToolchain(V3)
+    expected = toolchain.compile(SUM)
+    results: list[bytes] = []
+    threads = [
+        threading.Thread(target=lambda: results.append(toolchain.compile(SUM))) for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [expected] * 8
+
+
+@pytest.mark.parametrize("spec", [x86_level_spec("x86-64"), aarch64_spec()])
+def test_the_native_runtime_compiles_for_every_instruction_set(spec: TargetSpec) -> None:
+    parsed = read_object(LlvmToolchain(spec, passes=Passes.O2).compile(pool_source(spec.isa)))
+    assert parsed.symbol("tilework_run").is_defined
+
+
+def test_the_native_runtime_refuses_other_instruction_sets() -> None:
+    with pytest.raises(UnsupportedError, match="no native code"):
+        pool_source("riscv64")
