@@ -54,19 +54,29 @@ def reduce_exp(x: Value[Raw]) -> tuple[Value[Raw], Value[Raw]]:
     return fma(n, -LN2_LOW, r), shifted
 
 
+def power_near_one(r: Value[Raw], coefficients_: tuple[float, ...]) -> Value[Raw]:
+    """Evaluate a polynomial with constant term 1 so that its rounded value never falls as r grows.
+
+    The term that carries the slope is added last but one: what is added to it is so small that its
+    rounding error stays below the change from one `r` to the next.
+    """
+    tail = (r * r) * polynomial(r, coefficients_[2:])
+    return fma(r, coefficients_[1], tail) + 1.0
+
+
 def exp2(x: Value[Raw]) -> Value[Raw]:
     """Return 2**x: exact for integers, 0 from -150 down, infinite from 128 up."""
     x = clamp(x, -151.0, 128.0)
     shifted = x + (MAGIC + SPLIT)
     r = x - (shifted - (MAGIC + SPLIT))
-    return scale_by_power(polynomial(r, coefficients.EXP2), shifted)
+    return scale_by_power(power_near_one(r, coefficients.EXP2), shifted)
 
 
 def exp(x: Value[Raw], offset: int = 0) -> Value[Raw]:
     """Return e**x * 2**offset, without overflow before the offset is applied."""
     x = clamp(x, -105.0, 90.0)
     r, shifted = reduce_exp(x)
-    return scale_by_power(polynomial(r, coefficients.EXP), shifted, offset)
+    return scale_by_power(power_near_one(r, coefficients.EXP), shifted, offset)
 
 
 def expm1(x: Value[Raw]) -> Value[Raw]:
