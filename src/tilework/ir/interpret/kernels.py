@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tilework.base.errors import InternalError, UnsupportedError
+from tilework.ir.free_ranges import Ranges, free_ranges
 from tilework.ir.interpret import folds
 from tilework.ir.interpret.memory import Cells
 from tilework.ir.interpret.program import Block, Program, loop_step
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from tilework.ir.interpret.memory import Bytes
     from tilework.ir.interpret.steps import Frame
     from tilework.ir.node import Node
-
-Ranges = frozenset["Node"]
 
 
 def run_kernel(
@@ -47,31 +46,6 @@ def compile_kernel(sink: Node) -> Program:
     program = Program(sink)
     _Emitter(program).emit_nest(program.main, list(sink.src))
     return program
-
-
-def bound_ranges(node: Node) -> tuple[Node, ...]:
-    """The ranges that end at `node`: nothing outside sees them."""
-    if node.op is tensor.REDUCE or node.op is control.STAGE:
-        return node.src[1:]
-    return ()
-
-
-def free_ranges(nodes: Sequence[Node]) -> dict[Node, Ranges]:
-    """For each node (sources first) the ranges that it depends on."""
-    none: Ranges = frozenset()
-    free: dict[Node, Ranges] = {}
-    for node in nodes:
-        found = none
-        for source in node.src:
-            more = free[source]
-            if more is not found and more:
-                found = more if not found else found if more <= found else found | more
-        if node.op is index_ops.RANGE:
-            found = found | {node}
-        elif bound := bound_ranges(node):
-            found = found - frozenset(bound)
-        free[node] = found
-    return free
 
 
 def _by_number(ranges: Ranges) -> list[Node]:

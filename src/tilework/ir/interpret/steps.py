@@ -51,7 +51,8 @@ def make_step(node: Node, target: int, sources: list[int]) -> Callable[[Frame], 
     maker = _MAKERS.get(node.op)
     if maker is None:
         raise UnsupportedError(f"{node.op.name}: cannot be interpreted here", got=repr(node))
-    return maker(node, target, sources)
+    step: Callable[[Frame], None] = maker(node, target, sources)
+    return step
 
 
 def constant(target: int, value: Any) -> Callable[[Frame], None]:

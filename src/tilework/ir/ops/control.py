@@ -161,10 +161,13 @@ ALLOCATE = define_op(
 )
 END = define_op(
     "end",
-    operands=("range",),
+    operands=("effect", "*ranges"),
     infer=lambda src, attrs: src[0].type,
-    stages=Stage.LINEAR,
-    doc="The end of the loop over a range.",
+    stages=_LATE,
+    doc=(
+        "LOWERED: the effect (a STORE or SINK of STOREs) for all values of `ranges`, which it "
+        "binds. LINEAR, on a RANGE alone: the end of the loop over it."
+    ),
     pure=False,
 )
 IF = define_op(

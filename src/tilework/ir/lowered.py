@@ -1,0 +1,34 @@
+"""What code generation hands to a renderer and to the engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tilework.ir.node import Node
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredKernel:
+    """One kernel ready to be rendered.
+
+    Attributes:
+        name: The entry point's name: the kind of kernel and a digest, so equal kernels share it.
+        linear: The LINEAR statements.
+        tasks: Trip count of the THREAD range, an index expression over VARIABLEs.
+        scratch_bytes: TILE memory that one worker needs.
+        parameters: How many buffers the kernel takes.
+        variables: Names of the VARIABLEs it reads, sorted.
+        task_cost: Estimated cycles of one task, for choosing threads and chunk sizes.
+        plan: The plan it was lowered by, as text.
+    """
+
+    name: str
+    linear: Node
+    tasks: Node
+    scratch_bytes: int
+    parameters: int
+    variables: tuple[str, ...]
+    task_cost: int
+    plan: str
