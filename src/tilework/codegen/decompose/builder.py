@@ -161,25 +161,19 @@ class Value(Generic[Raw]):
         return Value(self.builder, self.builder.bitcast(self.raw, self.dtype, dtype), dtype)
 
 
-def fma(
-    x: Value[Raw], y: Value[Raw] | Number, z: Value[Raw] | Number
-) -> Value[Raw]:
+def fma(x: Value[Raw], y: Value[Raw] | Number, z: Value[Raw] | Number) -> Value[Raw]:
     """Return `x * y + z`, rounded once."""
     raw = x.builder.fma(x.raw, x._operand(y), x._operand(z), x.dtype)
     return Value(x.builder, raw, x.dtype)
 
 
-def where(
-    condition: Value[Raw], x: Value[Raw] | Number, y: Value[Raw] | Number
-) -> Value[Raw]:
+def where(condition: Value[Raw], x: Value[Raw] | Number, y: Value[Raw] | Number) -> Value[Raw]:
     """Return `x` where `condition` holds, else `y`; one of them at least is a `Value`."""
     typed = x if isinstance(x, Value) else y
     if not isinstance(typed, Value):
         message = "where: one branch must be a Value, since a literal has no dtype"
         raise TypeError(message)
-    raw = condition.builder.where(
-        condition.raw, typed._operand(x), typed._operand(y), typed.dtype
-    )
+    raw = condition.builder.where(condition.raw, typed._operand(x), typed._operand(y), typed.dtype)
     return Value(condition.builder, raw, typed.dtype)
 
 

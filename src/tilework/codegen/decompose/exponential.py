@@ -95,3 +95,8 @@ def sigmoid(x: Value[Raw]) -> Value[Raw]:
     magnitude = x.abs()
     power = exp(-magnitude)
     return where(x.less(0.0), power, 1.0) / (power + 1.0)
+
+
+def reciprocal(x: Value[Raw]) -> Value[Raw]:
+    """Return 1 / x, correctly rounded."""
+    return 1.0 / x

@@ -1,7 +1,7 @@
 """log2, log, log10 and log1p of float32.
 
-A positive x is written as `2**e * (1 + f)` with 1 + f in [sqrt(1/2), sqrt(2)), where `f` is exact; then
-log(1 + f) = f + f**2 * q(f), so that the result keeps its relative accuracy at x near 1.
+A positive x is written as `2**e * (1 + f)` with 1 + f in [sqrt(1/2), sqrt(2)), where `f` is
+exact; then log(1 + f) = f + f**2 * q(f), so that the result keeps its relative accuracy near 1.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def _is_whole(x: Value[Raw]) -> Value[Raw]:
     return ((x + 2.0**23) - 2.0**23).equal(x)
 
 
-def pow(x: Value[Raw], y: Value[Raw]) -> Value[Raw]:  # noqa: A001
+def pow(x: Value[Raw], y: Value[Raw]) -> Value[Raw]:
     """Return x**y."""
     magnitude = x.abs()
     # From 2**23 on each float32 is an integer, from 2**24 on an even one.

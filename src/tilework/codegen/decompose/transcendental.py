@@ -1,37 +1,118 @@
-"""Which construction computes which function, by dtype."""
+"""Which construction computes which function, and the pass that puts them into a kernel.
+
+An operation stays as it is where the target has it natively. float32 and float64 have
+constructions of their own; the narrower floats are computed in float32 and rounded once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
-from tilework.codegen.decompose import error_function, exponential, hyperbolic, inverse, logarithm, trigonometric
+from tilework.base.errors import UnsupportedError
+from tilework.codegen.decompose import (
+    error_function,
+    exponential,
+    hyperbolic,
+    inverse,
+    logarithm,
+    multiply_add,
+    power,
+    trigonometric,
+)
 from tilework.codegen.decompose.builder import Value
+from tilework.codegen.decompose.node_builder import NodeBuilder
+from tilework.dtypes import float32, float64
+from tilework.ir.build import cast
+from tilework.ir.node import make, toposort
 
-Unary = Callable[[Value[Any]], Value[Any]]
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-FLOAT32: dict[str, Unary] = {
-    "exp2": exponential.exp2,
-    "exp": exponential.exp,
-    "expm1": exponential.expm1,
-    "sigmoid": exponential.sigmoid,
-    "tanh": hyperbolic.tanh,
-    "sinh": hyperbolic.sinh,
+    from tilework.codegen.decompose.builder import Dtype
+    from tilework.ir.node import Node
+    from tilework.target.spec import TargetSpec
+
+    Construction = Callable[..., Value[Any]]
+
+#: Constructions by the name of the op that they compute; `mulacc` serves targets without it.
+FLOAT32: Final[dict[str, Construction]] = {
+    "acos": inverse.acos,
+    "acosh": inverse.acosh,
+    "asin": inverse.asin,
+    "asinh": inverse.asinh,
+    "atan": inverse.atan,
+    "atanh": inverse.atanh,
+    "cos": trigonometric.cos,
     "cosh": hyperbolic.cosh,
     "erf": error_function.erf,
-    "sin": trigonometric.sin,
-    "cos": trigonometric.cos,
-    "tan": trigonometric.tan,
-    "sin_limited": trigonometric.sin_limited,
-    "cos_limited": trigonometric.cos_limited,
-    "asin": inverse.asin,
-    "acos": inverse.acos,
-    "atan": inverse.atan,
-    "asinh": inverse.asinh,
-    "acosh": inverse.acosh,
-    "atanh": inverse.atanh,
-    "log2": logarithm.log2,
+    "exp": exponential.exp,
+    "exp2": exponential.exp2,
+    "expm1": exponential.expm1,
     "log": logarithm.log,
-    "log10": logarithm.log10,
     "log1p": logarithm.log1p,
+    "log2": logarithm.log2,
+    "mulacc": multiply_add.emulated_fma,
+    "pow": power.pow,
+    "reciprocal": exponential.reciprocal,
+    "sin": trigonometric.sin,
+    "sinh": hyperbolic.sinh,
+    "tan": trigonometric.tan,
+    "tanh": hyperbolic.tanh,
 }
+FLOAT64: Final[dict[str, Construction]] = {
+    "mulacc": multiply_add.emulated_fma,
+    "reciprocal": exponential.reciprocal,
+}
+#: Functions that are no ops, but that the sweeps measure too.
+MORE_FLOAT32: Final[dict[str, Construction]] = {
+    "cos_limited": trigonometric.cos_limited,
+    "log10": logarithm.log10,
+    "sigmoid": exponential.sigmoid,
+    "sin_limited": trigonometric.sin_limited,
+}
+
+
+def is_lowered(op: str, dtype: str, target: TargetSpec) -> bool:
+    """Return whether a construction stands in for `op` on `dtype`; else the target computes it."""
+    known = op in (FLOAT64 if dtype == "float64" else FLOAT32)
+    return known and not (op in target.native_ops and dtype in target.native_dtypes)
+
+
+def lower_node(node: Node, target: TargetSpec) -> Node:
+    """Return what computes `node` on `target`: `node` itself, or a construction's result.
+
+    Raises: UnsupportedError when the target has neither the op nor what the construction needs.
+    """
+    name, dtype = node.op.name, node.dtype
+    if name not in FLOAT32 or not dtype.is_float or not is_lowered(name, dtype.name, target):
+        return node
+    if dtype is not float32 and dtype is not float64:
+        wide = make(node.op, tuple(cast(source, float32) for source in node.src), node.attrs)
+        return cast(lower_node(wide, target), dtype)
+    table = FLOAT64 if dtype is float64 else FLOAT32
+    construction = table[name]
+    if "float64" not in target.native_dtypes and construction in _NEEDS_FLOAT64:
+        raise UnsupportedError(
+            f"{name}: {target.name} has no float64, which its construction computes in",
+            got=f"{name} of {dtype.name}",
+        )
+    builder = NodeBuilder(node.shape, has_fma="mulacc" in target.native_ops)
+    kind: Dtype = "float64" if dtype is float64 else "float32"
+    values = [Value(builder, source, kind) for source in node.src]
+    result: Node = construction(*values).raw
+    return result
+
+
+_NEEDS_FLOAT64: Final = frozenset(
+    {trigonometric.sin, trigonometric.cos, trigonometric.tan, power.pow, multiply_add.emulated_fma}
+)
+
+
+def lower_functions(sink: Node, target: TargetSpec) -> Node:
+    """Return the graph of `sink` with every function that `target` lacks replaced."""
+    replaced: dict[Node, Node] = {}
+    for node in toposort(sink):
+        sources = tuple(replaced[source] for source in node.src)
+        kept = node if sources == node.src else make(node.op, sources, node.attrs)
+        replaced[node] = lower_node(kept, target)
+    return replaced[sink]

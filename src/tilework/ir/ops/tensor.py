@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 from tilework.base.errors import BoundsError, DTypeError, ShapeError
 from tilework.dtypes import DType, index

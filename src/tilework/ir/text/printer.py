@@ -99,7 +99,8 @@ def _sized_fields(kind: type[Any]) -> tuple[str, ...]:
 def nodes_in_attrs(attrs: Attrs) -> tuple[Node, ...]:
     """The symbolic sizes in attributes, in order."""
     found: list[Node] = []
-    for name in _sized_fields(type(attrs)):
+    kind: Any = type(attrs)
+    for name in _sized_fields(kind):
         _collect(getattr(attrs, name), found)
     return tuple(found)
 
@@ -114,9 +115,8 @@ def _collect(value: Any, found: list[Node]) -> None:
 
 
 def _format_attrs(attrs: Attrs, names: dict[Node, str]) -> str:
-    parts = [
-        f"{name}={_format_value(getattr(attrs, name), names)}" for name in _field_names(type(attrs))
-    ]
+    kind: Any = type(attrs)
+    parts = [f"{name}={_format_value(getattr(attrs, name), names)}" for name in _field_names(kind)]
     return f"{{{', '.join(parts)}}}"
 
 

@@ -1,0 +1,199 @@
+"""Facts about a kernel that several passes read: its ranges, who depends on which, its memory use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tilework.ir.node import Node, toposort
+from tilework.ir.ops.control import END, STAGE
+from tilework.ir.ops.index import RANGE
+from tilework.ir.ops.memory import INDEX, LOAD, PARAM, STORE
+from tilework.ir.ops.program import FAULT_IF
+from tilework.ir.ops.tensor import REDUCE, SCAN
+from tilework.ir.symbolic import simplify
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+#: Ops whose sources after the first are ranges that they bind.
+BINDERS = frozenset({REDUCE, STAGE, END})
+
+
+class FreeRanges:
+    """Which RANGEs each node depends on, as bit masks; ranges bound inside do not count.
+
+    A mask's bit for a range is `1 << position[range]`; positions follow first occurrence.
+    """
+
+    def __init__(self, order: Sequence[Node]) -> None:
+        self.position: dict[Node, int] = {}
+        self.ranges: list[Node] = []
+        self.mask: dict[Node, int] = {}
+        self.extend(order)
+
+    def extend(self, order: Iterable[Node]) -> None:
+        """Take in more nodes, sources first."""
+        mask = self.mask
+        for node in order:
+            if node in mask:
+                continue
+            total = 0
+            for source in node.src:
+                total |= mask[source]
+            if node.op is RANGE:
+                self.position[node] = len(self.ranges)
+                total |= 1 << len(self.ranges)
+                self.ranges.append(node)
+            elif node.op in BINDERS:
+                bound = 0
+                for source in node.src[1:]:
+                    bound |= 1 << self.position[source]
+                total &= ~bound
+            mask[node] = total
+
+    def bit(self, node: Node) -> int:
+        """The mask of one RANGE alone."""
+        return 1 << self.position[node]
+
+    def of(self, node: Node) -> list[Node]:
+        """The RANGEs that `node` depends on, by number (outermost first)."""
+        mask = self.mask[node]
+        found = [r for i, r in enumerate(self.ranges) if mask >> i & 1]
+        return sorted(found, key=lambda r: int(r.attrs.number))
+
+
+@dataclass
+class Kernel:
+    """A kernel body with the facts that planning needs.
+
+    `outputs` are the unbound ranges, outermost first; `serial` those that must run in order.
+    """
+
+    sink: Node
+    order: list[Node]
+    free: FreeRanges
+    outputs: list[Node]
+    reduces: list[Node]
+    loads: list[Node]
+    stores: list[Node]
+    serial: set[Node] = field(default_factory=set)
+    read_and_written: bool = False
+
+
+def analyse(sink: Node) -> Kernel:
+    """Collect the facts about a KERNEL or TILED body."""
+    order = toposort(sink)
+    free = FreeRanges(order)
+    stores = [node for node in sink.src if node.op is STORE]
+    effects = [node for node in sink.src if node.op in (STORE, FAULT_IF)]
+    unbound = 0
+    for effect in effects:
+        unbound |= free.mask[effect]
+    outputs = [r for i, r in enumerate(free.ranges) if unbound >> i & 1]
+    outputs.sort(key=lambda r: int(r.attrs.number))
+    kernel = Kernel(
+        sink,
+        order,
+        free,
+        outputs,
+        [node for node in order if node.op is REDUCE],
+        [node for node in order if node.op is LOAD],
+        stores,
+    )
+    written = {store.src[0].src[0] for store in stores}
+    read = {load.src[0].src[0] for load in kernel.loads}
+    kernel.read_and_written = any(buffer.op is PARAM for buffer in written & read)
+    kernel.serial = _serial_ranges(kernel)
+    return kernel
+
+
+def _serial_ranges(kernel: Kernel) -> set[Node]:
+    """Ranges whose order matters: those of a data-dependent store, and those of a scan."""
+    serial: set[Node] = set()
+    for store in kernel.stores:
+        for node in toposort(store.src[0].src[1]):
+            if node.op is LOAD:
+                serial.update(kernel.free.of(node))
+        if not serial:
+            # An output range that does not move the store would write one place many times.
+            missing = kernel.free.mask[store] & ~kernel.free.mask[store.src[0]]
+            serial.update(r for i, r in enumerate(kernel.free.ranges) if missing >> i & 1)
+    for node in kernel.order:
+        if node.op is SCAN:
+            serial.add(node.src[1])
+    return serial
+
+
+def stride(offset: Node, range_: Node) -> int | None:
+    """By how many elements `offset` moves with `range_`; None where it is not a fixed number."""
+    _, total = simplify.terms(offset)
+    result = 0
+    for term, factor in total.items():
+        if term is range_:
+            result = factor
+        elif depends_on(term, range_):
+            return None
+    return result
+
+
+def depends_on(node: Node, range_: Node) -> bool:
+    """Does `range_` occur in the index expression `node`?"""
+    seen: set[Node] = set()
+    stack = [node]
+    while stack:
+        top = stack.pop()
+        if top is range_:
+            return True
+        if top not in seen:
+            seen.add(top)
+            stack.extend(top.src)
+    return False
+
+
+def substitute_ranges(
+    root: Node,
+    values: Mapping[Node, Node],
+    binders: Mapping[Node, tuple[Node, ...]],
+    memo: dict[Node, Node] | None = None,
+) -> Node:
+    """Replace RANGEs by expressions, and in what binds them by the ranges of the expression.
+
+    Args:
+        root: Where to start.
+        values: What each RANGE becomes in expressions.
+        binders: The ranges that a REDUCE, STAGE or END binds instead of each replaced one.
+        memo: Shared between calls with the same mappings.
+    """
+    done: dict[Node, Node] = {} if memo is None else memo
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        if node in done:
+            stack.pop()
+            continue
+        if node in values:
+            done[node] = values[node]
+            stack.pop()
+            continue
+        waiting = [source for source in node.src if source not in done]
+        if waiting:
+            stack.extend(waiting)
+            continue
+        stack.pop()
+        if node.op in BINDERS:
+            src = [done[node.src[0]]]
+            for bound in node.src[1:]:
+                src.extend(binders.get(bound, (done[bound],)))
+            done[node] = node.op(*src, attrs=node.attrs)
+            continue
+        src_tuple = tuple([done[source] for source in node.src])
+        done[node] = node if src_tuple == node.src else simplify.rebuild(node, src_tuple)
+    return done[root]
+
+
+def element_of(address: Node) -> tuple[Node, Node]:
+    """Buffer and offset of an INDEX."""
+    if address.op is not INDEX:
+        raise TypeError(f"not an INDEX: {address!r}")
+    return address.src[0], address.src[1]

@@ -1,0 +1,100 @@
+"""Integer ops by their written definition, from what processors have.
+
+IDIV rounds towards minus infinity and a zero divisor gives 0; shifts by the width or more give 0
+(SHR of a negative number -1).  Where bounds prove that a case cannot occur nothing is emitted for
+it.  A constant divisor stays a CDIV: every back end's compiler turns that into a multiplication.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilework.ir.build import const_like
+from tilework.ir.ops import math
+from tilework.ir.symbolic.bounds import bounds
+
+if TYPE_CHECKING:
+    from tilework.ir.node import Node
+
+
+def _zero(node: Node) -> Node:
+    return const_like(0, node)
+
+
+def _safe_divisor(x: Node, y: Node) -> tuple[Node, Node | None]:
+    """A divisor that CDIV accepts, and the condition (None: always) that it is `y` itself."""
+    low, high = bounds(y)
+    least = bounds(x)[0] if x.dtype.is_signed else 0
+    condition: Node | None = None
+    if low <= 0 <= high:
+        condition = math.NE(y, _zero(y))
+    overflows = x.dtype.is_signed and low <= -1 <= high and least == x.dtype.minimum
+    if overflows:
+        fine = math.NE(y, const_like(-1, y))
+        condition = fine if condition is None else math.AND(condition, fine)
+    if condition is None:
+        return y, None
+    return math.WHERE(condition, y, const_like(1, y)), condition
+
+
+def floor_divide(node: Node) -> Node:
+    """IDIV from CDIV and CMOD."""
+    x, y = node.src
+    divisor, condition = _safe_divisor(x, y)
+    quotient = math.CDIV(x, divisor)
+    if bounds(x)[0] < 0 or bounds(y)[0] < 0:
+        rest = math.CMOD(x, divisor)
+        apart = math.LT(math.XOR(rest, divisor), _zero(x))
+        step = math.AND(math.NE(rest, _zero(x)), apart)
+        quotient = math.WHERE(step, math.SUB(quotient, const_like(1, x)), quotient)
+    if condition is None:
+        return quotient
+    # Divided by -1 the least number wraps to itself, as negation does; by 0 it is 0.
+    special = math.WHERE(math.EQ(y, _zero(y)), _zero(x), math.NEG(x))
+    return math.WHERE(condition, quotient, special)
+
+
+def floor_modulo(node: Node) -> Node:
+    """MOD from CMOD."""
+    x, y = node.src
+    divisor, condition = _safe_divisor(x, y)
+    rest = math.CMOD(x, divisor)
+    if bounds(x)[0] < 0 or bounds(y)[0] < 0:
+        apart = math.LT(math.XOR(rest, divisor), _zero(x))
+        step = math.AND(math.NE(rest, _zero(x)), apart)
+        rest = math.WHERE(step, math.ADD(rest, divisor), rest)
+    if condition is None:
+        return rest
+    return math.WHERE(condition, rest, _zero(x))
+
+
+def shift_left(node: Node) -> Node:
+    """SHL with counts of at least the width made to give 0."""
+    x, count = node.src
+    low, high = bounds(count)
+    if low >= 0 and high < x.dtype.bits:
+        return node
+    fits = _count_fits(count)
+    return math.WHERE(fits, math.SHL(x, math.WHERE(fits, count, _zero(count))), _zero(x))
+
+
+def shift_right(node: Node) -> Node:
+    """SHR with counts of at least the width made to give 0 or the sign."""
+    x, count = node.src
+    low, high = bounds(count)
+    if low >= 0 and high < x.dtype.bits:
+        return node
+    fits = _count_fits(count)
+    most = const_like(x.dtype.bits - 1, count)
+    shifted = math.SHR(x, math.WHERE(fits, count, most))
+    if x.dtype.is_signed:
+        return shifted
+    return math.WHERE(fits, shifted, _zero(x))
+
+
+def _count_fits(count: Node) -> Node:
+    width = const_like(count.dtype.bits, count)
+    fits = math.LT(count, width)
+    if count.dtype.is_signed:
+        fits = math.AND(fits, math.LE(_zero(count), count))
+    return fits

@@ -1,0 +1,1 @@
+"""LOWERED -> LINEAR: loops, accumulators and the order of statements."""

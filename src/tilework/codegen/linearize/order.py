@@ -1,0 +1,285 @@
+"""Put the values of a LOWERED kernel in order: every node in the innermost loop that it needs.
+
+Loops form a tree: a range stands inside the nearest range of lower number among those that occur
+with it.  A value is placed in the block of its innermost range, so what does not change in a loop
+is computed outside of it.  Reductions become accumulators: a variable set before the loop, updated
+at the end of each iteration, read after it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING
+
+from tilework.base.errors import InternalError
+from tilework.codegen.analysis import FreeRanges
+from tilework.ir.build import const_bits
+from tilework.ir.fold import fold_op, identity_bits
+from tilework.ir.node import Node, toposort
+from tilework.ir.ops import math
+from tilework.ir.ops.control import ACCUMULATE, ACCUMULATOR, END, AccumulateAttrs
+from tilework.ir.ops.index import RANGE
+from tilework.ir.ops.memory import AFTER, LOAD, SINK, STORE
+from tilework.ir.ops.program import LINEAR
+from tilework.ir.ops.tensor import REDUCE, SCAN, Fold
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def linearise(sink: Node) -> Node:
+    """LOWERED -> LINEAR: the statements of a kernel in order, as the sources of one node.
+
+    Ensures: every source of a statement that is not a PARAM, CONST or ALLOCATE stands before it;
+    RANGE opens a loop that END closes; values are defined in a block around their uses.
+    """
+    return _Linearisation(sink).run()
+
+
+class _Linearisation:
+    def __init__(self, sink: Node) -> None:
+        opened = _Opened(sink)
+        self.sink, self.inside, self.leaves = opened.sink, opened.inside, opened.leaves
+        self.context = opened.context
+        self.order = toposort(self.sink)
+        self.index = {node: i for i, node in enumerate(self.order)}
+        self.free = FreeRanges(())
+        self.blocks: dict[Node, Node | None] = {}  # node -> innermost range around it
+        self.parents: dict[Node, Node | None] = {}  # range -> range around it
+        self.items: dict[Node | None, list[Node]] = {}
+        self.depth: dict[Node | None, int] = {None: 0}
+
+    def run(self) -> Node:
+        self._place()
+        edges = self._edges()
+        statements: list[Node] = []
+        self._emit(None, edges, statements)
+        return LINEAR(*statements)
+
+    # ---- blocks
+
+    def _place(self) -> None:
+        """Find for every node the ranges it needs, and from them its block."""
+        needs: dict[Node, frozenset[Node]] = {}
+        groups: set[frozenset[Node]] = set()
+        for node in self.order:
+            required: frozenset[Node] = frozenset()
+            for source in node.src:
+                required |= needs[source]
+            if node.op is RANGE:
+                required |= {node}
+            required |= self.context.get(node, frozenset())
+            required |= self.inside.get(node, frozenset())
+            if required:
+                groups.add(required)
+            required -= self.leaves.get(node, frozenset())
+            needs[node] = required
+            if required:
+                groups.add(required)
+        self._nest(groups)
+        for node in self.order:
+            inside = needs[node] - {node} if node.op is RANGE else needs[node]
+            self.blocks[node] = max(inside, key=_number) if inside else None
+        for range_, parent in self.parents.items():
+            self.blocks[range_] = parent
+        for node in self.order:
+            if node.op is RANGE and node not in self.parents:
+                self.parents[node] = None
+        for range_ in sorted(self.parents, key=_number):
+            parent = self.parents[range_]
+            self.depth[range_] = self.depth[parent] + 1
+
+    def _nest(self, groups: set[frozenset[Node]]) -> None:
+        for group in groups:
+            path = sorted(group, key=_number)
+            for outer, inner in zip([None, *path], path, strict=False):
+                known = self.parents.get(inner)
+                if inner not in self.parents or (
+                    outer is not None and (known is None or _number(outer) > _number(known))
+                ):
+                    self.parents[inner] = outer
+
+    # ---- order
+
+    def _item(self, node: Node, block: Node | None) -> Node:
+        """What stands for `node` in `block`: itself, or the loop in `block` that contains it."""
+        inner = node if node.op is RANGE else self.blocks[node]
+        if node.op is not RANGE and inner is block:
+            return node
+        while inner is not None and self.parents[inner] is not block:
+            inner = self.parents[inner]
+        if inner is None:
+            raise InternalError("linearise: a node lies outside of the loop that uses it")
+        return inner
+
+    def _common(self, a: Node | None, b: Node | None) -> Node | None:
+        while a is not b:
+            if self.depth[a] >= self.depth[b]:
+                a = self.parents[a] if a is not None else None
+            else:
+                b = self.parents[b] if b is not None else None
+        return a
+
+    def _edges(self) -> dict[Node | None, dict[Node, set[Node]]]:
+        """For each block: item -> items that must come after it."""
+        after: dict[Node | None, dict[Node, set[Node]]] = {None: {}}
+        for node in self.order:
+            if _is_free(node):
+                continue
+            if node.op is not RANGE:
+                after.setdefault(self.blocks[node], {}).setdefault(node, set())
+            else:
+                after.setdefault(self.parents[node], {}).setdefault(node, set())
+                after.setdefault(node, {})
+        for source, node in self._dependencies():
+            start = source if source.op is RANGE else self.blocks[source]
+            end = node if node.op is RANGE else self.blocks[node]
+            if source.op is RANGE and self._inside(node, source):
+                continue
+            block = self._common(
+                self.parents[source] if source.op is RANGE else start,
+                self.parents[node] if node.op is RANGE else end,
+            )
+            first, second = self._item(source, block), self._item(node, block)
+            if first is not second:
+                after[block].setdefault(first, set()).add(second)
+        return after
+
+    def _inside(self, node: Node, range_: Node) -> bool:
+        """Does `node` stand inside the loop over `range_`?"""
+        block: Node | None = self.parents[node] if node.op is RANGE else self.blocks[node]
+        while block is not None:
+            if block is range_:
+                return True
+            block = self.parents[block]
+        return False
+
+    def _dependencies(self) -> Iterator[tuple[Node, Node]]:
+        stores: dict[Node, list[Node]] = {}
+        loads: dict[Node, list[Node]] = {}
+        for node in self.order:
+            if _is_free(node):
+                continue
+            for source in node.src:
+                if not _is_free(source):
+                    yield source, node
+            if node.op is STORE:
+                stores.setdefault(node.src[0].src[0], []).append(node)
+            elif node.op is LOAD:
+                loads.setdefault(node.src[0].src[0], []).append(node)
+        for buffer, writers in stores.items():
+            for load in loads.get(buffer, ()):
+                if len(load.src) > 2:
+                    continue  # it says itself which stores come first
+                for store in writers:
+                    yield load, store
+
+    def _emit(
+        self,
+        block: Node | None,
+        edges: dict[Node | None, dict[Node, set[Node]]],
+        statements: list[Node],
+    ) -> None:
+        """Append the statements of a block, loops inside included, in a stable order."""
+        stack: list[tuple[Node | None, list[Node]]] = [(block, self._sorted(edges[block]))]
+        while stack:
+            current, items = stack[-1]
+            if not items:
+                stack.pop()
+                if current is not None:
+                    statements.append(END(current))
+                continue
+            item = items.pop()
+            statements.append(item)
+            if item.op is RANGE:
+                stack.append((item, self._sorted(edges.get(item, {}))))
+
+    def _sorted(self, after: dict[Node, set[Node]]) -> list[Node]:
+        """The items of a block in order, last first."""
+        waiting = dict.fromkeys(after, 0)
+        for followers in after.values():
+            for item in followers:
+                waiting[item] = waiting.get(item, 0) + 1
+        ready = [(self.index[item], i, item) for i, item in enumerate(waiting) if not waiting[item]]
+        heapq.heapify(ready)
+        result: list[Node] = []
+        serial = len(waiting)
+        while ready:
+            _, _, item = heapq.heappop(ready)
+            result.append(item)
+            for follower in after.get(item, ()):
+                waiting[follower] -= 1
+                if not waiting[follower]:
+                    serial += 1
+                    heapq.heappush(ready, (self.index[follower], serial, follower))
+        if len(result) != len(waiting):
+            stuck = [item.op.name for item, count in waiting.items() if count]
+            raise InternalError("linearise: statements wait for each other", got=", ".join(stuck))
+        return result[::-1]
+
+
+def _number(range_: Node) -> int:
+    return int(range_.attrs.number)
+
+
+def _is_free(node: Node) -> bool:
+    """Needs no statement: literals, arguments, addresses (rendered where they are used)."""
+    return not node.src and node.op is not RANGE
+
+
+class _Opened:
+    """The kernel with REDUCE, SCAN and END replaced by accumulators and plain effects.
+
+    `inside` names the ranges in whose loops a node must stand, `leaves` those that are over when
+    it is computed, `context` the ranges around an accumulator, for each of whose values it starts
+    anew.
+    """
+
+    def __init__(self, sink: Node) -> None:
+        self.inside: dict[Node, frozenset[Node]] = {}
+        self.leaves: dict[Node, frozenset[Node]] = {}
+        self.context: dict[Node, frozenset[Node]] = {}
+        order = toposort(sink)
+        self.free = FreeRanges(order)
+        self.number = 0
+        done: dict[Node, Node] = {}
+        for node in order:
+            src = tuple([done[source] for source in node.src])
+            if node.op is REDUCE or node.op is SCAN:
+                done[node] = self._accumulate(node, src[0], done)
+            elif node.op is END:
+                done[node] = self._close(src)
+            else:
+                done[node] = node if src == node.src else node.op(*src, attrs=node.attrs)
+        self.sink = done[sink]
+
+    def _close(self, src: tuple[Node, ...]) -> Node:
+        stores = src[0].src if src[0].op is SINK else src[:1]
+        loops = frozenset(src[1:])
+        for store in stores:
+            self.inside[store] = loops
+        closed = AFTER(*stores)
+        self.leaves[closed] = loops
+        return closed
+
+    def _accumulate(self, node: Node, value: Node, done: dict[Node, Node]) -> Node:
+        if node.op is SCAN and node.attrs.exclusive:
+            raise InternalError("linearise: an exclusive scan reached the end of code generation")
+        fold = node.attrs.fold
+        dtype = value.dtype
+        loops = frozenset(done[r] for r in node.src[1:])
+        around = frozenset(done[r] for r in self.free.of(node)) - loops
+        initial = const_bits(identity_bits(fold, dtype), dtype, value.shape)
+        accumulator = ACCUMULATOR(initial, attrs=AccumulateAttrs(self.number, fold))
+        self.number += 1
+        self.context[accumulator] = around
+        if fold is Fold.ADD and value.op is math.MUL and dtype.is_float:
+            updated = math.MULACC(value.src[0], value.src[1], accumulator)
+        else:
+            updated = fold_op(fold, dtype)(accumulator, value)
+        update = ACCUMULATE(accumulator, updated)
+        self.inside[updated] = self.inside[update] = loops | around
+        result = AFTER(accumulator, update)
+        if node.op is REDUCE:
+            self.leaves[result] = loops
+        return result

@@ -1,0 +1,525 @@
+"""TILED -> LOWERED: copies for UNROLL ranges, vectors for LANE ranges, explicit stage fills.
+
+After this pass only LOOP and THREAD ranges are left.  A value that depends on a lane range is a
+vector; one that depends on an unrolled range stands once per value of the range.  A reduction
+over unrolled or lane ranges becomes several accumulators that are combined in a fixed order.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING
+
+from tilework.codegen.analysis import BINDERS, FreeRanges, depends_on
+from tilework.dtypes import index, int32
+from tilework.ir.build import cast, const_bits, const_index
+from tilework.ir.fold import combine
+from tilework.ir.node import Node, make, toposort
+from tilework.ir.ops import math
+from tilework.ir.ops.control import (
+    ALLOCATE,
+    BROADCAST,
+    END,
+    EXTRACT,
+    FOLD_LANES,
+    STACK,
+    STAGE,
+    AllocateAttrs,
+    FoldAttrs,
+    LaneAttrs,
+)
+from tilework.ir.ops.index import LANES, RANGE, LanesAttrs, Unit
+from tilework.ir.ops.memory import AFTER, INDEX, LOAD, SINK, STORE, LoadAttrs
+from tilework.ir.ops.program import FAULT_IF
+from tilework.ir.ops.tensor import REDUCE, SCAN
+from tilework.ir.symbolic import simplify
+from tilework.ir.symbolic.bounds import bounds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Environment = tuple[tuple[int, int], ...]  # (position of an UNROLL range, its value), ascending
+
+_ALIGNMENT = 64  # bytes: stages start on a cache line, so vector accesses to them are aligned
+
+
+def expand(sink: Node) -> tuple[Node, int]:
+    """Return the LOWERED sink and the bytes of TILE memory that one task needs."""
+    expansion = _Expansion(sink)
+    lowered = expansion.run(sink)
+    return lowered, expansion.scratch_bytes
+
+
+class _Expansion:
+    def __init__(self, sink: Node) -> None:
+        order = toposort(sink)
+        self.free = FreeRanges(order)
+        self.unrolled = 0
+        self.lanes = 0
+        for range_ in self.free.ranges:
+            bit = self.free.bit(range_)
+            if range_.attrs.unit is Unit.UNROLL:
+                self.unrolled |= bit
+            elif range_.attrs.unit is Unit.LANE:
+                self.lanes |= bit
+        self.memo: dict[tuple[Node, Environment], Node] = {}
+        self.substitutions: dict[Environment, dict[Node, Node]] = {}
+        self.allocations: dict[Node, Node] = {}
+        self.scratch_bytes = 0
+
+    def run(self, sink: Node) -> Node:
+        effects: list[Node] = []
+        for effect in sink.src:
+            effects.extend(self._effects(effect))
+        return SINK(*effects)
+
+    def _effects(self, effect: Node) -> list[Node]:
+        """All copies of a STORE or FAULT_IF over the unrolled ranges that it depends on."""
+        found: list[Node] = []
+        for environment in self._environments(self.free.mask[effect], ()):
+            lowered = self.lower(effect, environment)
+            found.extend(lowered.src if lowered.op is SINK else (lowered,))
+        return found
+
+    def _environments(self, mask: int, base: Environment) -> list[Environment]:
+        """`base` extended by all values of the unrolled ranges in `mask` that it lacks."""
+        known = {position for position, _ in base}
+        positions = [
+            i
+            for i in range(len(self.free.ranges))
+            if mask & self.unrolled & (1 << i) and i not in known
+        ]
+        positions.sort(key=lambda i: int(self.free.ranges[i].attrs.number))
+        sizes = [simplify.value_of(self.free.ranges[i].src[0]) or 1 for i in positions]
+        return [
+            tuple(sorted((*base, *zip(positions, values, strict=True))))
+            for values in product(*(range(size) for size in sizes))
+        ]
+
+    def _restrict(self, node: Node, environment: Environment) -> Environment:
+        mask = self.free.mask[node]
+        return tuple([entry for entry in environment if mask >> entry[0] & 1])
+
+    # ---- the walk
+
+    def lower(self, root: Node, environment: Environment) -> Node:
+        """The LOWERED form of a node for fixed values of the unrolled ranges."""
+        memo = self.memo
+        start = (root, self._restrict(root, environment))
+        stack = [start]
+        while stack:
+            key = stack[-1]
+            if key in memo:
+                stack.pop()
+                continue
+            node, env = key
+            needed = self._needs(node, env)
+            waiting = [need for need in needed if need not in memo]
+            if waiting:
+                stack.extend(waiting)
+                continue
+            stack.pop()
+            memo[key] = self._build(node, env, [memo[need] for need in needed])
+        return memo[start]
+
+    def _needs(self, node: Node, env: Environment) -> list[tuple[Node, Environment]]:
+        op = node.op
+        if op is REDUCE or op is STAGE:
+            inside = 0
+            for bound in node.src[1:]:
+                inside |= self.free.bit(bound)
+            value = node.src[0]
+            return [
+                (value, self._restrict(value, extended))
+                for extended in self._environments(inside, env)
+            ]
+        if op is LOAD or op is STORE:
+            # Addresses and gates are built from the index arithmetic itself, values are lowered.
+            found = [] if op is LOAD else [node.src[1]]
+            _, offset = node.src[0].src
+            found.extend(n for n in _loaded_in(offset))
+            for gate in node.src[1 if op is LOAD else 2 :]:
+                found.extend(_loaded_in(gate))
+            buffer = node.src[0].src[0]
+            if buffer.op is STAGE:
+                found.append(buffer)
+            return [(n, self._restrict(n, env)) for n in dict.fromkeys(found)]
+        if self._is_index(node):
+            return [(n, self._restrict(n, env)) for n in _loaded_in(node)]
+        return [(source, self._restrict(source, env)) for source in node.src]
+
+    def _is_index(self, node: Node) -> bool:
+        return node.type.dtype is index and node.type.shape == () and node.op is not LOAD
+
+    def _build(self, node: Node, env: Environment, parts: list[Node]) -> Node:
+        op = node.op
+        if op is REDUCE:
+            return self._reduce(node, parts)
+        if op is STAGE:
+            return self._stage(node, env, parts)
+        if op is LOAD:
+            return self._load(node, env)
+        if op is STORE:
+            return self._store(node, env)
+        if self._is_index(node):
+            return self._index_value(node, env)
+        if not node.src:
+            return node
+        if op is FAULT_IF:
+            return op(_any_lane(parts[0]), attrs=node.attrs)
+        if op is SCAN:
+            return op(parts[0], node.src[1], attrs=node.attrs)
+        return _vectorised(node, parts)
+
+    # ---- index arithmetic
+
+    def _scalar_index(self, node: Node, env: Environment) -> Node:
+        """Index arithmetic with unrolled ranges replaced and loads lowered; lanes stay."""
+        memo = self.substitutions.get(env)
+        if memo is None:
+            memo = {}
+            for position, value in env:
+                memo[self.free.ranges[position]] = const_index(value)
+            self.substitutions[env] = memo
+        for load in _loaded_in(node):
+            memo[load] = self.memo[load, self._restrict(load, env)]
+        (result,) = simplify.substitute([node], {}, memo)
+        return result
+
+    def _lane_range(self, node: Node) -> Node | None:
+        """The lane range that a node depends on."""
+        mask = self.free.mask[node] & self.lanes
+        if not mask:
+            return None
+        return self.free.ranges[mask.bit_length() - 1]
+
+    def _index_value(self, node: Node, env: Environment) -> Node:
+        """Index arithmetic as a value: a vector where it depends on a lane range."""
+        lane = self._lane_range(node)
+        scalar = self._scalar_index(node, env) if not _vector_loads(self, node, env) else None
+        if lane is None and scalar is not None:
+            return scalar
+        if scalar is None:
+            return self._vector_tree(node, env, lane)
+        return self._lane_vector(scalar, lane) if lane is not None else scalar
+
+    def _lane_vector(self, expression: Node, lane: Node) -> Node:
+        """An index expression over one lane range as a vector."""
+        lanes = simplify.value_of(lane.src[0]) or 1
+        constant, total = simplify.terms(expression)
+        factor = total.get(lane, 0)
+        others = {term: c for term, c in total.items() if term is not lane}
+        if any(depends_on(term, lane) for term in others):
+            return STACK(*(_at_lane(expression, lane, i) for i in range(lanes)))
+        base = simplify.from_terms(constant, others)
+        steps = LANES(attrs=LanesAttrs(lanes))
+        if factor != 1:
+            scale = const_bits(factor & 0xFFFF_FFFF_FFFF_FFFF, index, (lanes,))
+            steps = math.MUL(steps, scale)
+        if simplify.value_of(base) == 0:
+            return steps
+        return math.ADD(_broadcast(base, lanes), steps)
+
+    def _vector_tree(self, node: Node, env: Environment, lane: Node | None) -> Node:
+        """Index arithmetic over loaded vectors, op by op."""
+        lanes = self._lanes_of(node, env)
+        done: dict[Node, Node] = {}
+        for part in toposort(node):
+            lowered = self.memo.get((part, self._restrict(part, env))) if part.op is LOAD else None
+            if lowered is not None:
+                done[part] = lowered
+            elif part.op is LOAD:
+                continue
+            elif part.op is RANGE or part.op is math.CONST or not part.src:
+                value = self._scalar_index(part, env)
+                done[part] = self._lane_vector(value, part) if part is lane else value
+            elif all(source in done for source in part.src):
+                done[part] = _vectorised(part, [done[source] for source in part.src])
+        result = done[node]
+        return result if result.type.shape else _broadcast(result, lanes)
+
+    def _lanes_of(self, node: Node, env: Environment) -> int:
+        lane = self._lane_range(node)
+        if lane is None:
+            return 1
+        return simplify.value_of(lane.src[0]) or 1
+
+    def _condition(self, gate: Node, env: Environment) -> Node:
+        """A gate, as a scalar or vector of bools."""
+        if _vector_loads(self, gate, env):
+            return self._vector_tree(gate, env, self._lane_range(gate))
+        scalar = self._scalar_index(gate, env)
+        lane = self._lane_range(gate)
+        if lane is None or not depends_on(scalar, lane):
+            return scalar
+        return self._vector_condition(scalar, lane)
+
+    def _vector_condition(self, condition: Node, lane: Node) -> Node:
+        """A condition over a lane range, in 32-bit arithmetic where its bounds allow it."""
+        lanes = simplify.value_of(lane.src[0]) or 1
+        op = condition.op
+        if op in (math.AND, math.OR, math.XOR) and condition.dtype.is_bool:
+            sides = [
+                self._vector_condition(s, lane) if depends_on(s, lane) else _broadcast(s, lanes)
+                for s in condition.src
+            ]
+            return op(*sides)
+        if op in (math.LT, math.LE, math.EQ, math.NE) and condition.src[0].dtype is index:
+            narrow = all(_fits_int32(side) for side in condition.src)
+            sides = []
+            for side in condition.src:
+                if depends_on(side, lane):
+                    sides.append(self._narrow_vector(side, lane, narrow))
+                else:
+                    sides.append(_broadcast(cast(side, int32) if narrow else side, lanes))
+            return op(*sides)
+        return STACK(*(_at_lane(condition, lane, i) for i in range(lanes)))
+
+    def _narrow_vector(self, expression: Node, lane: Node, narrow: bool) -> Node:
+        if not narrow:
+            return self._lane_vector(expression, lane)
+        lanes = simplify.value_of(lane.src[0]) or 1
+        constant, total = simplify.terms(expression)
+        factor = total.get(lane, 0)
+        others = {term: c for term, c in total.items() if term is not lane}
+        base = simplify.from_terms(constant, others)
+        if any(depends_on(term, lane) for term in others) or not _fits_int32(base):
+            return cast(self._lane_vector(expression, lane), int32)
+        steps = cast(LANES(attrs=LanesAttrs(lanes)), int32)
+        if factor != 1:
+            steps = math.MUL(steps, const_bits(factor & 0xFFFF_FFFF, int32, (lanes,)))
+        return math.ADD(_broadcast(cast(base, int32), lanes), steps)
+
+    # ---- memory
+
+    def _load(self, node: Node, env: Environment) -> Node:
+        buffer, offset = node.src[0].src
+        lane = self._lane_range(node)
+        target, after = self._buffer(buffer, env)
+        gate = self._condition(node.src[1], env) if len(node.src) > 1 else None
+        if _vector_loads(self, offset, env):
+            addresses = self._index_value(offset, env)
+            return self._gather(target, addresses, gate, after)
+        position = self._scalar_index(offset, env)
+        if lane is None or not depends_on(position, lane):
+            if gate is not None and gate.type.shape:
+                return _gated_scalar(target, position, gate, after)
+            return _load(target, position, gate, after, 1)
+        lanes = simplify.value_of(lane.src[0]) or 1
+        if _lane_stride(position, lane) == 1:
+            return _load(target, _at_lane(position, lane, 0), gate, after, lanes)
+        return self._gather(
+            target, [_at_lane(position, lane, i) for i in range(lanes)], gate, after
+        )
+
+    def _gather(
+        self, target: Node, offsets: Node | Sequence[Node], gate: Node | None, after: Sequence[Node]
+    ) -> Node:
+        """One scalar load a lane."""
+        if isinstance(offsets, Node):
+            count = offsets.type.shape[0]
+            offsets = [_extract(offsets, i) for i in range(count)]
+        loads = []
+        for i, offset in enumerate(offsets):
+            own = _extract(gate, i) if gate is not None and gate.shape else gate
+            loads.append(_load(target, offset, own, after, 1))
+        return STACK(*loads)
+
+    def _store(self, node: Node, env: Environment) -> Node:
+        buffer, offset = node.src[0].src
+        value = self.memo[node.src[1], self._restrict(node.src[1], env)]
+        gate = self._condition(node.src[2], env) if len(node.src) > 2 else None
+        lane = self._lane_range(node)
+        if _vector_loads(self, offset, env):
+            addresses = self._index_value(offset, env)
+            offsets = [_extract(addresses, i) for i in range(addresses.type.shape[0])]
+            return _scatter(buffer, offsets, value, gate)
+        position = self._scalar_index(offset, env)
+        if lane is None:
+            return _store(buffer, position, value, gate)
+        lanes = simplify.value_of(lane.src[0]) or 1
+        if _lane_stride(position, lane) == 1:
+            value = value if value.type.shape else _broadcast(value, lanes)
+            return _store(buffer, _at_lane(position, lane, 0), value, gate)
+        return _scatter(buffer, [_at_lane(position, lane, i) for i in range(lanes)], value, gate)
+
+    def _buffer(self, buffer: Node, env: Environment) -> tuple[Node, tuple[Node, ...]]:
+        """The memory that an INDEX points into, and the fill that must come before."""
+        if buffer.op is not STAGE:
+            return buffer, ()
+        filled = self.memo[buffer, self._restrict(buffer, env)]
+        return filled.src[0], (filled.src[1],)
+
+    def _stage(self, node: Node, env: Environment, parts: list[Node]) -> Node:
+        """AFTER(memory, the closed stores that fill it)."""
+        memory = self._allocation(node)
+        offset = const_index(0)
+        inside = 0
+        for bound in node.src[1:]:
+            offset = simplify.add(simplify.mul(offset, bound.src[0]), bound)
+            inside |= self.free.bit(bound)
+        self.free.extend(toposort(offset))
+        stores: list[Node] = []
+        loops = [b for b in node.src[1:] if b.attrs.unit is Unit.LOOP]
+        for extended, value in zip(self._environments(inside, env), parts, strict=True):
+            position = self._scalar_index(offset, extended)
+            lane = self._lane_range(offset)
+            if lane is None:
+                stores.append(_store(memory, position, value, None))
+                continue
+            lanes = simplify.value_of(lane.src[0]) or 1
+            value = value if value.type.shape else _broadcast(value, lanes)
+            if _lane_stride(position, lane) == 1:
+                stores.append(_store(memory, _at_lane(position, lane, 0), value, None))
+                continue
+            offsets = [_at_lane(position, lane, i) for i in range(lanes)]
+            stores.extend(_scatter(memory, offsets, value, None).src)
+        closed = END(SINK(*stores), *loops)
+        return AFTER(memory, closed)
+
+    def _allocation(self, node: Node) -> Node:
+        found = self.allocations.get(node)
+        if found is None:
+            count = 1
+            for bound in node.src[1:]:
+                count *= bounds(bound.src[0])[1]
+            dtype = node.type.dtype
+            memory = node.attrs.memory
+            found = ALLOCATE(attrs=AllocateAttrs(dtype, count, memory, self.scratch_bytes))
+            size = count * dtype.itemsize
+            self.scratch_bytes += (size + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT
+            self.allocations[node] = found
+        return found
+
+    # ---- reductions
+
+    def _reduce(self, node: Node, parts: list[Node]) -> Node:
+        fold = node.attrs.fold
+        loops = [b for b in node.src[1:] if b.attrs.unit is Unit.LOOP]
+        lanes = 1
+        for bound in node.src[1:]:
+            if bound.attrs.unit is Unit.LANE:
+                lanes = simplify.value_of(bound.src[0]) or 1
+        accumulated = []
+        for part in parts:
+            value = part if part.type.shape or lanes == 1 else _broadcast(part, lanes)
+            accumulated.append(REDUCE(value, *loops, attrs=node.attrs) if loops else value)
+        while len(accumulated) > 1:
+            pairs = [
+                combine(fold, accumulated[i], accumulated[i + 1])
+                for i in range(0, len(accumulated) - 1, 2)
+            ]
+            accumulated = pairs + accumulated[len(pairs) * 2 :]
+        total = accumulated[0]
+        return FOLD_LANES(total, attrs=FoldAttrs(fold)) if lanes > 1 else total
+
+
+def _loaded_in(node: Node) -> list[Node]:
+    """The LOADs (and other opaque values) that an index expression or gate reads, outermost only."""
+    found: dict[Node, None] = {}
+    stack = [node]
+    seen: set[Node] = set()
+    while stack:
+        top = stack.pop()
+        if top in seen:
+            continue
+        seen.add(top)
+        if top.op is LOAD or top.op in BINDERS or top.type.dtype.is_float:
+            found[top] = None
+        else:
+            stack.extend(top.src)
+    return list(found)
+
+
+def _vector_loads(expansion: _Expansion, node: Node, env: Environment) -> bool:
+    """Does an index expression read values that are vectors?"""
+    for load in _loaded_in(node):
+        lowered = expansion.memo.get((load, expansion._restrict(load, env)))
+        if lowered is not None and lowered.type.shape:
+            return True
+    return False
+
+
+def _vectorised(node: Node, parts: list[Node]) -> Node:
+    """The op on scalars or vectors: if one operand is a vector, the others are broadcast."""
+    lanes = max((part.type.shape[0] for part in parts if part.type.shape), default=0)
+    if lanes:
+        parts = [part if part.type.shape else _broadcast(part, lanes) for part in parts]
+    src = tuple(parts)
+    return node if src == node.src else make(node.op, src, node.attrs)
+
+
+def _broadcast(node: Node, lanes: int) -> Node:
+    if node.op is math.CONST:
+        return const_bits(node.attrs.bits, node.attrs.dtype, (lanes,))
+    return BROADCAST(node, attrs=LanesAttrs(lanes))
+
+
+def _extract(vector: Node, lane: int) -> Node:
+    """One lane of a vector, looked up where the vector was put together from scalars."""
+    if vector.op is STACK:
+        return vector.src[lane]
+    if vector.op is BROADCAST:
+        return vector.src[0]
+    if vector.op is math.CONST:
+        return const_bits(vector.attrs.bits, vector.attrs.dtype)
+    return EXTRACT(vector, attrs=LaneAttrs(lane))
+
+
+def _fits_int32(node: Node) -> bool:
+    low, high = bounds(node)
+    return low >= int32.minimum and high <= int32.maximum
+
+
+def _at_lane(expression: Node, lane: Node, position: int) -> Node:
+    (result,) = simplify.substitute([expression], {lane: const_index(position)})
+    return result
+
+
+def _lane_stride(offset: Node, lane: Node) -> int | None:
+    _, total = simplify.terms(offset)
+    if any(term is not lane and depends_on(term, lane) for term in total):
+        return None
+    return total.get(lane, 0)
+
+
+def _load(target: Node, offset: Node, gate: Node | None, after: Sequence[Node], lanes: int) -> Node:
+    address = INDEX(target, offset)
+    attrs = LoadAttrs(lanes) if lanes > 1 else None
+    if gate is None and not after:
+        return LOAD(address, attrs=attrs)
+    return LOAD(address, gate if gate is not None else simplify.TRUE, *after, attrs=attrs)
+
+
+def _gated_scalar(target: Node, offset: Node, gate: Node, after: Sequence[Node]) -> Node:
+    """The same element for every lane, each with its own gate."""
+    lanes = gate.type.shape[0]
+    any_ = _any_lane(gate)
+    value = _broadcast(_load(target, offset, any_, after, 1), lanes)
+    zero = const_bits(0, value.dtype, (lanes,))
+    return math.WHERE(gate, value, zero)
+
+
+def _any_lane(gate: Node) -> Node:
+    """True if a lane of a vector of bools is."""
+    if not gate.type.shape:
+        return gate
+    result = _extract(gate, 0)
+    for i in range(1, gate.type.shape[0]):
+        result = math.OR(result, _extract(gate, i))
+    return result
+
+
+def _store(buffer: Node, offset: Node, value: Node, gate: Node | None) -> Node:
+    address = INDEX(buffer, offset)
+    return STORE(address, value) if gate is None else STORE(address, value, gate)
+
+
+def _scatter(buffer: Node, offsets: Sequence[Node], value: Node, gate: Node | None) -> Node:
+    """One scalar store a lane, in lane order."""
+    stores = []
+    for i, offset in enumerate(offsets):
+        own_value = _extract(value, i) if value.type.shape else value
+        own_gate = _extract(gate, i) if gate is not None and gate.shape else gate
+        stores.append(_store(buffer, offset, own_value, own_gate))
+    return SINK(*stores)

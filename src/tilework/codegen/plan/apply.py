@@ -1,0 +1,369 @@
+"""Rewrite a kernel by a plan: KERNEL -> TILED.
+
+Every range becomes an expression over the ranges of its parts, which are numbered in nest order
+(lower is further out) and carry their units; staged factors become STAGEs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tilework.codegen.analysis import Kernel, substitute_ranges
+from tilework.codegen.passes.normalise import merge_neighbours
+from tilework.codegen.plan.contraction import Contraction, find_contraction
+from tilework.ir.build import const_index
+from tilework.ir.fold import combine
+from tilework.ir.node import toposort
+from tilework.ir.ops import math
+from tilework.ir.ops.control import STAGE, StageAttrs
+from tilework.ir.ops.index import RANGE, RangeAttrs, Unit
+from tilework.ir.ops.memory import INDEX, LOAD, STORE
+from tilework.ir.ops.program import FAULT_IF
+from tilework.ir.ops.tensor import REDUCE
+from tilework.ir.symbolic import simplify
+
+if TYPE_CHECKING:
+    from tilework.codegen.plan.plan import Plan, Split, Staged
+    from tilework.ir.node import Node
+
+
+class _Numbers:
+    """Hands out range numbers in nest order."""
+
+    def __init__(self) -> None:
+        self.next = 0
+
+    def range(self, size: Node | int, unit: Unit) -> Node:
+        node = const_index(size) if isinstance(size, int) else size
+        number = self.next
+        self.next += 1
+        return RANGE(node, attrs=RangeAttrs(number, unit))
+
+
+@dataclass
+class _Tiles:
+    """Extents of a split range: its size, the tile's length and how many tiles there are."""
+
+    size: Node
+    tile: int
+    count: Node
+
+
+def apply_plan(kernel: Kernel, plan: Plan) -> Node:
+    """The TILED form of `kernel` under `plan`, which must have passed `check`."""
+    return _Application(kernel, plan).run()
+
+
+class _Application:
+    def __init__(self, kernel: Kernel, plan: Plan) -> None:
+        self.kernel = kernel
+        self.plan = plan
+        self.numbers = _Numbers()
+        self.by_number = {int(r.attrs.number): r for r in kernel.free.ranges}
+        self.parts: dict[tuple[int, int], Node] = {}  # value of each outer part
+        self.values: dict[Node, Node] = {}
+        self.gates: dict[Node, Node] = {}  # new range value -> condition
+        self.tile_parts: dict[int, list[Node]] = {}
+
+    def run(self) -> Node:
+        self._nest()
+        for range_ in self.kernel.outputs:
+            self.values[range_] = self._value(range_)
+        sink = self.kernel.sink
+        if self.plan.staged:
+            contraction = find_contraction(self.kernel)
+            if contraction is not None:
+                sink = _Staging(self, contraction).run()
+        sink = substitute_ranges(sink, self.values, {})
+        sink = self._gated(self._reduces(sink))
+        return merge_neighbours(sink, outputs=False) if self.plan.staged else sink
+
+    # ---- output ranges
+
+    def tiles(self, split: Split, range_: Node) -> _Tiles:
+        size, tile = range_.src[0], split.tile_size
+        count = simplify.idiv(simplify.add(size, const_index(tile - 1)), const_index(tile))
+        return _Tiles(size, tile, count)
+
+    def extents(self, number: int) -> list[Node]:
+        """How many values each outer part has (inner parts: at most)."""
+        split = self.plan.split_of(number)
+        tiles = self.tiles(split, self.by_number[number])
+        inner = 1
+        for part in split.outer[1:]:
+            inner *= part.size
+        count = simplify.idiv(simplify.add(tiles.count, const_index(inner - 1)), const_index(inner))
+        return [count, *(const_index(part.size) for part in split.outer[1:])]
+
+    def _nest(self) -> None:
+        tasks = self.plan.nest[: self.plan.tasks]
+        extents = [self.extents(number)[part] for number, part in tasks]
+        total = const_index(1)
+        for extent in extents:
+            total = simplify.mul(total, extent)
+        task = self.numbers.range(total, Unit.THREAD)
+        value = task if simplify.value_of(total) != 1 else const_index(0)
+        for (number, part), extent in reversed(list(zip(tasks, extents, strict=True))):
+            self.parts[number, part] = simplify.mod(value, extent)
+            value = simplify.idiv(value, extent)
+        for number, part in self.plan.nest[self.plan.tasks :]:
+            self.parts[number, part] = self._loop(number, part)
+        for number in dict.fromkeys(number for number, _ in self.plan.nest):
+            split = self.plan.split_of(number)
+            self.tile_parts[number] = [
+                self.numbers.range(part.size, part.unit) for part in split.tile
+            ]
+
+    def _loop(self, number: int, part: int) -> Node:
+        """The range of a loop part; an inner part ends early in the last outer one."""
+        extents = self.extents(number)
+        extent = extents[part]
+        if part == 1:
+            split = self.plan.split_of(number)
+            tiles = self.tiles(split, self.by_number[number])
+            done = simplify.mul(self.parts[number, 0], extents[1])
+            extent = simplify.minimum(extent, simplify.sub(tiles.count, done))
+        if simplify.value_of(extent) == 1:
+            return const_index(0)
+        return self.numbers.range(extent, Unit.LOOP)
+
+    def _value(self, range_: Node) -> Node:
+        number = int(range_.attrs.number)
+        split = self.plan.split_of(number)
+        tiles = self.tiles(split, range_)
+        position = self.parts[number, 0]
+        for index in range(1, len(split.outer)):
+            size = const_index(split.outer[index].size)
+            position = simplify.add(simplify.mul(position, size), self.parts[number, index])
+        start = simplify.scale(position, tiles.tile)
+        inside = _within_tile(self.tile_parts[number])
+        exact = simplify.mod(tiles.size, const_index(tiles.tile))
+        if simplify.value_of(exact) == 0:
+            return simplify.add(start, inside)
+        if self.plan.overlap:
+            last = simplify.sub(tiles.size, const_index(tiles.tile))
+            return simplify.add(simplify.minimum(start, last), inside)
+        value = simplify.add(start, inside)
+        self.gates[range_] = simplify.less(value, tiles.size)
+        return value
+
+    # ---- reductions
+
+    def _reduces(self, sink: Node) -> Node:
+        """Split the ranges that reductions bind, inner reductions first."""
+        done: dict[Node, Node] = {}
+        order = toposort(sink)
+        fresh: dict[tuple[Node, ...], tuple[list[Node], dict[Node, Node]]] = {}
+        for node in order:
+            src = tuple([done[source] for source in node.src])
+            if node.op is REDUCE:
+                done[node] = self._reduce(node, src[0], fresh)
+            else:
+                done[node] = node if src == node.src else simplify.rebuild(node, src)
+        return done[sink]
+
+    def _reduce(
+        self,
+        node: Node,
+        value: Node,
+        fresh: dict[tuple[Node, ...], tuple[list[Node], dict[Node, Node]]],
+    ) -> Node:
+        """main part over whole tiles, folded with the rest of the range that is tiled."""
+        bound = node.src[1:]
+        key = (*bound, *self._context(node))
+        if key not in fresh:
+            fresh[key] = self._main_ranges(bound)
+        ranges, values = fresh[key]
+        main = REDUCE(substitute_ranges(value, values, {}), *ranges, attrs=node.attrs)
+        for range_ in bound:
+            split = self.plan.split_of(int(range_.attrs.number))
+            size = simplify.value_of(range_.src[0])
+            if split.tile_size == 1 or size is None or size % split.tile_size == 0:
+                continue
+            rest_key = (range_, *key)
+            if rest_key not in fresh:
+                fresh[rest_key] = self._rest_ranges(bound, range_, size, split.tile_size)
+            rest_ranges, rest_values = fresh[rest_key]
+            rest = substitute_ranges(value, rest_values, {})
+            tail = REDUCE(rest, *rest_ranges, attrs=node.attrs)
+            main = combine(node.attrs.fold, main, tail)
+        return main
+
+    def _context(self, node: Node) -> tuple[Node, ...]:
+        """The ranges around a reduction, and the reductions it reads: what a shared loop needs."""
+        inside = toposort(node.src[0])
+        bound = set(node.src[1:])
+        outer = [n for n in inside if n.op is RANGE and n not in bound]
+        nested = [n for n in inside if n.op is REDUCE]
+        return (*sorted(outer, key=lambda r: int(r.attrs.number)), *nested)
+
+    def _main_ranges(self, bound: tuple[Node, ...]) -> tuple[list[Node], dict[Node, Node]]:
+        ranges: list[Node] = []
+        values: dict[Node, Node] = {}
+        tiles: list[Node] = []
+        for range_ in bound:
+            split = self.plan.split_of(int(range_.attrs.number))
+            size = range_.src[0]
+            if split.tile_size == 1:
+                loop = self.numbers.range(size, Unit.LOOP)
+                ranges.append(loop)
+                values[range_] = loop
+                continue
+            loop = self.numbers.range(simplify.idiv(size, const_index(split.tile_size)), Unit.LOOP)
+            parts = [self.numbers.range(part.size, part.unit) for part in split.tile]
+            values[range_] = simplify.add(
+                simplify.scale(loop, split.tile_size), _within_tile(parts)
+            )
+            ranges.append(loop)
+            tiles.extend(parts)
+        return ranges + tiles, values
+
+    def _rest_ranges(
+        self, bound: tuple[Node, ...], tiled: Node, size: int, tile: int
+    ) -> tuple[list[Node], dict[Node, Node]]:
+        ranges: list[Node] = []
+        values: dict[Node, Node] = {}
+        for range_ in bound:
+            if range_ is tiled:
+                loop = self.numbers.range(size % tile, Unit.LOOP)
+                values[range_] = simplify.add(loop, const_index(size - size % tile))
+            else:
+                loop = self.numbers.range(range_.src[0], Unit.LOOP)
+                values[range_] = loop
+            ranges.append(loop)
+        return ranges, values
+
+    # ---- gates
+
+    def _gated(self, sink: Node) -> Node:
+        """Where edges are gated, no load, store or fault of a tile's padding happens."""
+        if not self.gates:
+            return sink
+        conditions = [self.gates[r] for r in self.gates]
+        units = [{n for n in toposort(condition) if n.op is RANGE} for condition in conditions]
+        done: dict[Node, Node] = {}
+        reach: dict[Node, frozenset[Node]] = {}
+        for node in toposort(sink):
+            src = tuple([done[source] for source in node.src])
+            below = frozenset().union(*[reach[source] for source in node.src])
+            if node.op is RANGE:
+                below = below | {node}
+            reach[node] = below
+            if node.op in (LOAD, STORE, FAULT_IF):
+                condition = simplify.all_of(
+                    c for c, ranges in zip(conditions, units, strict=True) if ranges & below
+                )
+                src = _with_gate(node, src, condition)
+            done[node] = node if src == node.src else simplify.rebuild(node, src)
+        return done[sink]
+
+
+def _with_gate(node: Node, src: tuple[Node, ...], condition: Node) -> tuple[Node, ...]:
+    if condition is simplify.TRUE:
+        return src
+    if node.op is FAULT_IF:
+        return (simplify.both(src[0], condition),)
+    position = 1 if node.op is LOAD else 2
+    gate = simplify.both(src[position], condition) if len(src) > position else condition
+    return (*src[:position], gate, *src[position + 1 :])
+
+
+def _within_tile(parts: list[Node]) -> Node:
+    """The position inside a tile: the last part moves fastest."""
+    value = const_index(0)
+    for part in parts:
+        value = simplify.add(simplify.mul(value, part.src[0]), part)
+    return value
+
+
+class _Staging:
+    """Puts factors of the contraction into STAGEs, filled at their level of the nest."""
+
+    def __init__(self, application: _Application, contraction: Contraction) -> None:
+        self.application = application
+        self.contraction = contraction
+
+    def run(self) -> Node:
+        reduce = self.contraction.reduce
+        factors = [self.contraction.a, self.contraction.b]
+        for number, staged in enumerate(self.application.plan.staged):
+            factors[staged.operand] = self._stage(number, staged)
+        product = math.MUL(*self._in_order(factors))
+        new = REDUCE(product, *reduce.src[1:], attrs=reduce.attrs)
+        (sink,) = simplify.substitute([self.application.kernel.sink], {reduce: new})
+        return sink
+
+    def _in_order(self, factors: list[Node]) -> list[Node]:
+        first = self.contraction.reduce.src[0].src[0]
+        return factors if first is self.contraction.a else factors[::-1]
+
+    def _stage(self, number: int, staged: Staged) -> Node:
+        """The load, from the stage, that stands for a factor.
+
+        The stage is laid out (inner outer-parts of its own range, k..., tile): a panel per tile.
+        """
+        own = self.contraction.n if staged.operand == 1 else self.contraction.m
+        factor = self.contraction.b if staged.operand == 1 else self.contraction.a
+        application = self.application
+        outside = set(application.plan.nest[: staged.level])
+        fill_values: dict[Node, Node] = {}
+        dims: list[tuple[Node, Node]] = []  # (fill range, reader's position), outermost first
+        late: list[tuple[Node, Node]] = []
+        for range_ in own:
+            loops, tile = self._own_range(range_, outside, fill_values, staged.lanes)
+            dims.extend(loops)
+            late.extend(tile)
+        for range_ in self.contraction.k:
+            loop = application.numbers.range(range_.src[0], Unit.LOOP)
+            fill_values[range_] = loop
+            dims.append((loop, range_))
+        dims.extend(late)
+        for range_ in self.contraction.batch:
+            fill_values[range_] = application.values[range_]
+        value = substitute_ranges(factor, fill_values, {})
+        stage = STAGE(
+            value,
+            *(fill for fill, _ in dims),
+            attrs=StageAttrs(staged.memory, number),
+        )
+        offset = const_index(0)
+        for fill, position in dims:
+            offset = simplify.add(simplify.mul(offset, fill.src[0]), position)
+        return LOAD(INDEX(stage, offset))
+
+    def _own_range(
+        self,
+        range_: Node,
+        outside: set[tuple[int, int]],
+        fill_values: dict[Node, Node],
+        lanes: int,
+    ) -> tuple[list[tuple[Node, Node]], list[tuple[Node, Node]]]:
+        application = self.application
+        number = int(range_.attrs.number)
+        split = application.plan.split_of(number)
+        extents = application.extents(number)
+        loops: list[tuple[Node, Node]] = []
+        position = const_index(0)
+        for part in range(len(split.outer)):
+            value = application.parts[number, part]
+            if (number, part) not in outside and value.op is RANGE:
+                fill = application.numbers.range(extents[part], Unit.LOOP)
+                loops.append((fill, value))
+                value = fill
+            if part:
+                position = simplify.mul(position, const_index(split.outer[part].size))
+            position = simplify.add(position, value)
+        tile: list[tuple[Node, Node]] = []
+        for part_node in application.tile_parts[number]:
+            unit = part_node.attrs.unit
+            # Lanes of the fill may be narrower than the tile (a gathering copy goes one by one).
+            copy_unit = unit if lanes > 1 else Unit.LOOP
+            fill = application.numbers.range(part_node.src[0], copy_unit)
+            tile.append((fill, part_node))
+        tiles = application.tiles(split, range_)
+        start = simplify.scale(position, tiles.tile)
+        if simplify.value_of(simplify.mod(tiles.size, const_index(tiles.tile))) != 0:
+            start = simplify.minimum(start, simplify.sub(tiles.size, const_index(tiles.tile)))
+        fill_values[range_] = simplify.add(start, _within_tile([fill for fill, _ in tile]))
+        return loops, tile

@@ -1,0 +1,84 @@
+"""The words of a tile plan, as plain data: printable, serialisable, checkable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilework.ir.ops.index import Unit
+from tilework.ir.types import Memory
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of a split range: what runs through it and how many values it has.
+
+    A size of 0 stands for what remains of the range.
+    """
+
+    unit: Unit
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """How the range `number` of a kernel is split.
+
+    `outer` are loops or tasks over tiles, outermost first (the first has size 0: the rest);
+    `tile` are the parts inside one tile (UNROLL copies, then LANE), whose sizes multiply to the
+    tile's length.  CPU: the register tile's rows or vectors.  GPU: what one thread holds.
+    """
+
+    number: int
+    outer: tuple[Part, ...]
+    tile: tuple[Part, ...] = ()
+
+    @property
+    def tile_size(self) -> int:
+        size = 1
+        for part in self.tile:
+            size *= part.size
+        return size
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A factor of the contraction that is copied into a memory before it is used.
+
+    Attributes:
+        operand: 0 or 1, the first or second factor of the product.
+        memory: Where the copy lives (TILE: an L2 pack buffer, shared memory, LDS, VTCM).
+        level: How many entries of the nest stand outside of the copy loop.
+        lanes: Elements copied by one vector move.
+    """
+
+    operand: int
+    memory: Memory
+    level: int
+    lanes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A plan for one kernel.
+
+    Attributes:
+        splits: One entry for each range that is split or mapped; others are serial loops.
+        nest: (range number, outer part) in loop order, outermost first, for the output ranges.
+        tasks: How many leading entries of the nest run as tasks of the launch (Unit.THREAD).
+        staged: The copies.
+        overlap: Whether a last tile may reach back over the one before (results are stored twice,
+            equal both times) where a size is no multiple of the tile; else edges are gated.
+    """
+
+    splits: tuple[Split, ...]
+    nest: tuple[tuple[int, int], ...]
+    tasks: int
+    staged: tuple[Staged, ...] = ()
+    overlap: bool = True
+
+    def split_of(self, number: int) -> Split:
+        """The split of range `number`; a plain loop if the plan does not name it."""
+        for split in self.splits:
+            if split.number == number:
+                return split
+        return Split(number, (Part(Unit.LOOP),))

@@ -1,0 +1,1 @@
+"""Renderers: LINEAR -> text that a toolchain compiles."""

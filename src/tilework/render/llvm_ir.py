@@ -1,0 +1,634 @@
+"""LINEAR -> LLVM IR text (opaque pointers, LLVM 17 and later).
+
+The function is `void @name(ptr %buffers, ptr %variables, i64 %begin, i64 %end, ptr %scratch)`.
+Loops carry their counter in a phi; accumulators are allocas that mem2reg turns into registers.
+Storage-only floats (bfloat16, fp8) are integers of their width; bool is i1 in registers and i8 in
+memory.  No fast-math flag is ever written: order and rounding are those of the statements.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from tilework.dtypes import DType, Kind, decode, encode, float16, float32, float64
+from tilework.ir.fold import fold_op
+from tilework.ir.node import Node, OpDef
+from tilework.ir.ops import control, math
+from tilework.ir.ops.index import LANES, RANGE, VARIABLE, Unit
+from tilework.ir.ops.memory import AFTER, INDEX, LOAD, PARAM, SINK, STORE
+from tilework.ir.ops.program import FAULT_IF
+from tilework.ir.symbolic.bounds import bounds
+from tilework.ir.symbolic.simplify import TRUE
+from tilework.render.base import cannot_render
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tilework.ir.lowered import LoweredKernel
+
+_FLOATS = {float16: "half", float32: "float", float64: "double"}
+
+
+def scalar_type(dtype: DType) -> str:
+    """The LLVM type of one element in a register."""
+    if dtype in _FLOATS:
+        return _FLOATS[dtype]
+    return f"i{dtype.bits}"
+
+
+def memory_type(dtype: DType) -> str:
+    """The LLVM type of one element in memory."""
+    return "i8" if dtype.is_bool else scalar_type(dtype)
+
+
+def type_of(node: Node) -> str:
+    """The LLVM type of a value."""
+    scalar = scalar_type(node.type.dtype)
+    return f"<{node.type.shape[0]} x {scalar}>" if node.type.shape else scalar
+
+
+def literal(bits: int, dtype: DType) -> str:
+    """An element as an LLVM constant."""
+    if dtype.is_bool:
+        return "true" if bits else "false"
+    if dtype is float16:
+        return f"0xH{bits:04X}"
+    if dtype is float32:
+        value = float(decode(bits, dtype))
+        if value != value:
+            # LLVM writes a float as the double of equal value; a NaN keeps its payload.
+            wide = (bits >> 31 << 63) | (0x7FF << 52) | ((bits & 0x7FFFFF) << 29)
+            return f"0x{wide:016X}"
+        return f"0x{_double_bits(value):016X}"
+    if dtype is float64:
+        return f"0x{bits:016X}"
+    if dtype.kind is Kind.SIGNED:
+        return str(int(decode(bits, dtype)))
+    return str(bits)
+
+
+def _double_bits(value: float) -> int:
+    return encode(value, float64)
+
+
+class LlvmRenderer:
+    """LLVM IR for CPUs."""
+
+    name: ClassVar[str] = "LlvmRenderer"
+
+    def render(self, kernel: LoweredKernel) -> str:
+        return _Function(kernel).text()
+
+
+class _Loop(NamedTuple):
+    """An open loop: its range, labels, and the names of the next counter and the bound."""
+
+    range_: Node
+    head: str
+    latch: str
+    following: str
+    stop: str
+    done: str
+
+
+class _Function:
+    """The text of one kernel while it is written."""
+
+    def __init__(self, kernel: LoweredKernel) -> None:
+        self.kernel = kernel
+        self.names: dict[Node, str] = {}
+        self.lines: list[str] = []
+        self.entry: list[str] = []
+        self.declarations: dict[str, None] = {}
+        self.block = "start"
+        self.counter = 0
+        self.loops: list[_Loop] = []
+
+    def text(self) -> str:
+        for node in self.kernel.linear.src:
+            self._statement(node)
+        body = "\n".join(f"  {line}" if not line.endswith(":") else line for line in self.lines)
+        entry = "\n".join(f"  {line}" for line in self.entry)
+        declarations = "\n".join(self.declarations)
+        return (
+            f"define void @{self.kernel.name}(ptr %buffers, ptr %variables, i64 %begin, i64 %end, "
+            f"ptr %scratch) nounwind {{\nentry:\n{entry}\n  br label %start\nstart:\n{body}\n"
+            f"  ret void\n}}\n{declarations}\n"
+        )
+
+    # ---- names
+
+    def fresh(self) -> str:
+        self.counter += 1
+        return f"%v{self.counter}"
+
+    def label(self) -> str:
+        self.counter += 1
+        return f"b{self.counter}"
+
+    def emit(self, line: str) -> None:
+        self.lines.append(line)
+
+    def define(self, expression: str) -> str:
+        name = self.fresh()
+        self.emit(f"{name} = {expression}")
+        return name
+
+    def begin_block(self, label: str) -> None:
+        self.emit(f"{label}:")
+        self.block = label
+
+    def declare(self, result: str, name: str, *arguments: str) -> str:
+        self.declarations[f"declare {result} @{name}({', '.join(arguments)})"] = None
+        return name
+
+    def value(self, node: Node) -> str:
+        """The operand text of a node, without its type."""
+        found = self.names.get(node)
+        if found is not None:
+            return found
+        op = node.op
+        if op is math.CONST:
+            text = literal(node.attrs.bits, node.attrs.dtype)
+            if node.type.shape:
+                scalar = scalar_type(node.attrs.dtype)
+                text = f"splat ({scalar} {text})"
+            self.names[node] = text
+            return text
+        if op is PARAM:
+            return self._parameter(node)
+        if op is control.ALLOCATE:
+            return self._at_entry(
+                node, f"getelementptr inbounds i8, ptr %scratch, i64 {node.attrs.offset_bytes}"
+            )
+        if op is LANES:
+            lanes = node.attrs.lanes
+            text = "<" + ", ".join(f"i64 {i}" for i in range(lanes)) + ">"
+            self.names[node] = text
+            return text
+        if op is VARIABLE:
+            return self._variable(node)
+        if op is control.ACCUMULATOR:
+            raise cannot_render("LlvmRenderer", node)
+        raise cannot_render("LlvmRenderer", node)
+
+    def _at_entry(self, node: Node, expression: str) -> str:
+        name = self.fresh()
+        self.entry.append(f"{name} = {expression}")
+        self.names[node] = name
+        return name
+
+    def _parameter(self, node: Node) -> str:
+        slot = self.fresh()
+        self.entry.append(
+            f"{slot} = getelementptr inbounds ptr, ptr %buffers, i64 {node.attrs.slot}"
+        )
+        return self._at_entry(node, f"load ptr, ptr {slot}")
+
+    def _variable(self, node: Node) -> str:
+        position = 1 + self.kernel.variables.index(node.attrs.name)
+        slot = self.fresh()
+        self.entry.append(f"{slot} = getelementptr inbounds i64, ptr %variables, i64 {position}")
+        return self._at_entry(node, f"load i64, ptr {slot}")
+
+    def typed(self, node: Node) -> str:
+        return f"{type_of(node)} {self.operand(node)}"
+
+    def operand(self, node: Node) -> str:
+        """The text of an operand; an accumulator is read here, where it is used."""
+        if node.op is control.ACCUMULATOR:
+            return self.define(f"load {type_of(node)}, ptr {self.names[node]}")
+        return self.value(node)
+
+    # ---- statements
+
+    def _statement(self, node: Node) -> None:
+        op = node.op
+        if op is RANGE:
+            self._open(node)
+        elif op is control.END:
+            self._close()
+        elif op is control.ACCUMULATOR:
+            self._accumulator(node)
+        elif op is control.ACCUMULATE:
+            self.emit(f"store {self.typed(node.src[1])}, ptr {self.names[node.src[0]]}")
+        elif op is AFTER:
+            if node.src[0].op is control.ACCUMULATOR:
+                self.names[node] = self.operand(node.src[0])
+        elif op is INDEX:
+            self._index(node)
+        elif op is LOAD:
+            self._load(node)
+        elif op is STORE:
+            self._store(node)
+        elif op is FAULT_IF:
+            self._fault(node)
+        elif op is SINK:
+            return
+        else:
+            emitter = EMITTERS.get(op)
+            if emitter is None:
+                raise cannot_render("LlvmRenderer", node)
+            self.names[node] = emitter(self, node)
+
+    def _accumulator(self, node: Node) -> None:
+        kind = type_of(node)
+        name = self.fresh()
+        self.entry.append(f"{name} = alloca {kind}")
+        self.names[node] = name
+        self.emit(f"store {kind} {self.value(node.src[0])}, ptr {name}")
+
+    def _open(self, node: Node) -> None:
+        """A loop that tests at its end, behind a guard where it might not run at all."""
+        if node.attrs.unit is Unit.THREAD:
+            start, stop = "%begin", "%end"
+            certain = False
+        else:
+            start, stop = "0", self.operand(node.src[0])
+            certain = bounds(node.src[0])[0] > 0
+        head, done = self.label(), self.label()
+        if certain:
+            self.emit(f"br label %{head}")
+        else:
+            test = self.define(f"icmp slt i64 {start}, {stop}")
+            self.emit(f"br i1 {test}, label %{head}, label %{done}")
+        before = self.block
+        self.begin_block(head)
+        name, following = self.fresh(), self.fresh()
+        latch = self.label()
+        self.emit(f"{name} = phi i64 [ {start}, %{before} ], [ {following}, %{latch} ]")
+        self.names[node] = name
+        self.loops.append(_Loop(node, head, latch, following, stop, done))
+
+    def _close(self) -> None:
+        loop = self.loops.pop()
+        self.emit(f"br label %{loop.latch}")
+        self.begin_block(loop.latch)
+        self.emit(f"{loop.following} = add nuw nsw i64 {self.names[loop.range_]}, 1")
+        test = self.define(f"icmp slt i64 {loop.following}, {loop.stop}")
+        self.emit(f"br i1 {test}, label %{loop.head}, label %{loop.done}")
+        self.begin_block(loop.done)
+
+    # ---- memory
+
+    def _index(self, node: Node) -> None:
+        buffer, offset = node.src
+        self.names[node] = self.define(
+            f"getelementptr inbounds {memory_type(node.type.dtype)}, "
+            f"ptr {self.value(buffer)}, i64 {self.operand(offset)}"
+        )
+
+    def _load(self, node: Node) -> None:
+        gate = node.src[1] if len(node.src) > 1 and node.src[1] is not TRUE else None
+        dtype = node.type.dtype
+        kind = memory_type(dtype)
+        lanes = node.type.shape[0] if node.type.shape else 0
+        full = f"<{lanes} x {kind}>" if lanes else kind
+        pointer = self.value(node.src[0])
+        align = dtype.itemsize
+        if gate is None:
+            raw = self.define(f"load {full}, ptr {pointer}, align {align}")
+        elif gate.type.shape:
+            suffix = f"v{lanes}{_suffix(kind)}"
+            name = self.declare(
+                full, f"llvm.masked.load.{suffix}.p0", "ptr", "i32", f"<{lanes} x i1>", full
+            )
+            raw = self.define(
+                f"call {full} @{name}(ptr {pointer}, i32 {align}, {self.typed(gate)}, "
+                f"{full} zeroinitializer)"
+            )
+        else:
+            raw = self._guarded_load(full, pointer, align, self.operand(gate))
+        if dtype.is_bool:
+            wanted = f"<{lanes} x i1>" if lanes else "i1"
+            raw = self.define(f"trunc {full} {raw} to {wanted}")
+        self.names[node] = raw
+
+    def _guarded_load(self, full: str, pointer: str, align: int, gate: str) -> str:
+        then, done = self.label(), self.label()
+        before = self.block
+        self.emit(f"br i1 {gate}, label %{then}, label %{done}")
+        self.begin_block(then)
+        loaded = self.define(f"load {full}, ptr {pointer}, align {align}")
+        self.emit(f"br label %{done}")
+        self.begin_block(done)
+        zero = "zeroinitializer" if full.startswith("<") else _zero(full)
+        return self.define(f"phi {full} [ {loaded}, %{then} ], [ {zero}, %{before} ]")
+
+    def _store(self, node: Node) -> None:
+        target, value = node.src[0], node.src[1]
+        gate = node.src[2] if len(node.src) > 2 and node.src[2] is not TRUE else None
+        dtype = value.type.dtype
+        kind = memory_type(dtype)
+        lanes = value.type.shape[0] if value.type.shape else 0
+        full = f"<{lanes} x {kind}>" if lanes else kind
+        text = self.operand(value)
+        if dtype.is_bool:
+            text = self.define(f"zext {type_of(value)} {text} to {full}")
+        pointer = self.value(target)
+        align = dtype.itemsize
+        if gate is None:
+            self.emit(f"store {full} {text}, ptr {pointer}, align {align}")
+        elif gate.type.shape:
+            suffix = f"v{lanes}{_suffix(kind)}"
+            name = self.declare(
+                "void", f"llvm.masked.store.{suffix}.p0", full, "ptr", "i32", f"<{lanes} x i1>"
+            )
+            self.emit(
+                f"call void @{name}({full} {text}, ptr {pointer}, i32 {align}, {self.typed(gate)})"
+            )
+        else:
+            self._guarded(self.operand(gate), f"store {full} {text}, ptr {pointer}, align {align}")
+
+    def _guarded(self, gate: str, *lines: str) -> None:
+        then, done = self.label(), self.label()
+        self.emit(f"br i1 {gate}, label %{then}, label %{done}")
+        self.begin_block(then)
+        for line in lines:
+            self.emit(line)
+        self.emit(f"br label %{done}")
+        self.begin_block(done)
+
+    def _fault(self, node: Node) -> None:
+        word = self.fresh()
+        self._guarded(
+            self.operand(node.src[0]),
+            f"{word} = load ptr, ptr %variables",
+            f"store i64 {node.attrs.code}, ptr {word}",
+        )
+
+
+def _zero(kind: str) -> str:
+    if kind in ("float", "double"):
+        return "0.0"
+    return "0xH0000" if kind == "half" else "0"
+
+
+def _suffix(kind: str) -> str:
+    return {"half": "f16", "float": "f32", "double": "f64"}.get(kind, kind)
+
+
+def _suffix_of(node: Node) -> str:
+    scalar = _suffix(scalar_type(node.type.dtype))
+    return f"v{node.type.shape[0]}{scalar}" if node.type.shape else scalar
+
+
+# ---- emitters: (function, node) -> operand text of the result
+
+
+def _infix(integer: str, floating: str | None = None) -> Callable[[_Function, Node], str]:
+    def emit(function: _Function, node: Node) -> str:
+        name = floating if node.type.dtype.is_float and floating else integer
+        x, y = (function.operand(source) for source in node.src)
+        return function.define(f"{name} {type_of(node)} {x}, {y}")
+
+    return emit
+
+
+def _signed_infix(signed: str, unsigned: str) -> Callable[[_Function, Node], str]:
+    def emit(function: _Function, node: Node) -> str:
+        name = signed if node.type.dtype.is_signed else unsigned
+        x, y = (function.operand(source) for source in node.src)
+        return function.define(f"{name} {type_of(node)} {x}, {y}")
+
+    return emit
+
+
+def _intrinsic(name: str) -> Callable[[_Function, Node], str]:
+    def emit(function: _Function, node: Node) -> str:
+        kind = type_of(node)
+        arguments = [kind] * len(node.src)
+        full = function.declare(kind, f"llvm.{name}.{_suffix_of(node)}", *arguments)
+        operands = ", ".join(function.typed(source) for source in node.src)
+        return function.define(f"call {kind} @{full}({operands})")
+
+    return emit
+
+
+def _extreme(floating: str, signed: str, unsigned: str) -> Callable[[_Function, Node], str]:
+    def emit(function: _Function, node: Node) -> str:
+        dtype = node.type.dtype
+        if dtype.is_float:
+            return _float_extreme(function, node, floating)
+        name = signed if dtype.is_signed else unsigned
+        return _intrinsic(name)(function, node)
+
+    return emit
+
+
+def _float_extreme(function: _Function, node: Node, name: str) -> str:
+    """Maximum or minimum that keeps NaN and orders -0 below +0."""
+    return _intrinsic(name)(function, node)
+
+
+def _compare(floating: str, signed: str, unsigned: str) -> Callable[[_Function, Node], str]:
+    def emit(function: _Function, node: Node) -> str:
+        dtype = node.src[0].type.dtype
+        if dtype.is_float:
+            name = f"fcmp {floating}"
+        else:
+            name = f"icmp {signed if dtype.is_signed else unsigned}"
+        x, y = (function.operand(source) for source in node.src)
+        return function.define(f"{name} {type_of(node.src[0])} {x}, {y}")
+
+    return emit
+
+
+def _negate(function: _Function, node: Node) -> str:
+    kind = type_of(node)
+    if node.type.dtype.is_float:
+        return function.define(f"fneg {kind} {function.operand(node.src[0])}")
+    zero = "zeroinitializer" if node.type.shape else "0"
+    return function.define(f"sub {kind} {zero}, {function.operand(node.src[0])}")
+
+
+def _absolute(function: _Function, node: Node) -> str:
+    if node.type.dtype.is_float:
+        return _intrinsic("fabs")(function, node)
+    kind = type_of(node)
+    if not node.type.dtype.is_signed:
+        return function.operand(node.src[0])
+    name = function.declare(kind, f"llvm.abs.{_suffix_of(node)}", kind, "i1")
+    return function.define(f"call {kind} @{name}({function.typed(node.src[0])}, i1 false)")
+
+
+def _reciprocal(function: _Function, node: Node) -> str:
+    kind = type_of(node)
+    scalar = scalar_type(node.type.dtype)
+    one = "0xH3C00" if scalar == "half" else "1.0"
+    text = f"splat ({scalar} {one})" if node.type.shape else one
+    return function.define(f"fdiv {kind} {text}, {function.operand(node.src[0])}")
+
+
+def _where(function: _Function, node: Node) -> str:
+    condition, x, y = (function.typed(source) for source in node.src)
+    return function.define(f"select {condition}, {x}, {y}")
+
+
+def _multiply_add(function: _Function, node: Node) -> str:
+    if node.type.dtype.is_float:
+        return _intrinsic("fma")(function, node)
+    kind = type_of(node)
+    x, y, z = (function.operand(source) for source in node.src)
+    product = function.define(f"mul {kind} {x}, {y}")
+    return function.define(f"add {kind} {product}, {z}")
+
+
+def _cast(function: _Function, node: Node) -> str:
+    source, target = node.src[0].type.dtype, node.type.dtype
+    text = function.typed(node.src[0])
+    kind = type_of(node)
+    if source is target:
+        return function.operand(node.src[0])
+    if target.is_bool:
+        return _to_bool(function, node.src[0])
+    if source.is_float and target.is_float:
+        name = "fpext" if target.bits > source.bits else "fptrunc"
+        return function.define(f"{name} {text} to {kind}")
+    if source.is_float:
+        return _saturating(function, node)
+    if target.is_float:
+        name = "sitofp" if source.is_signed else "uitofp"
+        return function.define(f"{name} {text} to {kind}")
+    if target.bits == source.bits:
+        return function.operand(node.src[0])
+    if target.bits < source.bits:
+        return function.define(f"trunc {text} to {kind}")
+    name = "sext" if source.is_signed else "zext"
+    return function.define(f"{name} {text} to {kind}")
+
+
+def _to_bool(function: _Function, source: Node) -> str:
+    kind = type_of(source)
+    text = function.operand(source)
+    if source.type.dtype.is_float:
+        zero = "zeroinitializer" if source.type.shape else _zero(kind)
+        return function.define(f"fcmp une {kind} {text}, {zero}")
+    zero = "zeroinitializer" if source.type.shape else "0"
+    return function.define(f"icmp ne {kind} {text}, {zero}")
+
+
+def _saturating(function: _Function, node: Node) -> str:
+    source = node.src[0]
+    kind = type_of(node)
+    name = "fptosi" if node.type.dtype.is_signed else "fptoui"
+    full = function.declare(
+        kind, f"llvm.{name}.sat.{_suffix_of(node)}.{_suffix_of(source)}", type_of(source)
+    )
+    return function.define(f"call {kind} @{full}({function.typed(source)})")
+
+
+def _bitcast(function: _Function, node: Node) -> str:
+    source = type_of(node.src[0])
+    target = type_of(node)
+    if source == target:
+        return function.operand(node.src[0])
+    return function.define(f"bitcast {source} {function.operand(node.src[0])} to {target}")
+
+
+def _broadcast(function: _Function, node: Node) -> str:
+    kind = type_of(node)
+    lanes = node.attrs.lanes
+    first = function.define(f"insertelement {kind} poison, {function.typed(node.src[0])}, i64 0")
+    return function.define(
+        f"shufflevector {kind} {first}, {kind} poison, <{lanes} x i32> zeroinitializer"
+    )
+
+
+def _stack(function: _Function, node: Node) -> str:
+    kind = type_of(node)
+    name = "poison"
+    for position, source in enumerate(node.src):
+        name = function.define(
+            f"insertelement {kind} {name}, {function.typed(source)}, i64 {position}"
+        )
+    return name
+
+
+def _extract(function: _Function, node: Node) -> str:
+    return function.define(f"extractelement {function.typed(node.src[0])}, i64 {node.attrs.lane}")
+
+
+def _fold_lanes(function: _Function, node: Node) -> str:
+    """Halves folded pairwise: lane i with lane i + n/2, then on with n/2 lanes."""
+    source = node.src[0]
+    dtype = source.type.dtype
+    name = function.operand(source)
+    lanes = source.type.shape[0]
+    op = fold_op(node.attrs.fold, dtype)
+    scalar = scalar_type(dtype)
+    while lanes > 1:
+        half = lanes // 2
+        kind = f"<{lanes} x {scalar}>"
+        low = _shuffle(function, kind, name, range(half))
+        high = _shuffle(function, kind, name, range(half, lanes))
+        name = _fold_pair(function, op, dtype, half, low, high)
+        lanes = half
+    return function.define(f"extractelement <1 x {scalar}> {name}, i64 0")
+
+
+def _shuffle(function: _Function, kind: str, name: str, lanes: range) -> str:
+    mask = ", ".join(f"i32 {lane}" for lane in lanes)
+    return function.define(
+        f"shufflevector {kind} {name}, {kind} poison, <{len(lanes)} x i32> <{mask}>"
+    )
+
+
+def _fold_pair(
+    function: _Function, op: OpDef, dtype: DType, lanes: int, low: str, high: str
+) -> str:
+    scalar = scalar_type(dtype)
+    kind = f"<{lanes} x {scalar}>"
+    if op is math.ADD or op is math.MUL:
+        word = {"add": ("add", "fadd"), "mul": ("mul", "fmul")}[op.name][int(dtype.is_float)]
+        return function.define(f"{word} {kind} {low}, {high}")
+    if op is math.AND or op is math.OR:
+        return function.define(f"{op.name} {kind} {low}, {high}")
+    if dtype.is_float:
+        word = op.name
+    else:
+        sign = "s" if dtype.is_signed else "u"
+        word = sign + ("max" if op is math.MAXIMUM else "min")
+    full = function.declare(kind, f"llvm.{word}.v{lanes}{_suffix(scalar)}", kind, kind)
+    return function.define(f"call {kind} @{full}({kind} {low}, {kind} {high})")
+
+
+EMITTERS: dict[OpDef, Any] = {
+    math.ADD: _infix("add", "fadd"),
+    math.SUB: _infix("sub", "fsub"),
+    math.MUL: _infix("mul", "fmul"),
+    math.FDIV: _infix("fdiv", "fdiv"),
+    math.CDIV: _signed_infix("sdiv", "udiv"),
+    math.CMOD: _signed_infix("srem", "urem"),
+    math.AND: _infix("and"),
+    math.OR: _infix("or"),
+    math.XOR: _infix("xor"),
+    math.SHL: _infix("shl"),
+    math.SHR: _signed_infix("ashr", "lshr"),
+    math.MAXIMUM: _extreme("maximum", "smax", "umax"),
+    math.MINIMUM: _extreme("minimum", "smin", "umin"),
+    math.LT: _compare("olt", "slt", "ult"),
+    math.LE: _compare("ole", "sle", "ule"),
+    math.EQ: _compare("oeq", "eq", "eq"),
+    math.NE: _compare("une", "ne", "ne"),
+    math.SQRT: _intrinsic("sqrt"),
+    math.FLOOR: _intrinsic("floor"),
+    math.CEIL: _intrinsic("ceil"),
+    math.TRUNC: _intrinsic("trunc"),
+    math.ROUND: _intrinsic("roundeven"),
+    math.COPYSIGN: _intrinsic("copysign"),
+    math.RECIPROCAL: _reciprocal,
+    math.NEG: _negate,
+    math.ABS: _absolute,
+    math.MULACC: _multiply_add,
+    math.WHERE: _where,
+    math.CAST: _cast,
+    math.BITCAST: _bitcast,
+    control.BROADCAST: _broadcast,
+    control.STACK: _stack,
+    control.EXTRACT: _extract,
+    control.FOLD_LANES: _fold_lanes,
+}
+
+#: What LLVM renders for a CPU; everything else must be decomposed before.
+NATIVE_OPS = frozenset(EMITTERS)
