@@ -11,29 +11,28 @@ from tilework.ir.digest import digest
 from tilework.ir.node import Node, toposort
 from tilework.ir.ops.index import VARIABLE
 from tilework.ir.ops.memory import PARAM
+from tilework.ir.text import format_node
 from tilework.runtime.drivers import python as driver
 from tilework.runtime.registry import DeviceName
+from tilework.target.spec import TargetSpec
 
 
 class InterpretedKernels:
-    """The compiler's part of an interpreter: it names the kernel, and compiles nothing."""
+    """The compiler's part of an interpreter: it prints the kernel, and compiles nothing."""
 
     key = "interpreter-1"
-    is_cacheable = False
+    is_cacheable = False  # printing it again is as fast as reading it
 
-    def __init__(self, opened: driver.PythonDriver) -> None:
-        self.target = opened.target
-        self._driver = opened
+    def __init__(self, target: TargetSpec) -> None:
+        self.target = target
 
     def lower(self, kernel: Node) -> KernelSource:
-        """Hand the kernel to the driver under its digest."""
+        """Print the kernel."""
         nodes = toposort(kernel)
-        name = digest(kernel).hex()
-        self._driver.add_kernel(name, kernel)
         variables = {node.attrs.name for node in nodes if node.op is VARIABLE}
         return KernelSource(
-            name=name,
-            text=name,
+            name=f"kernel_{digest(kernel).hex()}",
+            text=format_node(kernel),
             tasks=const_index(1),
             variables=tuple(sorted(variables)),
             num_buffers=1 + max((n.attrs.slot for n in nodes if n.op is PARAM), default=-1),
@@ -41,7 +40,7 @@ class InterpretedKernels:
         )
 
     def build(self, source: KernelSource) -> bytes:
-        """The digest, by which the driver finds the kernel."""
+        """The text itself, which the driver parses."""
         return source.text.encode()
 
     def worker(self) -> WorkerToolchain | None:
@@ -52,7 +51,7 @@ class InterpretedKernels:
 def _open(name: DeviceName) -> Opened:
     opened = driver.PythonDriver(memory_limit=settings.current().memory_limit)
     opened.name = str(name)
-    return Opened(opened, InterpretedKernels(opened))
+    return Opened(opened, InterpretedKernels(opened.target))
 
 
 BACKEND: Final = Backend(

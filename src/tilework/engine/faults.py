@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from tilework.base.errors import BoundsError, DeviceFaultError, TileworkError
+from tilework.schedule.schedule import FAULT_INDEX
 
 #: A kernel read or wrote an index out of range; it was masked.
-INDEX_OUT_OF_RANGE: Final = 1
+INDEX_OUT_OF_RANGE: Final = FAULT_INDEX
 
 
 def describe_fault(code: int, device: str) -> TileworkError:

@@ -1,7 +1,7 @@
 """The interpreter of the IR as a device: each kernel is run node by node on host memory.
 
-Its programs are kernel graphs, handed over by `add_kernel` before `load`; the data of a
-`KernelCode` is the name under which a graph was added.  Commands run before `submit` returns.
+Its programs are kernel graphs: the data of a `KernelCode` is the text of one.  Commands run before
+`submit` returns.
 """
 
 from __future__ import annotations
@@ -9,20 +9,19 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from tilework.base.clock import WaitLimit
 from tilework.base.errors import (
     DeviceError,
     DeviceFaultError,
-    ModelFileError,
     StaleHandleError,
     TileworkError,
     UnsupportedError,
 )
 from tilework.base.ledger import LEDGER, Ledger
 from tilework.dtypes import ALL
-from tilework.ir.node import Node, toposort
+from tilework.ir.node import toposort
 from tilework.ir.ops import OPS
 from tilework.ir.ops.index import VARIABLE
 from tilework.runtime.allocator import PLAIN, BufferSpec, HostAllocator
@@ -118,16 +117,11 @@ class PythonDriver:
         self.target = TARGET
         self.allocator = HostAllocator(device=DEVICE, limit_bytes=memory_limit, ledger=ledger)
         self.describe_fault: Callable[[int], TileworkError] = _plain_fault
-        self._graphs: dict[str, Node] = {}
-        self._by_handle: dict[int, tuple[Node, tuple[str, ...]]] = {}
+        self._by_handle: dict[int, tuple[Any, tuple[str, ...]]] = {}
         self._lock = threading.Lock()
         self._fault = 0
         self._ticket = 0
         self._is_closed = False
-
-    def add_kernel(self, name: str, kernel: Node) -> None:
-        """Make a kernel graph known under `name`."""
-        self._graphs[name] = kernel
 
     def allocate(self, size_bytes: int, *, zero: bool = False, spec: BufferSpec = PLAIN) -> Buffer:
         """Return new memory of the host."""
@@ -138,15 +132,18 @@ class PythonDriver:
         return lease_buffer(DEVICE, lease)
 
     def load(self, kernels: Sequence[KernelCode]) -> PythonProgram:
-        """Find the graphs of a program."""
+        """Parse the kernels of a program and make them ready to run."""
+        # Only this device needs the parser and the interpreter.
+        from tilework.ir.interpret.kernels import compile_kernel
+        from tilework.ir.text import parse
+
         loaded: list[Kernel] = []
         for code in kernels:
-            graph = self._graphs.get(code.data.decode("utf-8", "replace"))
-            if graph is None:
-                raise ModelFileError(f"{DEVICE}: no such kernel was added", got=code.name)
+            graph = parse(code.data.decode("utf-8", "replace"))
+            program = compile_kernel(graph)
             names = {node.attrs.name for node in toposort(graph) if node.op is VARIABLE}
             handle = len(self._by_handle) + 1
-            self._by_handle[handle] = (graph, tuple(sorted(names)))
+            self._by_handle[handle] = (program, tuple(sorted(names)))
             loaded.append(
                 Kernel(
                     name=code.name,
@@ -216,22 +213,20 @@ class PythonDriver:
         """Release what nobody holds; buffers that live on stay valid."""
         if not self._is_closed:
             self._is_closed = True
-            self._graphs.clear()
             self._by_handle.clear()
             self.allocator.close()
 
     def _run(self, command: Command) -> None:
-        from tilework.ir.interpret import run_kernel  # only this device needs the interpreter
-
         if isinstance(command, Copy):
             command.target.as_memoryview()[:] = command.source.as_memoryview()
             return
         if not isinstance(command, Launch):
             raise UnsupportedError(f"{DEVICE}: no timelines on this device", got=repr(command))
-        graph, names = self._by_handle[command.kernel.handle]
+        program, names = self._by_handle[command.kernel.handle]
         views = [buffer.as_memoryview() for buffer in command.buffers]
         values = dict(zip(names, command.variables, strict=True))
-        self._fault = run_kernel(graph, views, values) or self._fault
+        for code in program.run(views, values):
+            self._fault = self._fault or code
 
 
 def _plain_fault(code: int) -> TileworkError:

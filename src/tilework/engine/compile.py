@@ -1,0 +1,300 @@
+"""Kernels -> object code: each different kernel once, from memory, from disk, or compiled now.
+
+The key of a kernel is the digest of its graph, every setting and target that changes code
+(`target.compile_key`), and the key of the compiler that the device uses.  Many cold kernels are
+built by worker processes while this process lowers the next ones.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import struct
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from tilework.backends.contract import Compiler, KernelSource
+from tilework.backends.native import code_cache
+from tilework.base import faults, settings, trace
+from tilework.base.errors import ModelFileError, TileworkError
+from tilework.engine.device import OpenDevice
+from tilework.engine.expressions import Expression, from_plain, from_size
+from tilework.engine.kernels import estimate_work, written_slots
+from tilework.engine.stats import COUNTERS
+from tilework.engine.workers import WorkerPool
+from tilework.ir.digest import digest
+from tilework.ir.node import Node, in_use
+from tilework.runtime.driver import KernelCode
+from tilework.target.compile_key import compile_key
+
+MAX_IN_MEMORY: Final = 8192
+#: With fewer cold kernels than this, starting processes costs more than it saves.
+MIN_FOR_WORKERS: Final = 24
+_LENGTH: Final = struct.Struct("<I")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledKernel:
+    """One kernel as object code.
+
+    `tasks` is the trip count of its parallel loop, `writes` the slots that it stores to, `work`
+    about how many scalar operations it does, `key` its key in the caches.
+    """
+
+    key: str
+    name: str
+    data: bytes
+    tasks: Expression
+    variables: tuple[str, ...]
+    num_buffers: int
+    writes: tuple[int, ...]
+    scratch_bytes: int
+    work: int
+
+    def as_code(self) -> KernelCode:
+        """What a driver loads."""
+        return KernelCode(
+            name=self.name,
+            data=self.data,
+            num_buffers=self.num_buffers,
+            num_variables=len(self.variables),
+            writes=self.writes,
+            scratch_bytes=self.scratch_bytes,
+        )
+
+    def head(self) -> dict[str, object]:
+        """Everything but the object code, as plain data."""
+        return {
+            "name": self.name,
+            "tasks": self.tasks.to_plain(),
+            "variables": list(self.variables),
+            "num_buffers": self.num_buffers,
+            "writes": list(self.writes),
+            "scratch_bytes": self.scratch_bytes,
+            "work": self.work,
+        }
+
+
+def pack_kernel(kernel: CompiledKernel) -> bytes:
+    """Return the bytes under which a kernel is kept on disk."""
+    head = json.dumps(kernel.head(), separators=(",", ":")).encode()
+    return _LENGTH.pack(len(head)) + head + kernel.data
+
+
+def unpack_kernel(key: str, raw: bytes) -> CompiledKernel:
+    """Rebuild what `pack_kernel` gave.
+
+    Raises: ModelFileError when it is malformed.
+    """
+    try:
+        (length,) = _LENGTH.unpack_from(raw)
+        head = json.loads(raw[_LENGTH.size : _LENGTH.size + length])
+    except (struct.error, ValueError) as error:
+        raise ModelFileError("kernel: the entry is malformed", got=str(error)) from error
+    return kernel_from_head(key, head, raw[_LENGTH.size + length :])
+
+
+def kernel_from_head(key: str, head: object, data: bytes) -> CompiledKernel:
+    """Rebuild a kernel from `CompiledKernel.head` and its object code.
+
+    Raises: ModelFileError when a field is missing or of another type.
+    """
+    if not isinstance(head, dict):
+        raise ModelFileError("kernel: the entry is malformed", got=type(head).__name__)
+    numbers: dict[str, int] = {}
+    for field in ("num_buffers", "scratch_bytes", "work"):
+        value = head.get(field)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise ModelFileError(f"kernel: field {field} is malformed", got=repr(value))
+        numbers[field] = value
+    name, variables, writes = head.get("name"), head.get("variables"), head.get("writes")
+    if not isinstance(name, str) or not isinstance(variables, list) or not isinstance(writes, list):
+        raise ModelFileError("kernel: the entry is malformed", got=repr(name))
+    if not all(isinstance(item, str) for item in variables) or not all(
+        isinstance(item, int) and 0 <= item < numbers["num_buffers"] for item in writes
+    ):
+        raise ModelFileError("kernel: its variables or writes are malformed", got=name)
+    return CompiledKernel(
+        key=key,
+        name=name,
+        data=data,
+        tasks=from_plain(head.get("tasks")),
+        variables=tuple(variables),
+        writes=tuple(writes),
+        **numbers,
+    )
+
+
+class _Memory:
+    """Compiled kernels of this process by key, the last used last.  Thread-safe."""
+
+    def __init__(self) -> None:
+        self._rows: OrderedDict[str, CompiledKernel] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: str) -> CompiledKernel | None:
+        with self._lock:
+            found = self._rows.get(key)
+            if found is not None:
+                self._rows.move_to_end(key)
+            return found
+
+    def put(self, kernel: CompiledKernel) -> None:
+        with self._lock:
+            self._rows[kernel.key] = kernel
+            while len(self._rows) > MAX_IN_MEMORY:
+                self._rows.popitem(last=False)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._rows.clear()
+
+
+_memory: Final = _Memory()
+_compiling: Final = threading.RLock()
+
+
+def clear_memory() -> None:
+    """Forget all compiled kernels of this process; the disk keeps its own."""
+    _memory.clear()
+
+
+def kernel_key(device: OpenDevice, kernel: Node, prefix: str | None = None) -> str:
+    """Return the key of `kernel` on `device` under the settings in force."""
+    return f"{prefix or _prefix(device)}{digest(kernel).hex()}"
+
+
+def _prefix(device: OpenDevice) -> str:
+    key = compile_key(settings.current(), device.spec)
+    return f"{device.backend.renderer};{device.compiler.key};{key.text()};"
+
+
+def compile_kernels(device: OpenDevice, kernels: Sequence[Node]) -> list[CompiledKernel]:
+    """Return the code of each of `kernels`, in their order; equal ones are compiled once.
+
+    Raises: CompileError or ToolchainError with the kernel's name; UnsupportedError when the
+    target cannot do what a kernel asks for.
+    """
+    prefix = _prefix(device)
+    keys = [kernel_key(device, kernel, prefix) for kernel in kernels]
+    found: dict[str, CompiledKernel] = {}
+    missing: dict[str, Node] = {}
+    for key, kernel in zip(keys, kernels, strict=True):
+        known = found.get(key) or _memory.get(key)
+        if known is not None:
+            found[key] = known
+        else:
+            missing[key] = kernel
+    if missing:
+        with _compiling:
+            for compiled in _find_or_compile(device, missing):
+                found[compiled.key] = compiled
+                _memory.put(compiled)
+    return [found[key] for key in keys]
+
+
+def _find_or_compile(device: OpenDevice, missing: dict[str, Node]) -> Iterable[CompiledKernel]:
+    cold: dict[str, Node] = {}
+    is_cacheable = device.compiler.is_cacheable
+    for key, kernel in missing.items():
+        known = _memory.get(key)  # another thread may have compiled it while we waited
+        raw = code_cache().get(key) if known is None and is_cacheable else None
+        if known is None and raw is not None:
+            known = unpack_kernel(key, raw)
+            _report(device, known, 0.0, cached=True)
+        if known is not None:
+            yield known
+        else:
+            cold[key] = kernel
+    if not cold:
+        return
+    with in_use(), _no_collection(), _builder(device.compiler, len(cold)) as build:
+        started = time.perf_counter()
+        for compiled in _compile(device.compiler, cold, build):
+            COUNTERS.compiles += 1
+            if is_cacheable:
+                code_cache().put(compiled.key, pack_kernel(compiled))
+            now = time.perf_counter()
+            _report(device, compiled, now - started, cached=False)
+            started = now
+            yield compiled
+
+
+def _report(device: OpenDevice, kernel: CompiledKernel, seconds: float, *, cached: bool) -> None:
+    if trace.enabled():
+        trace.emit(
+            trace.KernelCompiled(kernel.name, device.name, seconds, len(kernel.data), cached)
+        )
+
+
+def _compile(
+    compiler: Compiler, cold: dict[str, Node], pool: WorkerPool | None
+) -> Iterator[CompiledKernel]:
+    """Lower all of `cold`; build each here, or in the pool while the next one is lowered."""
+    waiting: list[tuple[str, Node, KernelSource, int]] = []
+    for key, kernel in cold.items():
+        faults.hit("compile.lower")
+        source = compiler.lower(kernel)
+        if pool is None:
+            faults.hit("compile.build")
+            yield _finish(key, kernel, source, _build(compiler, source))
+        else:
+            waiting.append((key, kernel, source, pool.submit(source.name, source.text)))
+    for key, kernel, source, ticket in waiting:
+        data = None if pool is None else pool.result(ticket)
+        # A worker that died leaves the kernel to this process, which is slower and has no fence.
+        yield _finish(key, kernel, source, data or _build(compiler, source))
+
+
+def _build(compiler: Compiler, source: KernelSource) -> bytes:
+    try:
+        return compiler.build(source)
+    except TileworkError as error:
+        error.add_note(f"while compiling the kernel {source.name}")
+        raise
+
+
+def _finish(key: str, kernel: Node, source: KernelSource, data: bytes) -> CompiledKernel:
+    return CompiledKernel(
+        key=key,
+        name=source.name,
+        data=data,
+        tasks=from_size(source.tasks),
+        variables=source.variables,
+        num_buffers=source.num_buffers,
+        writes=written_slots(kernel),
+        scratch_bytes=source.scratch_bytes,
+        work=estimate_work(kernel),
+    )
+
+
+@contextmanager
+def _builder(compiler: Compiler, count: int) -> Iterator[WorkerPool | None]:
+    """Give a pool of worker processes where they are worth their start."""
+    width = settings.current().worker_count()
+    how = compiler.worker() if count >= MIN_FOR_WORKERS and width > 1 else None
+    if how is None:
+        yield None
+        return
+    pool = WorkerPool(how, min(width, count // (MIN_FOR_WORKERS // 2)))
+    try:
+        yield pool
+    finally:
+        pool.close()
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Pause garbage collection: graphs have no cycles, and there are very many nodes."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -1,0 +1,104 @@
+"""Run TENSOR expressions: schedule, compile, link, execute.
+
+    results = run(outputs, find_buffer, {"n": 5})
+
+Structure alone decides what is compiled; the second run of equal structure over other buffers does
+no compiler work.  Whoever captures (`engine.capture`) sees each run through `recorder`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Final, Protocol
+
+from tilework.base import faults
+from tilework.engine import link
+from tilework.engine.device import Device
+from tilework.engine.stats import COUNTERS
+from tilework.schedule.call import transform_to_call
+from tilework.schedule.schedule import Schedule, SlotKind
+
+if TYPE_CHECKING:
+    from tilework.ir.node import Node
+    from tilework.runtime.buffer import Buffer
+
+
+class Recorder(Protocol):
+    """What sees every run of its execution context, after it has succeeded."""
+
+    def record(
+        self, schedule: Schedule, slots: Sequence[Buffer], values: Mapping[str, int]
+    ) -> None:
+        """One run: `slots` are its buffers by slot, arenas included."""
+        ...
+
+
+recorder: Final[ContextVar[Recorder | None]] = ContextVar("tilework_recorder", default=None)
+"""The recorder of this execution context (thread or task)."""
+
+
+def run(
+    outputs: Sequence[Node],
+    find_buffer: Callable[[Node], Buffer],
+    values: Mapping[str, int] | None = None,
+) -> list[Buffer]:
+    """Compute TENSOR expressions and return a buffer for each, in their order.
+
+    Args:
+        outputs: the expressions; an `AFTER(BUFFER, STORE...)` writes in place.
+        find_buffer: gives the memory of each BUFFER node.
+        values: the variables' values by name.
+
+    Returns:
+        New buffers; for an in-place write the buffer that was written.
+
+    Raises: what scheduling, compiling and the devices raise; BoundsError for a variable out of
+    range or an index that was found out of range.  Then nothing that was computed is returned.
+    """
+    call = transform_to_call(outputs)
+    schedule = schedule_of(call.function)
+    slots = [find_buffer(node) for node in call.arguments]
+    slots += allocate_slots(schedule)
+    linked = link_schedule(schedule, call.function)
+    known = values or {}
+    linked.run(slots, known)
+    watcher = recorder.get()
+    if watcher is not None:
+        watcher.record(schedule, slots, known)
+    return [slots[slot] for slot in schedule.outputs]
+
+
+def schedule_of(function: Node) -> Schedule:
+    """Return the schedule of a function, from a cache or made now."""
+    from tilework.schedule.pipeline import create_schedule  # its passes load with the first graph
+
+    COUNTERS.schedules += 1
+    return create_schedule(function)
+
+
+def allocate_slots(schedule: Schedule) -> list[Buffer]:
+    """Return new memory for each slot that is no input, in their order."""
+    faults.hit("execute.allocate")
+    made: list[Buffer] = []
+    for slot in schedule.slots:
+        if slot.kind is not SlotKind.INPUT:
+            COUNTERS.allocations += 1
+            made.append(Device[slot.device].allocate(slot.size_bytes))
+    return made
+
+
+def link_schedule(schedule: Schedule, *roots: Node) -> link.LinkedSteps:
+    """Return the linked form of a schedule; its kernels are compiled if they are not yet.
+
+    Args:
+        schedule: what to link.
+        roots: where the variables are looked for, besides the schedule.
+    """
+    found = link.CACHE.get(schedule)
+    if found is None:
+        devices = [slot.device for slot in schedule.slots]
+        steps = link.steps_of(schedule.linear, devices)
+        found = link.LinkedSteps(steps, link.variables_of(schedule.linear, *roots))
+        link.CACHE.put(schedule, found)
+    return found

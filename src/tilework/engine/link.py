@@ -1,0 +1,461 @@
+"""Schedules -> what a device runs: loaded kernels, launch tables, and where addresses go in them.
+
+A `LinkedSchedule` belongs to a schedule and holds its loaded kernels.  A run takes an *instance* of
+it (a launch table, memory that native code reads), writes the addresses and variables of this run
+into it, and gives it back, so that several threads may run one schedule at once and no two share
+mutable command memory.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+
+from tilework.base import faults, trace
+from tilework.base.errors import BoundsError, InternalError
+from tilework.engine.compile import CompiledKernel, compile_kernels
+from tilework.engine.device import Device, OpenDevice
+from tilework.engine.expressions import Expression
+from tilework.engine.stats import COUNTERS
+from tilework.ir.node import Node, toposort
+from tilework.ir.ops.index import VARIABLE
+from tilework.ir.ops.memory import BUFFER_VIEW, PARAM, SINK
+from tilework.ir.ops.program import CALL
+from tilework.ir.ops.tensor import COPY
+from tilework.ir.symbolic import dims
+from tilework.runtime.driver import Kernel, Launch, check_commands
+
+if TYPE_CHECKING:
+    from tilework.runtime.buffer import Buffer
+    from tilework.runtime.driver import Command, Program
+    from tilework.runtime.launch import LaunchTable
+    from tilework.runtime.lease import Lease
+
+MAX_LINKED: Final = 1024
+#: A kernel of fewer scalar operations stays on the calling thread.
+SERIAL_WORK: Final = 1 << 17
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """Bytes of a slot: what a kernel's buffer is, or one side of a copy."""
+
+    slot: int
+    offset_bytes: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCall:
+    """One launch with its operands still as slots."""
+
+    device: str
+    code: CompiledKernel
+    operands: tuple[Operand, ...]
+    is_serial: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CopyCall:
+    """A copy of all bytes of one slot to another, between devices."""
+
+    target_device: str
+    source_device: str
+    target: Operand
+    source: Operand
+
+
+Step = KernelCall | CopyCall
+
+
+@dataclass(frozen=True, slots=True)
+class VariableBounds:
+    """The inclusive bounds within which a variable may be bound."""
+
+    name: str
+    minimum: int
+    maximum: int
+
+
+def steps_of(linear: Node, devices: Sequence[str]) -> tuple[Step, ...]:
+    """Compile the kernels of a LINEAR and return its calls in order.
+
+    Args:
+        linear: LINEAR of CALLs over PARAM(slot) and BUFFER_VIEW(PARAM(slot)).
+        devices: the device of each slot.
+
+    Raises: InternalError for a call of an unknown kind, so that none is ever skipped; what
+    compiling raises.
+    """
+    kernels: dict[str, list[Node]] = {}
+    for call in linear.src:
+        if _kind_of(call) is SINK:
+            kernels.setdefault(_device_of(call, devices), []).append(call.src[0])
+    compiled = {
+        name: dict(zip(rows, compile_kernels(Device[name], rows), strict=True))
+        for name, rows in kernels.items()
+    }
+    steps: list[Step] = []
+    for call in linear.src:
+        operands = tuple([_operand(argument) for argument in call.src[1:]])
+        device = _device_of(call, devices)
+        if _kind_of(call) is SINK:
+            code = compiled[device][call.src[0]]
+            steps.append(KernelCall(device, code, operands, code.work < SERIAL_WORK))
+        else:
+            target, source = operands
+            steps.append(CopyCall(device, devices[source.slot], target, source))
+    return tuple(steps)
+
+
+def _kind_of(call: Node) -> Any:
+    if call.op is CALL and call.src and call.src[0].op in (SINK, COPY):
+        if call.src[0].op is COPY and len(call.src) != 3:
+            raise InternalError("link: a copy has a target and a source", got=repr(call))
+        return call.src[0].op
+    raise InternalError("link: this is no call that can be run", got=repr(call))
+
+
+def _device_of(call: Node, devices: Sequence[str]) -> str:
+    if len(call.src) < 2:
+        raise InternalError("link: a call without buffers", got=repr(call))
+    return devices[_operand(call.src[1]).slot]
+
+
+def _operand(argument: Node) -> Operand:
+    offset = 0
+    base = argument
+    if base.op is BUFFER_VIEW:
+        offset = base.attrs.offset_bytes
+        base = base.src[0]
+    if base.op is not PARAM:
+        raise InternalError("link: an argument is neither a slot nor a part of one", got=repr(base))
+    count = dims.greatest(dims.product(argument.type.shape))
+    return Operand(base.attrs.slot, offset, count * argument.type.dtype.itemsize)
+
+
+def variables_of(*roots: Node) -> tuple[VariableBounds, ...]:
+    """Return the variables below `roots`, also in the sizes of shapes, by name.
+
+    Raises: InternalError when one name has different bounds.
+    """
+    found: dict[str, VariableBounds] = {}
+    seen: set[Node] = set()
+    waiting = list(roots)
+    while waiting:
+        for node in toposort(waiting.pop()):
+            if node in seen:
+                continue
+            seen.add(node)
+            if node.op is VARIABLE:
+                row = VariableBounds(node.attrs.name, node.attrs.minimum, node.attrs.maximum)
+                if found.setdefault(row.name, row) != row:
+                    raise InternalError(
+                        "link: a variable has two ranges", got=f"{row} and {found[row.name]}"
+                    )
+            waiting.extend(
+                size for size in node.type.shape if not isinstance(size, int) and size not in seen
+            )
+    return tuple(found[name] for name in sorted(found))
+
+
+def check_variables(bounds: Sequence[VariableBounds], values: Mapping[str, int]) -> None:
+    """Refuse values that are missing or out of range.  Raises: BoundsError."""
+    for row in bounds:
+        value = values.get(row.name)
+        if value is None:
+            raise BoundsError(
+                f"variable {row.name}: it has no value in this call",
+                expected=f"an integer in [{row.minimum}, {row.maximum}]",
+                try_=f"bind it: {row.name}.bind(...)",
+            )
+        if not row.minimum <= value <= row.maximum:
+            raise BoundsError(
+                f"variable {row.name}: the value is out of range",
+                got=value,
+                expected=f"an integer in [{row.minimum}, {row.maximum}]",
+            )
+
+
+@dataclass(slots=True)
+class _Loaded:
+    """A loaded kernel and the program that keeps its code mapped."""
+
+    kernel: Kernel
+    program: Program
+
+
+def _load(device: OpenDevice, kernels: Sequence[CompiledKernel]) -> dict[str, _Loaded]:
+    """Return each kernel loaded on `device`; those that are new share one mapping."""
+    with device.lock:
+        device.check_open()
+        cache: OrderedDict[str, _Loaded] = device.caches.setdefault("kernels", OrderedDict())
+        new = {code.key: code for code in kernels if code.key not in cache}
+        if new:
+            program = device.driver.load([code.as_code() for code in new.values()])
+            for key, kernel in zip(new, program.kernels, strict=True):
+                cache[key] = _Loaded(kernel, program)
+        found = {code.key: cache[code.key] for code in kernels}
+        for key in found:
+            cache.move_to_end(key)
+        while len(cache) > MAX_LINKED * 8:
+            cache.popitem(last=False)
+        return found
+
+
+class TableDriver(Protocol):
+    """What a driver has more that runs launch tables: one native call for a whole sequence."""
+
+    def make_table(self, commands: Sequence[Command]) -> LaunchTable:
+        """Return the table of commands that were checked."""
+        ...
+
+    def run_table(self, table: LaunchTable, leases: Sequence[Lease], times: int = 0) -> int:
+        """Run it; `leases` are held meanwhile, `times` gets nanoseconds.  Returns a ticket."""
+        ...
+
+
+def table_driver(device: OpenDevice) -> TableDriver | None:
+    """Return the driver of `device` if it runs launch tables."""
+    return cast("TableDriver", device.driver) if hasattr(device.driver, "make_table") else None
+
+
+class TableInstance:
+    """Kernels of one device as a launch table that one native call runs.  Not thread-safe."""
+
+    def __init__(
+        self, device: OpenDevice, calls: Sequence[KernelCall], loaded: Mapping[str, _Loaded],
+        slots: Sequence[Buffer | None], values: Mapping[str, int],
+    ) -> None:  # fmt: skip
+        driver = table_driver(device)
+        if driver is None:
+            raise InternalError("link: this device has no launch tables", got=device.name)
+        self._driver = driver
+        commands = [_launch(call, loaded, slots, values) for call in calls]
+        check_commands(device.spec, device.name, commands)
+        self.table = self._driver.make_table(commands)
+        self.words = self.table.words
+        self._addresses: dict[int, int] = {}
+        self.patches: dict[int, list[tuple[int, int]]] = {}
+        self.variables: list[tuple[int, str]] = []
+        self.tasks: list[tuple[int, Expression]] = []
+        for index, call in enumerate(calls):
+            for position, operand in enumerate(call.operands):
+                word = self.table.buffer_word(index, position)
+                self.patches.setdefault(operand.slot, []).append((word, operand.offset_bytes))
+            for position, name in enumerate(call.code.variables):
+                self.variables.append((self.table.variable_word(index, position), name))
+            if call.code.tasks.constant is None:
+                self.tasks.append((self.table.tasks_word(index), call.code.tasks))
+
+    def bind(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> None:
+        """Write the addresses and variables of this run."""
+        words = self.words
+        known = self._addresses
+        for slot, places in self.patches.items():
+            buffer = slots[slot]
+            if buffer is None:
+                raise InternalError("link: a slot has no buffer", got=slot)
+            address = buffer.address
+            if known.get(slot) != address:
+                known[slot] = address
+                for word, offset in places:
+                    words[word] = address + offset
+        for word, name in self.variables:
+            words[word] = values[name]
+        for word, tasks in self.tasks:
+            words[word] = tasks.evaluate(values)
+
+    def run(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> int:
+        """Bind and run.  Raises what the driver raises."""
+        self.bind(slots, values)
+        leases = _leases(slots[slot] for slot in self.patches)
+        COUNTERS.launches += 1
+        COUNTERS.kernels += self.table.count
+        return self._driver.run_table(self.table, leases)
+
+
+class CommandInstance:
+    """Kernels of one device, submitted as commands: for drivers without launch tables."""
+
+    def __init__(
+        self, device: OpenDevice, calls: Sequence[KernelCall], loaded: Mapping[str, _Loaded]
+    ) -> None:
+        self._driver = device.driver
+        self._calls = calls
+        self._loaded = loaded
+
+    def run(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> int:
+        """Submit the calls with these buffers.  Raises what the driver raises."""
+        COUNTERS.launches += 1
+        COUNTERS.kernels += len(self._calls)
+        return self._driver.submit(
+            [_launch(call, self._loaded, slots, values) for call in self._calls]
+        )
+
+
+def _leases(buffers: Any) -> list[Lease]:
+    found: dict[int, Lease] = {}
+    for buffer in buffers:
+        lease = buffer.memory.lease
+        if lease is not None:
+            found[id(lease)] = lease
+    return list(found.values())
+
+
+def _launch(
+    call: KernelCall,
+    loaded: Mapping[str, _Loaded],
+    slots: Sequence[Buffer | None],
+    values: Mapping[str, int],
+) -> Launch:
+    return Launch(
+        loaded[call.code.key].kernel,
+        tuple([_buffer(slots, operand) for operand in call.operands]),
+        tuple([values[name] for name in call.code.variables]),
+        grid=(call.code.tasks.evaluate(values),),
+        is_serial=call.is_serial,
+    )
+
+
+def _buffer(slots: Sequence[Buffer | None], operand: Operand) -> Buffer:
+    buffer = slots[operand.slot]
+    if buffer is None:
+        raise InternalError("link: a slot has no buffer", got=operand.slot)
+    if operand.offset_bytes == 0 and operand.size_bytes == buffer.size_bytes:
+        return buffer
+    return buffer.view(operand.offset_bytes, operand.size_bytes)
+
+
+class LinkedSteps:
+    """Calls in order with their code loaded.  Thread-safe: each run has an instance of its own.
+
+    Only as valid as the devices that it was linked for: see `is_stale`.
+    """
+
+    def __init__(self, steps: Sequence[Step], variables: Sequence[VariableBounds] = ()) -> None:
+        self.steps = tuple(steps)
+        self.variables = tuple(variables)
+        self.groups: list[tuple[OpenDevice | None, tuple[Step, ...]]] = []
+        self._loaded: list[Mapping[str, _Loaded]] = []
+        faults.hit("link.load")
+        for name, group in groupby(
+            self.steps, lambda step: step.device if isinstance(step, KernelCall) else None
+        ):
+            calls = tuple(group)
+            device = None if name is None else Device[name]
+            self.groups.append((device, calls))
+            codes = [call.code for call in calls if isinstance(call, KernelCall)]
+            self._loaded.append({} if device is None else _load(device, codes))
+        self._free: deque[list[Any]] = deque()
+        COUNTERS.links += 1
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether a device was closed meanwhile."""
+        return any(device is not None and device.is_closed for device, _ in self.groups)
+
+    def run(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> None:
+        """Run all steps; `slots` are the buffers by slot.
+
+        Raises: BoundsError for a variable out of range or an index that a kernel found out of
+        range; what drivers raise.
+        """
+        check_variables(self.variables, values)
+        try:
+            instance = self._free.pop()
+        except IndexError:
+            instance = self.make_instance(slots, values)
+        try:
+            for part in instance:
+                part.run(slots, values)
+        finally:
+            self._free.append(instance)
+        for device, _ in self.groups:
+            if device is not None:
+                device.synchronize()
+
+    def make_instance(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> list[Any]:
+        """Return mutable command memory that nobody else has."""
+        parts: list[Any] = []
+        for (device, calls), loaded in zip(self.groups, self._loaded, strict=True):
+            kernels = [call for call in calls if isinstance(call, KernelCall)]
+            if device is None:
+                parts.append(CopyInstance([call for call in calls if isinstance(call, CopyCall)]))
+            elif table_driver(device) is not None:
+                parts.append(TableInstance(device, kernels, loaded, slots, values))
+            else:
+                parts.append(CommandInstance(device, kernels, loaded))
+        return parts
+
+
+class CopyInstance:
+    """Copies between devices, through the memory of the host."""
+
+    def __init__(self, calls: Sequence[CopyCall]) -> None:
+        self._calls = calls
+
+    def run(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> int:
+        """Copy each after the work before it.  Raises what a kernel before it reported."""
+        for call in self._calls:
+            copy_between(
+                Device[call.target_device],
+                _buffer(slots, call.target),
+                Device[call.source_device],
+                _buffer(slots, call.source),
+            )
+        return 0
+
+
+def copy_between(
+    target_device: OpenDevice, target: Buffer, source_device: OpenDevice, source: Buffer
+) -> None:
+    """Copy all bytes of `source` to `target`, whose size is the same, on any two devices."""
+    if trace.enabled():
+        route = f"copy from {source_device.name}"
+        trace.emit(trace.Launched(route, target_device.name, moved_bytes=source.size_bytes))
+    if source_device.is_host_memory:
+        target_device.copy_in(target, source_device.view(source))
+    elif target_device.is_host_memory:
+        source_device.copy_out(source, target_device.view(target))
+    else:
+        staging = memoryview(bytearray(source.size_bytes))
+        source_device.copy_out(source, staging)
+        target_device.copy_in(target, staging)
+
+
+class LinkCache:
+    """Linked schedules by identity of their schedule, the last used last.  Thread-safe."""
+
+    def __init__(self) -> None:
+        self._rows: OrderedDict[int, tuple[object, LinkedSteps]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, schedule: object) -> LinkedSteps | None:
+        """Return what was linked for this very schedule, unless it is stale."""
+        with self._lock:
+            row = self._rows.get(id(schedule))
+            if row is None or row[1].is_stale:
+                return None
+            self._rows.move_to_end(id(schedule))
+            return row[1]
+
+    def put(self, schedule: object, linked: LinkedSteps) -> None:
+        """Keep `linked`; the schedule is kept with it, so that its identity stays its own."""
+        with self._lock:
+            self._rows[id(schedule)] = (schedule, linked)
+            while len(self._rows) > MAX_LINKED:
+                self._rows.popitem(last=False)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._rows.clear()
+
+
+CACHE: Final = LinkCache()
+"""Linked schedules of this process."""
