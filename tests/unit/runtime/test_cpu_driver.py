@@ -255,7 +255,7 @@ def test_a_malformed_program_is_refused(driver: CpuDriver) -> None:
         driver.load([KernelCode(name="x", data=b"not an object", num_buffers=0)])
 
 
-def test_GEN_08_a_closed_driver_holds_nothing_and_refuses_work(native_object: bytes) -> None:
+def test_a_closed_driver_holds_nothing_and_refuses_work(native_object: bytes) -> None:
     ledger = Ledger()
     driver = CpuDriver(native_object, num_threads=2, ledger=ledger)
     driver.allocate(100).close()
