@@ -50,7 +50,8 @@ QUADRANTS = (
     (1.4887592377745509, 8.550831001313827e-17),
 )
 
-# 2**r for |r| <= 1/2; relative error at most 2**-28.3.
+# 2**r for |r| <= 1/2;
+# relative error at most 2**-28.3.
 EXP2 = (
     1.0,
     0.6931471824645996,
@@ -61,7 +62,8 @@ EXP2 = (
     0.0001532913011033088,
 )
 
-# exp(r) for |r| <= ln(2)/2; relative error at most 2**-28.3.
+# exp(r) for |r| <= ln(2)/2;
+# relative error at most 2**-28.3.
 EXP = (
     1.0,
     1.0,
@@ -72,7 +74,8 @@ EXP = (
     0.0013820837484672666,
 )
 
-# (expm1(r) - r) / r**2 for |r| <= ln(2)/2; relative error at most 2**-31.1.
+# (expm1(r) - r) / r**2 for |r| <= ln(2)/2;
+# relative error at most 2**-31.1.
 EXPM1 = (
     0.5,
     0.1666666567325592,
@@ -82,7 +85,8 @@ EXPM1 = (
     0.00019760725263040513,
 )
 
-# (log1p(f) - f) / f**2 for 1 + f within sqrt(2)**+-1; relative error at most 2**-27.8.
+# (log1p(f) - f) / f**2 for 1 + f within sqrt(2)**+-1;
+# relative error at most 2**-27.8.
 LOG = (
     -0.49999988079071045,
     0.33333325386047363,
@@ -96,7 +100,8 @@ LOG = (
     -0.0011721317423507571,
 )
 
-# (log1p(f) - f) / f**2 / ln(2) for 1 + f within sqrt(2)**+-1; relative error at most 2**-27.7.
+# (log1p(f) - f) / f**2 / ln(2) for 1 + f within sqrt(2)**+-1;
+# relative error at most 2**-27.7.
 LOG2 = (
     -0.7213473320007324,
     0.4808982014656067,
@@ -110,7 +115,8 @@ LOG2 = (
     -0.007707090117037296,
 )
 
-# (log1p(f) - f) / f**2 / ln(10) for 1 + f within sqrt(2)**+-1; relative error at most 2**-27.7.
+# (log1p(f) - f) / f**2 / ln(10) for 1 + f within sqrt(2)**+-1;
+# relative error at most 2**-27.7.
 LOG10 = (
     -0.21714718639850616,
     0.14476479589939117,
@@ -124,21 +130,24 @@ LOG10 = (
     -0.001991857774555683,
 )
 
-# (sin(r) - r) / r**3 in r**2, for |r| <= pi/4; relative error at most 2**-27.9.
+# (sin(r) - r) / r**3 in r**2, for |r| <= pi/4;
+# relative error at most 2**-27.9.
 SIN = (
     -0.16666655242443085,
     0.008332189172506332,
     -0.0001951828453456983,
 )
 
-# (cos(r) - 1 + r**2/2) / r**4 in r**2, for |r| <= pi/4; relative error at most 2**-33.0.
+# (cos(r) - 1 + r**2/2) / r**4 in r**2, for |r| <= pi/4;
+# relative error at most 2**-33.0.
 COS = (
     0.04166664555668831,
     -0.0013887309469282627,
     2.4432327336398885e-05,
 )
 
-# sin(pi*f) / f in f**2, for |f| <= 1/2, to float32 accuracy; relative error at most 2**-35.5.
+# sin(pi*f) / f in f**2, for |f| <= 1/2, to float32 accuracy;
+# relative error at most 2**-35.5.
 SIN_HALF_TURN = (
     3.1415926535233316,
     -5.167712762112345,
@@ -148,7 +157,8 @@ SIN_HALF_TURN = (
     -0.0070221506095581405,
 )
 
-# sin(pi/2*f) / f in f**2, for |f| <= 1/2, to float32 accuracy; relative error at most 2**-37.7.
+# sin(pi/2*f) / f in f**2, for |f| <= 1/2, to float32 accuracy;
+# relative error at most 2**-37.7.
 SIN_QUADRANT = (
     1.5707963267877523,
     -0.6459640961027405,
@@ -157,7 +167,8 @@ SIN_QUADRANT = (
     0.00015819516617348366,
 )
 
-# cos(pi/2*f) in f**2, for |f| <= 1/2, to float32 accuracy; relative error at most 2**-43.6.
+# cos(pi/2*f) in f**2, for |f| <= 1/2, to float32 accuracy;
+# relative error at most 2**-43.6.
 COS_QUADRANT = (
     1.0,
     -1.2337005501235774,
@@ -167,7 +178,8 @@ COS_QUADRANT = (
     -2.485220514900531e-05,
 )
 
-# (atan(t) - t) / t**3 in t**2, |t| <= 1; relative error at most 2**-28.4.
+# (atan(t) - t) / t**3 in t**2, |t| <= 1;
+# relative error at most 2**-28.4.
 ATAN = (
     -0.33333298563957214,
     0.1999852955341339,
@@ -180,7 +192,8 @@ ATAN = (
     -0.0017920423997566104,
 )
 
-# (asin(t) - t) / t**3 in t**2, |t| <= 1/2; relative error at most 2**-27.6.
+# (asin(t) - t) / t**3 in t**2, |t| <= 1/2;
+# relative error at most 2**-27.6.
 ASIN = (
     0.16666752099990845,
     0.074953094124794,
@@ -189,7 +202,8 @@ ASIN = (
     0.04215829819440842,
 )
 
-# (sinh(t) - t) / t**3 in t**2, |t| <= 1; relative error at most 2**-31.6.
+# (sinh(t) - t) / t**3 in t**2, |t| <= 1;
+# relative error at most 2**-31.6.
 SINH = (
     0.1666666716337204,
     0.00833331048488617,
@@ -197,7 +211,8 @@ SINH = (
     2.7822131869470468e-06,
 )
 
-# (tanh(t) - t) / t**3 in t**2, |t| <= 0.55; relative error at most 2**-24.7.
+# (tanh(t) - t) / t**3 in t**2, |t| <= 0.55;
+# relative error at most 2**-24.7.
 TANH = (
     -0.3333294093608856,
     0.13320587575435638,
@@ -205,7 +220,8 @@ TANH = (
     0.016419636085629463,
 )
 
-# (erf(t) - 2/sqrt(pi)*t) / t**3 in t**2, |t| <= 0.9; relative error at most 2**-25.9.
+# (erf(t) - 2/sqrt(pi)*t) / t**3 in t**2, |t| <= 0.9;
+# relative error at most 2**-25.9.
 ERF = (
     -0.37612542510032654,
     0.11282177269458771,
@@ -214,7 +230,8 @@ ERF = (
     -0.0006054200348444283,
 )
 
-# log2(erfc(t)) for t in [0.9, 3.93]; error relative to erf(t); relative error at most 2**-29.1.
+# log2(erfc(t)) for t in [0.9, 3.93]; error relative to erf(t);
+# relative error at most 2**-29.1.
 LOG2_ERFC = (
     -0.0002204899792559445,
     -1.627150058746338,
@@ -225,7 +242,8 @@ LOG2_ERFC = (
     0.00028758321423083544,
 )
 
-# log2(1 + f) / f for 1 + f within sqrt(2)**+-1, beyond float32 accuracy; relative error at most 2**-38.5.
+# log2(1 + f) / f for 1 + f within sqrt(2)**+-1, beyond float32 accuracy;
+# relative error at most 2**-38.5.
 LOG2_WIDE = (
     1.4426950408865715,
     -0.7213475203274832,
@@ -243,7 +261,8 @@ LOG2_WIDE = (
     -0.06973787772949906,
 )
 
-# 2**r for |r| <= 1/2, beyond float32 accuracy; relative error at most 2**-34.3.
+# 2**r for |r| <= 1/2, beyond float32 accuracy;
+# relative error at most 2**-34.3.
 EXP2_WIDE = (
     1.0,
     0.6931471807048483,
