@@ -9,7 +9,7 @@ from tilework.codegen.decompose.exponential import MAGIC
 BIAS = 127.0
 SATURATED = 3.9375  # erf rounds to 1 from here on
 SWITCH = 0.90625
-SLOPE_HIGH, SLOPE_LOW = coefficients.TWO_OVER_ROOT_PI_WORDS
+SLOPE_HIGH, SLOPE_LOW = coefficients.ERF_SLOPE
 
 
 def erf(x: Value[Raw]) -> Value[Raw]:

@@ -25,8 +25,22 @@ def normalise_ranges(sink: Node) -> Node:
     Ensures: no index is a range divided (or taken modulo) by a number that divides its size; no
     two neighbouring ranges always occur as one.  Numbers keep the nest order.
     """
+    sink = drop_single(sink)
     sink = split_divided(sink)
     return merge_neighbours(sink)
+
+
+def drop_single(sink: Node) -> Node:
+    """A range of size 1 is the number 0."""
+    single = [
+        n for n in toposort(sink) if n.op is RANGE and simplify.value_of(n.src[0]) == 1
+    ]
+    scanned = {n.src[1] for n in toposort(sink) if n.op is SCAN}
+    zero = const_index(0)
+    values = {range_: zero for range_ in single if range_ not in scanned}
+    if not values:
+        return sink
+    return substitute_ranges(sink, values, {range_: () for range_ in values})
 
 
 def _fresh(number: int, size: Node) -> Node:

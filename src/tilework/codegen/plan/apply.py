@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 class _Numbers:
     """Hands out range numbers in nest order."""
 
-    def __init__(self) -> None:
-        self.next = 0
+    def __init__(self, first: int) -> None:
+        self.next = first
 
     def range(self, size: Node | int, unit: Unit) -> Node:
         node = const_index(size) if isinstance(size, int) else size
@@ -59,8 +59,9 @@ class _Application:
     def __init__(self, kernel: Kernel, plan: Plan) -> None:
         self.kernel = kernel
         self.plan = plan
-        self.numbers = _Numbers()
         self.by_number = {int(r.attrs.number): r for r in kernel.free.ranges}
+        # Above all numbers of the kernel: a part must not be the same node as a range it replaces.
+        self.numbers = _Numbers(max(self.by_number, default=-1) + 1)
         self.parts: dict[tuple[int, int], Node] = {}  # value of each outer part
         self.values: dict[Node, Node] = {}
         self.gates: dict[Node, Node] = {}  # new range value -> condition
