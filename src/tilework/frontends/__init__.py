@@ -1,0 +1,1 @@
+"""Ways in for programs that were not written with the Tensor API."""

@@ -1,0 +1,151 @@
+"""Operators of ONNX Runtime's own domain that exported files use."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from tilework import dtypes
+from tilework.frontends.onnx.ops.activation import gelu
+from tilework.frontends.onnx.ops.norm import layer_normalization
+from tilework.frontends.onnx.ops.quantise import (
+    dynamic_parameters,
+    matmul_integer,
+    quantised,
+    saturated,
+)
+from tilework.frontends.onnx.ops.recurrent import lstm
+from tilework.frontends.onnx.registry import onnx_op
+
+if TYPE_CHECKING:
+    from tilework.frontends.onnx.call import Call
+    from tilework.tensor import Tensor
+
+MICROSOFT = "com.microsoft"
+
+
+@onnx_op("Gelu", domain=MICROSOFT)
+def microsoft_gelu(call: Call, x: Tensor) -> Tensor:
+    return gelu(call, x)
+
+
+@onnx_op("FastGelu", domain=MICROSOFT)
+def fast_gelu(call: Call, x: Tensor, bias: Tensor | None = None) -> Tensor:
+    x = x if bias is None else x + bias
+    inner = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
+    return x * 0.5 * (inner.tanh() + 1)
+
+
+@onnx_op("BiasGelu", domain=MICROSOFT)
+def bias_gelu(call: Call, x: Tensor, bias: Tensor) -> Tensor:
+    return gelu(call, x + bias)
+
+
+@onnx_op("QuickGelu", domain=MICROSOFT)
+def quick_gelu(call: Call, x: Tensor) -> Tensor:
+    return x * (x * call.number("alpha", 1.702)).sigmoid()
+
+
+@onnx_op("FusedMatMul", domain=MICROSOFT)
+def fused_matmul(call: Call, a: Tensor, b: Tensor) -> Tensor:
+    a = a.transpose(-1, -2) if call.integer("transA", 0) else a
+    b = b.transpose(-1, -2) if call.integer("transB", 0) else b
+    alpha = call.number("alpha", 1.0)
+    return a.matmul(b) if alpha == 1.0 else a.matmul(b) * alpha
+
+
+@onnx_op("SkipLayerNormalization", domain=MICROSOFT)
+def skip_layer_normalization(
+    call: Call,
+    x: Tensor,
+    skip: Tensor,
+    scale: Tensor,
+    shift: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> tuple[Tensor, ...]:
+    total = x + skip if bias is None else x + skip + bias
+    y, mean, inverse = layer_normalization(call, total, scale, shift)
+    return y, mean, inverse, total
+
+
+@onnx_op("SimplifiedLayerNormalization")
+def simplified_layer_normalization(call: Call, x: Tensor, scale: Tensor) -> Tensor:
+    mean = (x * x).mean(call.integer("axis", -1), keepdim=True)
+    return x / (mean + call.number("epsilon", 1e-5)).sqrt() * scale
+
+
+@onnx_op("DynamicQuantizeMatMul", domain=MICROSOFT)
+def dynamic_quantize_matmul(
+    call: Call,
+    a: Tensor,
+    b: Tensor,
+    b_scale: Tensor,
+    b_point: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """Quantise `a` by its own range, multiply in integers, scale back."""
+    scale, point = dynamic_parameters(a)
+    left = quantised(a, scale, point, dtypes.uint8)
+    total = matmul_integer(call, left, b, point, b_point)
+    y = total.cast(dtypes.float32) * (scale * b_scale)
+    return y if bias is None else y + bias
+
+
+@onnx_op("MatMulIntegerToFloat", domain=MICROSOFT)
+def matmul_integer_to_float(call: Call, *operands: Tensor | None) -> Tensor:
+    a, b, a_scale, b_scale, *rest = operands
+    assert a is not None and b is not None and a_scale is not None and b_scale is not None
+    a_point, b_point, bias = [*rest, *[None] * (3 - len(rest))]
+    total = matmul_integer(call, a, b, a_point, b_point)
+    y = total.cast(dtypes.float32) * (a_scale * b_scale)
+    return y if bias is None else y + bias
+
+
+@onnx_op("QLinearAdd", "QLinearMul", domain=MICROSOFT)
+def qlinear_binary(call: Call, *operands: Tensor) -> Tensor:
+    a, a_scale, a_point, b, b_scale, b_point, y_scale, y_point = operands
+    left = (a.cast(dtypes.int32) - a_point.cast(dtypes.int32)).cast(dtypes.float32) * a_scale
+    right = (b.cast(dtypes.int32) - b_point.cast(dtypes.int32)).cast(dtypes.float32) * b_scale
+    total = left + right if call.node.op == "QLinearAdd" else left * right
+    rounded = (total / y_scale).round() + y_point.cast(dtypes.float32)
+    return saturated(rounded, a.dtype)
+
+
+@onnx_op("DynamicQuantizeLSTM", domain=MICROSOFT)
+def dynamic_quantize_lstm(call: Call, *operands: Tensor | None) -> tuple[Tensor, ...]:
+    """An LSTM whose weights are 8-bit integers; inputs and states are quantised by their range.
+
+    Weights are (directions, inputs, gates), unlike LSTM's.
+    """
+    padded = [*operands, *[None] * (12 - len(operands))]
+    x, w, r, bias, lengths, h, c, peephole, w_scale, w_point, r_scale, r_point = padded
+    assert x is not None and w is not None and r is not None
+    return dynamic_lstm(
+        call,
+        (x, bias, lengths, h, c, peephole),
+        (w, w_scale, w_point),
+        (r, r_scale, r_point),
+    )
+
+
+def dynamic_lstm(
+    call: Call,
+    operands: tuple[Tensor | None, ...],
+    w: tuple[Tensor, Tensor | None, Tensor | None],
+    r: tuple[Tensor, Tensor | None, Tensor | None],
+) -> tuple[Tensor, ...]:
+    """Run with the quantised products of `QuantisedWeight`."""
+    x, bias, lengths, h, c, peephole = operands
+    return lstm(call, x, _restored(w), _restored(r), bias, lengths, h, c, peephole)
+
+
+def _restored(packed: tuple[Tensor, Tensor | None, Tensor | None]) -> Tensor:
+    weight, scale, point = packed
+    value = weight.cast(dtypes.int32)
+    shape = (value.shape[0], 1, -1)
+    if point is not None:
+        value = value - point.cast(dtypes.int32).reshape(shape)
+    real = value.cast(dtypes.float32)
+    if scale is not None:
+        real = real * scale.reshape(shape)
+    return real.transpose(1, 2)
