@@ -332,20 +332,56 @@ FITS = [
         24,
         "(sinh(t) - t) / t**3 in t**2, |t| <= 1",
     ),
-    Fit("TANH", _root_free(lambda t: (mp.tanh(t) - t) / t**3), tuple(range(4)), TINY, 0.3035,
-        _root_free(lambda t: t**3 / mp.tanh(t)), 24, "(tanh(t) - t) / t**3 in t**2, |t| <= 0.55"),
-    Fit("ERF", _root_free(lambda t: (mp.erf(t) - 2 / mp.sqrt(mp.pi) * t) / t**3), tuple(range(5)),
-        TINY, 0.84, _root_free(lambda t: t**3 / mp.erf(t)), 24,
-        "(erf(t) - 2/sqrt(pi)*t) / t**3 in t**2, |t| <= 0.9"),
-    Fit("LOG2_ERFC", lambda t: mp.log(mp.erfc(t), 2), tuple(range(7)), 0.89, 3.94,
-        lambda t: mp.erfc(t) / mp.erf(t) * mp.log(2), 24,
-        "log2(erfc(t)) for t in [0.9, 3.93]; error relative to erf(t)"),
-    Fit("LOG2_WIDE", lambda f: mp.log1p(f) / f * LOG2_E, tuple(range(14)), *OCTAVE,
-        lambda f: f / mp.log1p(f) / LOG2_E, 53,
-        "log2(1 + f) / f for 1 + f within sqrt(2)**+-1, beyond float32 accuracy"),
-    Fit("EXP2_WIDE", lambda r: mp.mpf(2) ** r, tuple(range(8)), -0.5, 0.5,
-        lambda r: mp.mpf(2) ** -r, 53, "2**r for |r| <= 1/2, beyond float32 accuracy",
-        {0: mp.mpf(1)}),
+    Fit(
+        "TANH",
+        _root_free(lambda t: (mp.tanh(t) - t) / t**3),
+        tuple(range(4)),
+        TINY,
+        0.3035,
+        _root_free(lambda t: t**3 / mp.tanh(t)),
+        24,
+        "(tanh(t) - t) / t**3 in t**2, |t| <= 0.55",
+    ),
+    Fit(
+        "ERF",
+        _root_free(lambda t: (mp.erf(t) - 2 / mp.sqrt(mp.pi) * t) / t**3),
+        tuple(range(5)),
+        TINY,
+        0.84,
+        _root_free(lambda t: t**3 / mp.erf(t)),
+        24,
+        "(erf(t) - 2/sqrt(pi)*t) / t**3 in t**2, |t| <= 0.9",
+    ),
+    Fit(
+        "LOG2_ERFC",
+        lambda t: mp.log(mp.erfc(t), 2),
+        tuple(range(7)),
+        0.89,
+        3.94,
+        lambda t: mp.erfc(t) / mp.erf(t) * mp.log(2),
+        24,
+        "log2(erfc(t)) for t in [0.9, 3.93]; error relative to erf(t)",
+    ),
+    Fit(
+        "LOG2_WIDE",
+        lambda f: mp.log1p(f) / f * LOG2_E,
+        tuple(range(14)),
+        *OCTAVE,
+        lambda f: f / mp.log1p(f) / LOG2_E,
+        53,
+        "log2(1 + f) / f for 1 + f within sqrt(2)**+-1, beyond float32 accuracy",
+    ),
+    Fit(
+        "EXP2_WIDE",
+        lambda r: mp.mpf(2) ** r,
+        tuple(range(8)),
+        -0.5,
+        0.5,
+        lambda r: mp.mpf(2) ** -r,
+        53,
+        "2**r for |r| <= 1/2, beyond float32 accuracy",
+        {0: mp.mpf(1)},
+    ),
 ]
 
 
@@ -356,7 +392,6 @@ WORDS: dict[str, tuple[mp.mpf, tuple[int, ...]]] = {
     "LOG2_E_WORDS": (LOG2_E, (24, 24)),
     "LOG10_E_WORDS": (LOG10_E, (24, 24)),
     "LOG10_2_WORDS": (mp.log(2, 10), (24, 24)),
-    "TWO_OVER_ROOT_PI_WORDS": (2 / mp.sqrt(mp.pi), (24, 24)),
     "HALF_PI_WORDS": (mp.pi / 2, (24, 24, 24)),
     "PI_WORDS": (mp.pi, (24, 24)),
 }
@@ -371,6 +406,12 @@ def words_of(value: mp.mpf, widths: tuple[int, ...]) -> list[mp.mpf]:
     for width in widths:
         words.append(round_to(value - mp.fsum(words), width))
     return words
+
+
+def words_from_below(value: mp.mpf, bits: int) -> list[mp.mpf]:
+    """Split `value` into two words of which the second is not negative, so that -0 stays -0."""
+    first = round_to(value * (1 - mp.ldexp(1, -bits)), bits)
+    return [first, round_to(value - first, bits)]
 
 
 def periodic_words(turns: mp.mpf, period: int) -> str:
@@ -391,6 +432,8 @@ def constants_text() -> str:
     for name, (value, widths) in WORDS.items():
         words = ", ".join(repr(float(w)) for w in words_of(value, widths))
         lines.append(f"{name} = ({words},)\n")
+    high, low = words_from_below(2 / mp.sqrt(mp.pi), 24)
+    lines.append(f"ERF_SLOPE = ({float(high)!r}, {float(low)!r})\n")
     with mp.workdps(120):
         inverse = 1 / +mp.pi
         lines.append(f"REDUCE_SWITCH = {SWITCH!r}\nREDUCE_SHIFT = {SHIFT!r}\n")
@@ -403,7 +446,7 @@ def table_text(fit: Fit, coefficients: list[mp.mpf], worst: mp.mpf) -> str:
     """Return the lines of coefficients.py for one fit."""
     values = "".join(f"    {float(c)!r},\n" for c in coefficients)
     error = f"relative error at most 2**{float(mp.log(worst, 2)):.1f}"
-    return f"# {fit.note}; {error}.\n{fit.name} = (\n{values})\n"
+    return f"# {fit.note};\n# {error}.\n{fit.name} = (\n{values})\n"
 
 
 HEADER = '''"""Minimax coefficients, lowest power first; written by scripts/derive_polynomials.py.

@@ -46,31 +46,39 @@ class NumpyBuilder:
     """A raw value is an array; overflow and invalid operations are as silent as on a machine."""
 
     def const(self, value: Number, dtype: Dtype) -> Array:
+        """Return the constant `value`."""
         return np.asarray(value, dtype=dtype)
 
     def unary(self, name: UnaryName, x: Array, dtype: Dtype) -> Array:
+        """Apply one operation of one operand."""
         with np.errstate(all="ignore"):
             return _UNARY[name](x)
 
     def binary(self, name: BinaryName, x: Array, y: Array, dtype: Dtype) -> Array:
+        """Apply one operation of two operands."""
         with np.errstate(all="ignore"):
             return _BINARY[name](x, y)
 
     def compare(self, name: CompareName, x: Array, y: Array, dtype: Dtype) -> Array:
+        """Return a bool of the comparison."""
         return _COMPARE[name](x, y)
 
     def fma(self, x: Array, y: Array, z: Array, dtype: Dtype) -> Array:
+        """Return `x * y + z`, rounded once."""
         with np.errstate(all="ignore"):
             return fma_float32(x, y, z) if dtype == "float32" else fma_float64(x, y, z)
 
     def where(self, condition: Array, x: Array, y: Array, dtype: Dtype) -> Array:
+        """Select by `condition`."""
         return np.where(condition, x, y)
 
     def cast(self, x: Array, source: Dtype, target: Dtype) -> Array:
+        """Convert by value."""
         with np.errstate(all="ignore"):
             return x.astype(target)
 
     def bitcast(self, x: Array, source: Dtype, target: Dtype) -> Array:
+        """Reinterpret the bits."""
         return np.ascontiguousarray(x).reshape(x.shape).view(target)
 
 
@@ -146,8 +154,6 @@ def array_value(array: Array) -> Value[Array]:
     return Value(NumpyBuilder(), array, name)
 
 
-def evaluate(
-    construction: Callable[..., Value[Array]], *arrays: Array
-) -> Array:
+def evaluate(construction: Callable[..., Value[Array]], *arrays: Array) -> Array:
     """Return what `construction` computes for whole arrays."""
     return construction(*(array_value(array) for array in arrays)).raw

@@ -55,6 +55,11 @@ class CBuilder:
             self.counts[f"{kind}.{dtype}"] = self.counts.get(f"{kind}.{dtype}", 0) + 1
         return self._known[key]
 
+    @property
+    def operations(self) -> int:
+        """How many operations were built; bit casts cost nothing and do not count."""
+        return sum(n for kind, n in self.counts.items() if not kind.startswith("bitcast"))
+
     def const(self, value: Number, dtype: Dtype) -> str:
         """Return a literal with exactly these bits."""
         if dtype == "float32":
@@ -71,6 +76,7 @@ class CBuilder:
         return f"(({TYPES[dtype]}){int(value)}{suffix})"
 
     def unary(self, name: UnaryName, x: str, dtype: Dtype) -> str:
+        """Apply one operation of one operand."""
         if name != "neg":
             stem = {"sqrt": "sqrt", "abs": "fabs"}[name]
             suffix = "f" if dtype == "float32" else ""
@@ -78,22 +84,28 @@ class CBuilder:
         return self._emit(name, f"-{x}", dtype)
 
     def binary(self, name: BinaryName, x: str, y: str, dtype: Dtype) -> str:
+        """Apply one operation of two operands."""
         return self._emit(name, f"{x} {OPERATORS[name]} {y}", dtype)
 
     def compare(self, name: CompareName, x: str, y: str, dtype: Dtype) -> str:
+        """Return a bool of the comparison."""
         return self._emit(f"compare.{dtype}", f"{x} {OPERATORS[name]} {y}", "bool")
 
     def fma(self, x: str, y: str, z: str, dtype: Dtype) -> str:
+        """Return `x * y + z`, rounded once."""
         suffix = "f" if dtype == "float32" else ""
         return self._emit("fma", f"__builtin_fma{suffix}({x}, {y}, {z})", dtype)
 
     def where(self, condition: str, x: str, y: str, dtype: Dtype) -> str:
+        """Select by `condition`."""
         return self._emit("where", f"{condition} ? {x} : {y}", dtype)
 
     def cast(self, x: str, source: Dtype, target: Dtype) -> str:
+        """Convert by value."""
         return self._emit(f"cast.{source}", f"({TYPES[target]}){x}", target)
 
     def bitcast(self, x: str, source: Dtype, target: Dtype) -> str:
+        """Reinterpret the bits."""
         names = {"float32": "f32", "float64": "f64", "int32": "i32", "int64": "i64"}
         names |= {"uint32": "u32", "uint64": "u64"}
         return self._emit("bitcast", f"{names[target]}_{names[source]}({x})", target)
