@@ -1,0 +1,400 @@
+"""What a function reads besides its arguments, and whether it is still the same.
+
+While a function is captured, `Watcher` sees each Python function that is called (not tilework's
+own, nor the standard library's) and notes, at its entry, what its code can read: globals, closure
+cells, defaults, and attributes of the objects that these and the arguments lead to.  An attribute
+counts if its name occurs in the code.  `Guards.changed` compares all of it with what it was, in
+well under a microsecond for a small function, and names the first difference.
+
+Values are compared by identity first; numbers, text and the like then by type and value.  Lists,
+tuples and dictionaries are compared item by item.  What C code, files and clocks give, and the
+contents of arrays, is not seen: `Guards.unseen` lists the arrays.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+import sys
+import sysconfig
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from operator import is_
+from pathlib import Path
+from typing import Any, Final
+
+_SCALARS: Final = (int, float, complex, str, bytes, bool, type(None), type(...), slice, range)
+_MISSING: Final = object()
+_MAX_WATCHED: Final = 100_000
+_OWN: Final = str(Path(__file__).parent.parent) + "/"
+_STANDARD: Final = tuple(
+    {sysconfig.get_path("stdlib") + "/", sysconfig.get_path("platstdlib") + "/"}
+)
+_DYNAMIC: Final = frozenset({"getattr", "vars", "__dict__", "attrgetter"})
+_CODE_FLAG_VARARGS: Final = 0x04
+_CODE_FLAG_VARKEYWORDS: Final = 0x08
+
+
+def is_foreign(filename: str) -> bool:
+    """Whether code of this file is not watched: tilework's own, the standard library's, C's."""
+    if filename.startswith((_OWN, "<frozen")):
+        return True
+    return filename.startswith(_STANDARD) and "site-packages" not in filename
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One thing that was read: where it is, what it was, and its name for people."""
+
+    kind: str  # "item": owner[key]; "cell"; "slot": owner.key; "items"; "pairs"; "leaf"; "class"
+    owner: Any
+    key: Any
+    value: Any
+    name: str
+
+
+def same_value(a: object, b: object) -> bool:
+    """Whether two values are one object, or scalars of one type and value (floats by bits)."""
+    if a is b:
+        return True
+    if type(a) is not type(b) or not isinstance(a, _SCALARS):
+        return False
+    if isinstance(a, float) and isinstance(b, float):
+        return struct.pack("<d", a) == struct.pack("<d", b)
+    if isinstance(a, complex) and isinstance(b, complex):
+        return same_value(a.real, b.real) and same_value(a.imag, b.imag)
+    return a == b
+
+
+class Guards:
+    """What was read, ready to be compared.  Immutable."""
+
+    def __init__(self, entries: list[Entry], leaves: list[Any], unseen: list[str]) -> None:
+        self.entries = tuple(entries)
+        self.leaves = tuple(leaves)  # tensors that were reached, each once
+        self.unseen = tuple(unseen)
+        by_kind: dict[str, list[Entry]] = {}
+        for entry in entries:
+            by_kind.setdefault(entry.kind, []).append(entry)
+        self._items = [(e.owner, e.key, e.value) for e in by_kind.get("item", ())]
+        self._cells = [(e.owner, e.value) for e in by_kind.get("cell", ())]
+        self._slots = [
+            (e.owner, e.key, e.value) for kind in ("slot", "class") for e in by_kind.get(kind, ())
+        ]
+        self._sequences = [(e.owner, len(e.value), e.value) for e in by_kind.get("items", ())]
+        self._pairs = [(e.owner, *e.value) for e in by_kind.get("pairs", ())]
+
+    def changed(self) -> str | None:
+        """Return the name of the first thing that is not what it was, or None."""
+        for owner, key, value in self._items:
+            if owner.get(key, _MISSING) is not value:
+                return self._explain()
+        for cell, value in self._cells:
+            if cell.cell_contents is not value:
+                return self._explain()
+        for owner, key, value in self._slots:
+            if getattr(owner, key, _MISSING) is not value:
+                return self._explain()
+        for owner, length, value in self._sequences:
+            if len(owner) != length or not all(map(is_, owner, value)):
+                return self._explain()
+        for owner, keys, values in self._pairs:
+            if len(owner) != len(keys) or not all(map(is_, owner.values(), values)):
+                return self._explain()
+            if list(owner) != keys:
+                return self._explain()
+        return None
+
+    def _explain(self) -> str | None:
+        """The slow comparison, which also accepts equal scalars and says what differs."""
+        for entry in self.entries:
+            now = _read(entry)
+            if entry.kind in ("items", "pairs"):
+                if not _same_items(entry, now):
+                    return f"{entry.name}: its items changed"
+            elif not same_value(now, entry.value):
+                return f"{entry.name}: {_short(entry.value)} became {_short(now)}"
+        return None
+
+
+def _read(entry: Entry) -> Any:
+    if entry.kind == "item":
+        return entry.owner.get(entry.key, _MISSING)
+    if entry.kind == "cell":
+        try:
+            return entry.owner.cell_contents
+        except ValueError:  # an empty cell
+            return _MISSING
+    if entry.kind in ("slot", "class"):
+        return getattr(entry.owner, entry.key, _MISSING)
+    return entry.owner
+
+
+def _same_items(entry: Entry, now: Any) -> bool:
+    if entry.kind == "items":
+        old = entry.value
+        return len(now) == len(old) and all(map(same_value, now, old))
+    keys, values = entry.value
+    return list(now) == keys and all(map(same_value, now.values(), values))
+
+
+def _short(value: object) -> str:
+    if value is _MISSING:
+        return "nothing"
+    text = repr(value) if isinstance(value, _SCALARS) else f"a {type(value).__name__}"
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+class Watcher:
+    """Collects what the functions called inside `watching` read.
+
+    Args:
+        is_leaf: whether an object is a tensor: it is noted, and not looked into.
+    """
+
+    def __init__(self, is_leaf: Callable[[object], bool]) -> None:
+        self._is_leaf = is_leaf
+        self._entries: list[Entry] = []
+        self._known: set[tuple[str, int, Any]] = set()
+        self._walked: set[tuple[int, types.CodeType | None]] = set()
+        self._leaves: dict[int, Any] = {}
+        self._unseen: list[str] = []
+        self._alive: list[Any] = []  # what `_known` and `_walked` know by identity
+
+    def add_function(self, function: Callable[..., Any]) -> None:
+        """Note what a callable itself consists of: its defaults, the object that it is bound to."""
+        if isinstance(function, functools.partial):
+            self._walk(function, None, frozenset(), "the captured function")
+            function = function.func
+        target = getattr(function, "__func__", function)
+        if isinstance(target, types.FunctionType):
+            self._note_function(target, target.__qualname__)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """See each call of this thread while the block runs."""
+        before = sys.getprofile()
+
+        def profile(frame: types.FrameType, event: Any, argument: Any) -> None:
+            if event == "call" and not is_foreign(frame.f_code.co_filename):
+                self._enter(frame)
+            if before is not None:
+                before(frame, event, argument)
+
+        sys.setprofile(profile)
+        try:
+            yield
+        finally:
+            sys.setprofile(before)
+
+    def guards(self) -> Guards:
+        """Return what was seen."""
+        return Guards(self._entries, list(self._leaves.values()), self._unseen)
+
+    # --- what a frame can read ---------------------------------------------------------------
+
+    def _enter(self, frame: types.FrameType) -> None:
+        code = frame.f_code
+        names = _names_of(code)
+        values = frame.f_locals
+        count = code.co_argcount + code.co_kwonlyargcount
+        count += bool(code.co_flags & _CODE_FLAG_VARARGS)
+        count += bool(code.co_flags & _CODE_FLAG_VARKEYWORDS)
+        for name in code.co_varnames[:count]:
+            value = values.get(name)
+            # Scalars and containers that are passed belong to the caller, who read them.
+            if _has_attributes(value):
+                self._walk(value, code, names, name)
+        if code.co_freevars and (id(code), code) not in self._walked:
+            self._note_cells(frame, code, names)
+        key = (id(frame.f_globals), code)
+        if key not in self._walked:
+            self._walked.add(key)
+            for name in code.co_names:
+                if name in frame.f_globals:
+                    value = frame.f_globals[name]
+                    if _is_watchable_global(value):
+                        self._note("item", frame.f_globals, name, value, f"global {name}")
+                        self._walk(value, code, names, name)
+                    elif isinstance(value, types.ModuleType):
+                        self._walk(value, code, names, name)
+
+    def _note_cells(
+        self, frame: types.FrameType, code: types.CodeType, names: frozenset[str]
+    ) -> None:
+        """Closure cells are not in a frame; the function that runs has them."""
+        function = _function_of(frame)
+        if function is None or function.__closure__ is None:
+            for name in code.co_freevars:  # no cell to watch: at least what it leads to
+                self._walk(frame.f_locals.get(name), code, names, name)
+            return
+        for name, cell in zip(code.co_freevars, function.__closure__, strict=True):
+            try:
+                value = cell.cell_contents
+            except ValueError:  # not set yet
+                continue
+            self._note("cell", cell, None, value, f"closure variable {name}")
+            self._walk(value, code, names, name)
+
+    # --- what a value leads to ---------------------------------------------------------------
+
+    def _note(self, kind: str, owner: Any, key: Any, value: Any, name: str) -> bool:
+        mark = (kind, id(owner), key if isinstance(key, str) else id(key))
+        if mark in self._known or len(self._entries) >= _MAX_WATCHED:
+            return False
+        self._known.add(mark)
+        self._alive.append(owner)
+        self._entries.append(Entry(kind, owner, key, value, name))
+        return True
+
+    def _note_function(self, function: types.FunctionType, name: str) -> None:
+        for part in ("__defaults__", "__kwdefaults__", "__code__"):
+            self._note("slot", function, part, getattr(function, part), f"{name}.{part}")
+
+    def _walk(
+        self, value: Any, code: types.CodeType | None, names: frozenset[str], name: str
+    ) -> None:
+        """Note what `code` can read from `value` on."""
+        stack: list[tuple[Any, str]] = [(value, name)]
+        while stack:
+            value, name = stack.pop()
+            if isinstance(value, _SCALARS):
+                continue
+            if self._is_leaf(value):
+                self._leaves[id(value)] = value
+                continue
+            mark = (id(value), code)
+            if mark in self._walked:
+                continue
+            self._walked.add(mark)
+            self._alive.append(value)
+            stack.extend(self._parts(value, names, name))
+
+    def _parts(self, value: Any, names: frozenset[str], name: str) -> list[tuple[Any, str]]:
+        """Note `value`'s parts that can be read, and return them."""
+        if isinstance(value, list | tuple):
+            if isinstance(value, list):
+                self._note("items", value, None, tuple(value), name)
+            return [(item, f"{name}[{index}]") for index, item in enumerate(value)]
+        if isinstance(value, dict):
+            self._note("pairs", value, None, (list(value), list(value.values())), name)
+            return [(item, f"{name}[{key!r}]") for key, item in value.items()]
+        if isinstance(value, types.FunctionType):
+            if not is_foreign(value.__code__.co_filename):
+                self._note_function(value, name)
+            return []
+        if isinstance(value, types.MethodType):
+            return [(value.__self__, name)]
+        if isinstance(value, functools.partial):
+            return [(value.func, name), (value.args, name), (value.keywords, name)]
+        if hasattr(value, "__array_interface__") and hasattr(value, "dtype"):
+            self._unseen.append(f"the contents of the array {name}")
+            return []
+        if isinstance(value, types.ModuleType):
+            return self._module_parts(value, names, name)
+        return self._attribute_parts(value, names, name)
+
+    def _module_parts(
+        self, value: types.ModuleType, names: frozenset[str], name: str
+    ) -> list[tuple[Any, str]]:
+        if is_foreign(getattr(value, "__file__", None) or "<frozen"):
+            return []
+        found: list[tuple[Any, str]] = []
+        for key in names & value.__dict__.keys():
+            part = value.__dict__[key]
+            if _is_watchable_global(part):
+                self._note("item", value.__dict__, key, part, f"{name}.{key}")
+                found.append((part, f"{name}.{key}"))
+        return found
+
+    def _attribute_parts(
+        self, value: Any, names: frozenset[str], name: str
+    ) -> list[tuple[Any, str]]:
+        if isinstance(value, type):
+            return self._class_parts(value, names, name)
+        found: list[tuple[Any, str]] = []
+        own = getattr(value, "__dict__", None)
+        if isinstance(own, dict):
+            wanted = own.keys() if names & _DYNAMIC else names & own.keys()
+            for key in list(wanted):
+                self._note("item", own, key, own[key], f"{name}.{key}")
+                found.append((own[key], f"{name}.{key}"))
+        else:
+            own = {}
+        for cls in type(value).__mro__:
+            for key in names & cls.__dict__.keys() - own.keys():
+                if isinstance(cls.__dict__[key], types.MemberDescriptorType):
+                    part = getattr(value, key, _MISSING)
+                    self._note("slot", value, key, part, f"{name}.{key}")
+                    found.append((part, f"{name}.{key}"))
+        found.extend(self._class_parts(type(value), names - own.keys(), name))
+        return found
+
+    def _class_parts(self, cls: type, names: frozenset[str], name: str) -> list[tuple[Any, str]]:
+        """Class attributes that hold data; methods are looked at when they are called."""
+        found: list[tuple[Any, str]] = []
+        for base in cls.__mro__:
+            module = sys.modules.get(base.__module__)
+            if base is object or is_foreign(getattr(module, "__file__", None) or "<frozen"):
+                continue
+            for key in names & base.__dict__.keys():
+                part = base.__dict__[key]
+                if callable(part) or hasattr(type(part), "__get__"):
+                    continue
+                self._note("class", base, key, part, f"{name}.{key}")
+                found.append((part, f"{name}.{key}"))
+        return found
+
+
+@functools.lru_cache(maxsize=4096)
+def _names_of(code: types.CodeType) -> frozenset[str]:
+    """Names of globals and attributes in `code` and in the functions defined inside it."""
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names |= _names_of(constant)
+    return frozenset(names)
+
+
+def _has_attributes(value: object) -> bool:
+    """Whether it is an object of some class with attributes of its own."""
+    passive = (*_SCALARS, list, tuple, dict, set, frozenset, types.ModuleType)
+    return not isinstance(value, passive)
+
+
+def _is_watchable_global(value: object) -> bool:
+    """Data and the user's own functions; not modules, classes or what tilework provides."""
+    if isinstance(value, types.ModuleType | types.BuiltinFunctionType):
+        return False
+    if isinstance(value, types.FunctionType):
+        return not is_foreign(value.__code__.co_filename)
+    if isinstance(value, type):
+        module = sys.modules.get(value.__module__)
+        return not is_foreign(getattr(module, "__file__", None) or "<frozen")
+    return True
+
+
+def _function_of(frame: types.FrameType) -> types.FunctionType | None:
+    """Find the function object that a frame runs: the one whose cells the frame shares."""
+    import gc
+
+    found = [
+        referrer
+        for referrer in gc.get_referrers(frame.f_code)
+        if isinstance(referrer, types.FunctionType) and referrer.__closure__
+    ]
+    locals_ = frame.f_locals
+    for function in found:
+        pairs = zip(frame.f_code.co_freevars, function.__closure__ or (), strict=False)
+        if all(_cell_holds(cell, locals_.get(name, _MISSING)) for name, cell in pairs):
+            return function
+    return None
+
+
+def _cell_holds(cell: types.CellType, value: object) -> bool:
+    try:
+        return cell.cell_contents is value
+    except ValueError:
+        return value is _MISSING

@@ -1,0 +1,190 @@
+"""What a captured function reads is watched, and a change is named."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tilework.engine.guards import Guards, Watcher, same_value
+
+LEVEL = 3
+TABLE = {"a": 1, "b": 2}
+
+
+class Leaf:
+    """Stands for a tensor."""
+
+
+class Layer:
+    scale = 2
+
+    def __init__(self, weight: Leaf) -> None:
+        self.weight = weight
+        self.unread = 0
+
+    def __call__(self) -> object:
+        return self.weight, self.scale
+
+
+class Model:
+    def __init__(self) -> None:
+        self.layers = [Layer(Leaf()), Layer(Leaf())]
+        self.mode = "fast"
+
+    def run(self) -> list[object]:
+        return [layer() for layer in self.layers] + [self.mode]
+
+
+def watch(function: Callable[[], Any]) -> Guards:
+    watcher = Watcher(lambda value: isinstance(value, Leaf))
+    watcher.add_function(function)
+    with watcher.watching():
+        function()
+    return watcher.guards()
+
+
+def test_nothing_changed_is_none() -> None:
+    assert watch(Model().run).changed() is None
+
+
+def test_a_closure_variable_that_is_rebound_is_named() -> None:
+    size = 4
+
+    def function() -> int:
+        return size + 1
+
+    guards = watch(function)
+    size = 5
+    assert guards.changed() == "closure variable size: 4 became 5"
+
+
+def test_a_closure_list_whose_item_changes_is_named() -> None:
+    box = [Leaf()]
+
+    def function() -> Leaf:
+        return box[0]
+
+    guards = watch(function)
+    assert guards.changed() is None
+    box[0] = Leaf()
+    assert guards.changed() == "box: its items changed"
+
+
+def test_a_global_that_is_rebound_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def function() -> int:
+        return LEVEL
+
+    guards = watch(function)
+    monkeypatch.setitem(globals(), "LEVEL", 9)
+    assert guards.changed() == "global LEVEL: 3 became 9"
+
+
+def test_a_global_dictionary_is_watched_by_item(monkeypatch: pytest.MonkeyPatch) -> None:
+    def function() -> int:
+        return TABLE["a"]
+
+    guards = watch(function)
+    monkeypatch.setitem(TABLE, "a", 7)
+    assert guards.changed() == "TABLE: its items changed"
+
+
+def test_an_attribute_read_by_a_called_method_is_named() -> None:
+    model = Model()
+    guards = watch(model.run)
+    model.layers[1].weight = Leaf()
+    assert guards.changed() == "self.weight: a Leaf became a Leaf"
+
+
+def test_an_attribute_read_inside_a_loop_is_named() -> None:
+    blocks = [SimpleNamespace(w=1), SimpleNamespace(w=2)]
+
+    def function() -> int:
+        return sum(block.w for block in blocks)
+
+    guards = watch(function)
+    blocks[1].w = 5
+    changed = guards.changed()
+    assert changed is not None
+    assert changed.endswith(".w: 2 became 5")
+
+
+def test_an_attribute_that_no_code_reads_may_change() -> None:
+    model = Model()
+    guards = watch(model.run)
+    model.layers[0].unread = 1
+    assert guards.changed() is None
+
+
+def test_a_list_that_grows_is_named() -> None:
+    model = Model()
+    guards = watch(model.run)
+    model.layers.append(Layer(Leaf()))
+    changed = guards.changed()
+    assert changed is not None
+    assert "layers" in changed
+
+
+def test_a_class_attribute_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    guards = watch(Model().run)
+    monkeypatch.setattr(Layer, "scale", 3)
+    assert guards.changed() == "self.scale: 2 became 3"
+
+
+def test_what_the_function_itself_changes_counts_as_changed() -> None:
+    counter = SimpleNamespace(steps=0)
+
+    def function() -> None:
+        counter.steps += 1
+
+    assert watch(function).changed() == "counter.steps: 0 became 1"
+
+
+def test_a_default_is_watched() -> None:
+    def function(factor: int = 2) -> int:
+        return factor
+
+    guards = watch(function)
+    function.__defaults__ = (3,)
+    changed = guards.changed()
+    assert changed is not None
+    assert "__defaults__" in changed
+
+
+def test_an_equal_number_of_another_identity_is_no_change() -> None:
+    state = SimpleNamespace(size=10**6)
+
+    def function() -> int:
+        return int(state.size)
+
+    guards = watch(function)
+    state.size = int("1000000")
+    assert guards.changed() is None
+
+
+def test_tensors_that_are_reached_are_listed() -> None:
+    model = Model()
+    leaves = watch(model.run).leaves
+    assert {id(leaf) for leaf in leaves} == {id(layer.weight) for layer in model.layers}
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "same"),
+    [(0.0, -0.0, False), (float("nan"), float("nan"), True), (1, True, False), (1, 1.0, False),
+     ("a", "a", True), (2**70, 2**70, True)],
+)  # fmt: skip
+def test_scalars_are_compared_by_type_and_bits(a: object, b: object, same: bool) -> None:
+    assert same_value(a, b) is same
+
+
+def test_the_profiler_of_somebody_else_goes_on() -> None:
+    import sys
+
+    seen: list[str] = []
+    sys.setprofile(lambda frame, event, argument: seen.append(event))
+    try:
+        watch(Model().run)
+        assert sys.getprofile() is not None
+    finally:
+        sys.setprofile(None)
+    assert "call" in seen
