@@ -11,18 +11,17 @@ BIAS = 127.0
 
 def tanh(x: Value[Raw]) -> Value[Raw]:
     """Return the hyperbolic tangent: an odd polynomial near 0, 1 - 2 / (1 + e**2|x|) beyond."""
-    z = x * x
-    small = fma(x * z, polynomial(z, coefficients.TANH), x)
-    sign = x.bits("int32") & -0x80000000
     magnitude = x.abs()
+    z = x * x
+    small = fma(magnitude * z, polynomial(z, coefficients.TANH), magnitude)
     y = where(magnitude.greater(9.5), 9.5, magnitude)
     shifted = fma(y, 2.0 * LOG2_E, MAGIC + BIAS)
     n = shifted - (MAGIC + BIAS)
     r = fma(n, -LN2_LOW, fma(y, 2.0, n * -LN2_HIGH))
     scale = (shifted.bits("int32") << 23).bits("float32")
     power = fma(polynomial(r, coefficients.EXP), scale, 1.0)
-    large = ((1.0 - 2.0 / power).bits("int32") | sign).bits("float32")
-    return where(magnitude.less(0.55078125), small, large)
+    result = where(magnitude.less(0.55078125), small, 1.0 - 2.0 / power)
+    return (result.bits("int32") | (x.bits("int32") & -0x80000000)).bits("float32")
 
 
 def _half_exp(x: Value[Raw]) -> tuple[Value[Raw], Value[Raw]]:

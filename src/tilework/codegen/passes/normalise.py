@@ -32,9 +32,7 @@ def normalise_ranges(sink: Node) -> Node:
 
 def drop_single(sink: Node) -> Node:
     """A range of size 1 is the number 0."""
-    single = [
-        n for n in toposort(sink) if n.op is RANGE and simplify.value_of(n.src[0]) == 1
-    ]
+    single = [n for n in toposort(sink) if n.op is RANGE and simplify.value_of(n.src[0]) == 1]
     scanned = {n.src[1] for n in toposort(sink) if n.op is SCAN}
     zero = const_index(0)
     values = {range_: zero for range_ in single if range_ not in scanned}

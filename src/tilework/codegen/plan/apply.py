@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tilework.codegen.analysis import Kernel, substitute_ranges
 from tilework.codegen.passes.normalise import merge_neighbours
-from tilework.codegen.plan.contraction import Contraction, find_contraction
+from tilework.codegen.plan.contraction import Contraction, oriented
 from tilework.ir.build import const_index
 from tilework.ir.fold import combine
 from tilework.ir.node import toposort
@@ -73,9 +73,7 @@ class _Application:
             self.values[range_] = self._value(range_)
         sink = self.kernel.sink
         if self.plan.staged:
-            contraction = find_contraction(self.kernel)
-            if contraction is not None:
-                sink = _Staging(self, contraction).run()
+            sink = _Staging(self, oriented(self.kernel, self.plan.swapped)).run()
         sink = substitute_ranges(sink, self.values, {})
         sink = self._gated(self._reduces(sink))
         return merge_neighbours(sink, outputs=False) if self.plan.staged else sink

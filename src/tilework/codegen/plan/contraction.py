@@ -34,25 +34,34 @@ class Contraction:
     k: tuple[Node, ...]
 
 
-def find_contraction(kernel: Kernel) -> Contraction | None:
-    """The contraction that dominates the kernel, oriented so that lanes along n suit the stores.
+def orientations(kernel: Kernel) -> list[Contraction]:
+    """The contraction that dominates the kernel, with either factor as `a`; [] if there is none.
 
-    None when there is no single sum of products whose factors each have a range of their own.
+    There is one when a single sum of products stands in every store, and both factors have output
+    ranges of their own.
     """
     if len(kernel.reduces) != 1 or kernel.serial:
-        return None
+        return []
     reduce = kernel.reduces[0]
     if reduce.attrs.fold is not Fold.ADD or reduce.src[0].op is not math.MUL:
-        return None
-    if not all(kernel.free.mask[s] == _mask(kernel, kernel.outputs) for s in kernel.stores):
-        return None
+        return []
+    outputs = _mask(kernel, kernel.outputs)
+    if any(kernel.free.mask[store] != outputs for store in kernel.stores):
+        return []
     first, second = reduce.src[0].src
-    found = _orient(kernel, reduce, first, second)
-    if found is None:
-        return None
-    if not found.m or not found.n:
-        return None
-    return found
+    return [
+        found
+        for found in (
+            _orient(kernel, reduce, first, second),
+            _orient(kernel, reduce, second, first),
+        )
+        if found is not None
+    ]
+
+
+def oriented(kernel: Kernel, swapped: bool) -> Contraction:
+    """The contraction with the first (swapped: the second) factor as `a`."""
+    return orientations(kernel)[int(swapped)]
 
 
 def _mask(kernel: Kernel, ranges: list[Node]) -> int:
@@ -62,32 +71,18 @@ def _mask(kernel: Kernel, ranges: list[Node]) -> int:
     return total
 
 
-def _orient(kernel: Kernel, reduce: Node, first: Node, second: Node) -> Contraction | None:
-    mask_first, mask_second = kernel.free.mask[first], kernel.free.mask[second]
-    only_first = [r for r in kernel.outputs if _in(kernel, r, mask_first & ~mask_second)]
-    only_second = [r for r in kernel.outputs if _in(kernel, r, mask_second & ~mask_first)]
-    shared = [r for r in kernel.outputs if r not in only_first and r not in only_second]
-    if not only_first or not only_second:
+def _orient(kernel: Kernel, reduce: Node, a: Node, b: Node) -> Contraction | None:
+    mask_a, mask_b = kernel.free.mask[a], kernel.free.mask[b]
+    m = tuple(r for r in kernel.outputs if _in(kernel, r, mask_a & ~mask_b))
+    n = tuple(r for r in kernel.outputs if _in(kernel, r, mask_b & ~mask_a))
+    shared = tuple(r for r in kernel.outputs if r not in m and r not in n)
+    if not m or not n:
         return None
-    keys = tuple(reduce.src[1:])
-    if _stored_along(kernel, only_first) > _stored_along(kernel, only_second):
-        first, second = second, first
-        only_first, only_second = only_second, only_first
-    return Contraction(
-        reduce, first, second, tuple(shared), tuple(only_first), tuple(only_second), keys
-    )
+    return Contraction(reduce, a, b, shared, m, n, tuple(reduce.src[1:]))
 
 
 def _in(kernel: Kernel, range_: Node, mask: int) -> bool:
     return bool(mask & kernel.free.bit(range_))
-
-
-def _stored_along(kernel: Kernel, ranges: list[Node]) -> int:
-    """How well vector stores along one of these ranges go: 2 unit stride everywhere, else 0."""
-    for range_ in ranges:
-        if all(stride(store.src[0].src[1], range_) == 1 for store in kernel.stores):
-            return 2
-    return 0
 
 
 def is_plain_load(node: Node) -> bool:

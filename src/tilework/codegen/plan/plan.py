@@ -68,6 +68,7 @@ class Plan:
         staged: The copies.
         overlap: Whether a last tile may reach back over the one before (results are stored twice,
             equal both times) where a size is no multiple of the tile; else edges are gated.
+        swapped: For a contraction: its second factor gives the rows, its first the lanes.
     """
 
     splits: tuple[Split, ...]
@@ -75,6 +76,7 @@ class Plan:
     tasks: int
     staged: tuple[Staged, ...] = ()
     overlap: bool = True
+    swapped: bool = False
 
     def split_of(self, number: int) -> Split:
         """The split of range `number`; a plain loop if the plan does not name it."""

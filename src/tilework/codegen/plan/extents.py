@@ -1,0 +1,57 @@
+"""Sizes of ranges and widths of vectors, as plans reckon with them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilework.ir.symbolic.bounds import bounds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tilework.codegen.analysis import Kernel
+    from tilework.ir.node import Node
+    from tilework.target.spec import TargetSpec
+
+
+def size(range_: Node) -> int:
+    """The greatest extent of a range."""
+    return max(bounds(range_.src[0])[1], 1)
+
+
+def least_size(range_: Node) -> int:
+    return bounds(range_.src[0])[0]
+
+
+def number(range_: Node) -> int:
+    return int(range_.attrs.number)
+
+
+def lanes_for(kernel: Kernel, target: TargetSpec) -> int:
+    """Elements in a vector, by the widest dtype that the kernel keeps computing with."""
+    widest = 32
+    for node in kernel.order:
+        dtype = node.type.dtype
+        if dtype.bits > widest and node.op.elementwise and dtype.is_float:
+            widest = dtype.bits
+    return max(target.vector_bits // widest, 1)
+
+
+def fitting_lanes(lanes: int, extent: int) -> int:
+    """The most lanes, a power of two, that a range of `extent` can fill."""
+    while lanes > max(extent, 1):
+        lanes //= 2
+    return max(lanes, 1)
+
+
+def product(ranges: Iterable[Node]) -> int:
+    """The number of points of ranges."""
+    total = 1
+    for range_ in ranges:
+        total *= size(range_)
+    return total
+
+
+def ceil_div(a: int, b: int) -> int:
+    """a / b, rounded up."""
+    return -(-a // b)
