@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilework.codegen.analysis import Kernel, stride
-from tilework.codegen.plan.tile_contraction import choose_contraction_plan
 from tilework.codegen.plan.extents import fitting_lanes, lanes_for, least_size, number, size
 from tilework.codegen.plan.plan import Part, Plan, Split
+from tilework.codegen.plan.tile_contraction import choose_contraction_plan
 from tilework.ir.ops.index import Unit
 from tilework.ir.ops.memory import LOAD, STORE
 from tilework.ir.symbolic import simplify
-from tilework.ir.symbolic.bounds import bounds
 
 if TYPE_CHECKING:
     from tilework.ir.node import Node

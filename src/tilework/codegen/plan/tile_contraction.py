@@ -7,7 +7,6 @@ of accumulators; a GPU's plans will use the same words with a block tile and mat
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilework.codegen.analysis import Kernel, stride
@@ -40,6 +39,12 @@ _COPY_VECTOR, _COPY_GATED, _COPY_SCALAR, _COPY_SCALAR_GATED = 1.0, 3.0, 1.5, 4.0
 
 def choose_contraction_plan(kernel: Kernel, target: TargetSpec) -> Plan | None:
     """The cheapest tiling of the kernel's contraction; None if it has none that can be tiled."""
+    best = cheapest(kernel, target)
+    return None if best is None else best[1]
+
+
+def cheapest(kernel: Kernel, target: TargetSpec) -> tuple[float, Plan] | None:
+    """The estimated cycles of the best tiling, and its plan."""
     if kernel.read_and_written:
         return None
     if any(least_size(r) != size(r) or size(r) < 1 for r in kernel.free.ranges):
@@ -49,99 +54,170 @@ def choose_contraction_plan(kernel: Kernel, target: TargetSpec) -> Plan | None:
         for lane in contraction.n:
             if size(lane) < 2:
                 continue
-            candidate = _Tiling(kernel, contraction, lane, target).plan(bool(swapped))
-            if best is None or candidate[0] < best[0]:
-                best = candidate
-    return None if best is None else best[1]
+            tiling = _Tiling(kernel, contraction, lane, target, bool(swapped))
+            for candidate in (tiling.by_columns(), tiling.by_rows()):
+                if best is None or candidate[0] < best[0]:
+                    best = candidate
+    return best
 
 
-@dataclass
 class _Tiling:
     """One way to tile a contraction: lanes along `lane`, rows along the last range of m."""
 
-    kernel: Kernel
-    contraction: Contraction
-    lane: Node
-    target: TargetSpec
+    def __init__(
+        self,
+        kernel: Kernel,
+        contraction: Contraction,
+        lane: Node,
+        target: TargetSpec,
+        swapped: bool,
+    ) -> None:
+        self.kernel = kernel
+        self.contraction = contraction
+        self.lane = lane
+        self.row = contraction.m[-1]
+        self.target = target
+        self.swapped = swapped
+        self.lanes = fitting_lanes(lanes_for(kernel, target), size(lane))
+        shape = register_tile(target, size(self.row), size(lane), self.lanes)
+        self.rows, self.vectors, self.step = shape
+        self.depth = product(contraction.k)
+        self.row_tiles = ceil_div(size(self.row), self.rows)
+        self.columns = self.lanes * self.vectors
+        self.lane_tiles = ceil_div(size(lane), self.columns)
+        self.n_rest = [r for r in contraction.n if r is not lane]
+        self.m_rest = list(contraction.m[:-1])
+        self.plain_a = is_plain_load(contraction.a)
+        self.plain_b = is_plain_load(contraction.b)
+        self.along = load_stride(contraction.b, lane) == 1
+        self.direct_b = self.plain_b and self.along
 
-    def plan(self, swapped: bool) -> tuple[float, Plan]:
-        """The plan and its estimated cycles on one core."""
-        contraction, lane = self.contraction, self.lane
-        row = contraction.m[-1]
-        lanes = fitting_lanes(lanes_for(self.kernel, self.target), size(lane))
-        rows, vectors, step = register_tile(self.target, size(row), size(lane), lanes)
-        depth = product(contraction.k)
-        row_tiles = ceil_div(size(row), rows)
-        lane_tiles = ceil_div(size(lane), lanes * vectors)
-        block = self._row_block(row_tiles, rows, depth)
-        outer = [*contraction.batch, *contraction.m[:-1]]
-        outer += [r for r in contraction.n if r is not lane]
-        around = product(outer)
-        nest = [(number(r), 0) for r in outer] + [(number(row), 0)]
-        tasks = len(nest)
-        blocks = ceil_div(row_tiles, block)
+    # ---- the two loop orders
+
+    def by_columns(self) -> tuple[float, Plan]:
+        """A panel of b stays while all rows of a pass: tasks are panels of b."""
+        outer = [*self.contraction.batch, *self.n_rest, self.lane]
+        inner = [*self.m_rest, self.row]
+        panels = product([*self.contraction.batch, *self.n_rest]) * self.lane_tiles
+        reuse = product(self.m_rest) * self.row_tiles
+        cycles = self._compute() + self._read_a(panels)
         staged: list[Staged] = []
-        cycles = around * row_tiles * lane_tiles * step * depth
-        split_lanes = around * blocks < 2 * self.target.cores and lane_tiles > 1
-        gated_a = not is_plain_load(contraction.a)
-        if not split_lanes and self._stage_a(lane_tiles, depth, row_tiles * rows, gated_a):
-            staged.append(Staged(0, Memory.TILE, len(nest), 1))
-            copied = around * row_tiles * rows * depth
-            cycles += copied * (_COPY_SCALAR_GATED if gated_a else _COPY_SCALAR)
-        elif gated_a:
-            cycles += around * row_tiles * lane_tiles * rows * depth * _COPY_SCALAR_GATED
-        nest.append((number(lane), 0))
-        if split_lanes:
+        if self._stage_b(reuse):
+            staged.append(Staged(1, Memory.TILE, len(outer), self.lanes if self.along else 1))
+            cycles += panels * self.columns * self.depth * self._copy_b()
+        elif not self.direct_b:
+            cycles += panels * reuse * self.columns * self.depth * self._copy_b()
+        splits = (Split(number(self.row), (Part(Unit.LOOP),), self._row_tile()), self._lane_split())
+        nest = [(number(r), 0) for r in [*outer, *inner]]
+        tasks = len(outer)
+        count = panels
+        while count < 2 * self.target.cores and not staged and tasks < len(nest):
+            range_ = inner[tasks - len(outer)]
+            count *= self.row_tiles if range_ is self.row else size(range_)
             tasks += 1
-        plain = is_plain_load(contraction.b)
-        contiguous = load_stride(contraction.b, lane) == 1
-        if self._stage_b(plain and contiguous, block, depth):
-            staged.append(Staged(1, Memory.TILE, len(nest), lanes if contiguous else 1))
-            copied = around * blocks * lane_tiles * lanes * vectors * depth
-            cycles += copied * _copy_cost(contiguous, plain, lanes)
-        elif not (plain and contiguous):
-            reads = around * row_tiles * lane_tiles * lanes * vectors * depth
-            cycles += reads * _copy_cost(contiguous, plain, lanes)
-        nest.append((number(row), 1))
-        cycles += self._store_cycles(lanes)
-        splits = (
-            Split(
-                number(row),
-                (Part(Unit.LOOP), Part(Unit.LOOP, block)),
-                (Part(Unit.UNROLL, rows),),
-            ),
-            Split(
-                number(lane),
-                (Part(Unit.LOOP),),
-                (Part(Unit.UNROLL, vectors), Part(Unit.LANE, lanes)),
-            ),
-        )
-        return cycles, Plan(splits, tuple(nest), tasks, tuple(staged), True, swapped)
+        plan = Plan(splits, tuple(nest), tasks, tuple(staged), True, self.swapped)
+        return self._parallel(cycles, count), plan
 
-    def _row_block(self, row_tiles: int, rows: int, depth: int) -> int:
+    def by_rows(self) -> tuple[float, Plan]:
+        """A block of rows of a stays in the cache while the panels of b pass."""
+        block = self._row_block()
+        blocks = ceil_div(self.row_tiles, block)
+        outer = [*self.contraction.batch, *self.m_rest]
+        around = product(outer) * blocks
+        nest = [(number(r), 0) for r in outer] + [(number(self.row), 0)]
+        tasks = len(nest)
+        panels = product(self.n_rest) * self.lane_tiles
+        cycles = self._compute()
+        staged: list[Staged] = []
+        if self._stage_a(panels):
+            staged.append(Staged(0, Memory.TILE, len(nest), 1))
+            copied = around * block * self.rows * self.depth
+            cycles += copied * (_COPY_SCALAR if self.plain_a else _COPY_SCALAR_GATED)
+        else:
+            cycles += self._read_a(around * panels)
+        nest += [(number(r), 0) for r in self.n_rest] + [(number(self.lane), 0)]
+        if self._stage_b(block):
+            staged.append(Staged(1, Memory.TILE, len(nest), self.lanes if self.along else 1))
+            cycles += around * panels * self.columns * self.depth * self._copy_b()
+        elif not self.direct_b:
+            cycles += around * panels * block * self.columns * self.depth * self._copy_b()
+        cycles += self._stream_b(around, panels)
+        nest.append((number(self.row), 1))
+        outer_parts = (Part(Unit.LOOP), Part(Unit.LOOP, block))
+        splits = (Split(number(self.row), outer_parts, self._row_tile()), self._lane_split())
+        plan = Plan(splits, tuple(nest), tasks, tuple(staged), True, self.swapped)
+        return self._parallel(cycles, around), plan
+
+    # ---- parts
+
+    def _row_tile(self) -> tuple[Part, ...]:
+        return (Part(Unit.UNROLL, self.rows),)
+
+    def _lane_split(self) -> Split:
+        tile = (Part(Unit.UNROLL, self.vectors), Part(Unit.LANE, self.lanes))
+        return Split(number(self.lane), (Part(Unit.LOOP),), tile)
+
+    def _row_block(self) -> int:
         """Row tiles whose staged panels fill half of the L2 cache, in even blocks."""
         item = self.contraction.a.type.dtype.itemsize
         cache = self.target.l2_bytes or 1 << 19
-        fitting = max(cache // 2 // max(depth * rows * item, 1), 1)
-        blocks = ceil_div(row_tiles, fitting)
-        if row_tiles * rows * depth >= 1 << 16:
-            blocks = max(blocks, min(self.target.cores * 2, row_tiles))
-        return ceil_div(row_tiles, blocks)
+        fitting = max(cache // 2 // max(self.depth * self.rows * item, 1), 1)
+        blocks = ceil_div(self.row_tiles, fitting)
+        if self.row_tiles * self.rows * self.depth >= 1 << 16:
+            others = product([*self.contraction.batch, *self.m_rest])
+            wanted = ceil_div(self.target.cores * 2, others)
+            blocks = max(blocks, min(wanted, self.row_tiles))
+        return ceil_div(self.row_tiles, blocks)
 
-    def _stage_a(self, lane_tiles: int, depth: int, rows: int, gated: bool) -> bool:
+    def _stage_a(self, panels: int) -> bool:
         """Is a read often enough to be copied into panels of consecutive rows?"""
-        if gated:
-            return lane_tiles >= 2
-        return lane_tiles >= 4 and depth >= 64 and rows >= 16
+        if not self.plain_a:
+            return panels >= 2
+        if load_stride(self.contraction.a, self.row) == 1:
+            return False  # rows lie side by side already
+        return panels >= 4 and self.depth >= 64 and size(self.row) >= 16
 
-    def _stage_b(self, is_direct: bool, block: int, depth: int) -> bool:
+    def _stage_b(self, reuse: int) -> bool:
         """Does a packed panel of b pay?  It must be read several times, or be costly to read."""
-        return block > 1 if not is_direct else block >= 3 and depth >= 32
+        if not self.direct_b:
+            return reuse > 1
+        last = self.contraction.k[-1]
+        is_packed = load_stride(self.contraction.b, last) == self.columns == size(self.lane)
+        return reuse >= 3 and self.depth >= 32 and not is_packed
 
-    def _store_cycles(self, lanes: int) -> float:
+    # ---- cycles
+
+    def _compute(self) -> float:
+        tiles = product([*self.contraction.batch, *self.m_rest, *self.n_rest])
+        tiles *= self.row_tiles * self.lane_tiles
+        return tiles * self.step * self.depth + self._store_cycles()
+
+    def _read_a(self, panels: int) -> float:
+        """What reading a straight from its buffer costs beyond a load with the multiplication."""
+        if self.plain_a:
+            return 0.0
+        rows = product(self.m_rest) * self.row_tiles * self.rows
+        return panels * rows * self.depth * _COPY_SCALAR_GATED
+
+    def _copy_b(self) -> float:
+        return _copy_cost(self.along, self.plain_b, self.lanes)
+
+    def _stream_b(self, times: int, panels: int) -> float:
+        """b read again and again from L2, or from farther away where it does not fit."""
+        item = self.contraction.b.type.dtype.itemsize
+        total = panels * self.columns * self.depth * item
+        per_cycle = 48 if total <= (self.target.l2_bytes or 1 << 19) else 12
+        return times * total / per_cycle * 0.5
+
+    def _store_cycles(self) -> float:
         count = product(self.kernel.outputs) * len(self.kernel.stores)
         along = all(stride(s.src[0].src[1], self.lane) == 1 for s in self.kernel.stores)
-        return count / lanes if along else count * 2.0
+        return count / self.lanes if along else count * 2.0
+
+    def _parallel(self, cycles: float, tasks: int) -> float:
+        """Cycles on all cores, with those that wait in the last round."""
+        cores = self.target.cores
+        return cycles * ceil_div(tasks, cores) / tasks
 
 
 def _copy_cost(contiguous: bool, plain: bool, lanes: int) -> float:
