@@ -1,0 +1,144 @@
+"""What a value costs per element when it is computed where it is used, estimated once per node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tilework.ir.ops import index, math, memory, tensor
+from tilework.ir.symbolic import dims
+from tilework.schedule.passes.movement import MOVEMENT, axis_groups
+from tilework.schedule.passes.prepare import numel
+
+if TYPE_CHECKING:
+    from tilework.ir.node import Node, OpDef
+    from tilework.schedule.passes.prepare import Layout
+
+
+class Cost(NamedTuple):
+    """ALU work and loads per element; `is_heavy` if it holds a reduction or a slow function."""
+
+    work: float
+    loads: float
+    is_heavy: bool
+
+
+FREE = Cost(0.0, 0.0, False)
+LOADED = Cost(0.0, 1.0, False)
+_MOST = 1e12
+_FUNCTIONS = (
+    math.EXP, math.EXP2, math.EXPM1, math.LOG, math.LOG2, math.LOG1P, math.SIN, math.COS, math.TAN,
+    math.ASIN, math.ACOS, math.ATAN, math.SINH, math.COSH, math.TANH, math.ASINH, math.ACOSH,
+    math.ATANH, math.ERF,
+)  # fmt: skip
+_WORK: dict[OpDef, float] = {
+    **dict.fromkeys(_FUNCTIONS, 16.0),
+    math.POW: 32.0,
+    math.ATAN2: 32.0,
+    math.FMOD: 32.0,
+    math.FDIV: 4.0,
+    math.SQRT: 4.0,
+    math.RECIPROCAL: 4.0,
+    math.IDIV: 6.0,
+    math.MOD: 6.0,
+    math.CONST: 0.0,
+}
+_HEAVY = frozenset(op for op, work in _WORK.items() if work >= 16)
+
+
+def estimate(layout: Layout) -> dict[Node, Cost]:
+    """The cost of each node of the graph, as if only what surely is stored were stored."""
+    costs: dict[Node, Cost] = {}
+    for node in layout.order:
+        if node in layout.memory or node in layout.forced:
+            costs[node] = LOADED
+        else:
+            costs[node] = cost_of(node, costs)
+    return costs
+
+
+def cost_of(node: Node, costs: dict[Node, Cost]) -> Cost:
+    """The cost of `node` when its sources are computed where they are used."""
+    op = node.op
+    if op in MOVEMENT:
+        source = costs[node.src[0]]
+        if op is tensor.EXPAND:
+            share = numel(node.src[0]) / max(numel(node), 1)
+            return Cost(source.work * share, source.loads * share, source.is_heavy)
+        return source
+    if op is math.CONST or op is index.VARIABLE or op is tensor.IOTA:
+        return FREE
+    if op is tensor.REDUCE:
+        source = costs[node.src[0]]
+        size = numel(node.src[0]) / max(numel(node), 1)
+        return Cost(min((source.work + 1.0) * size, _MOST), min(source.loads * size, _MOST), True)
+    if op is memory.STORE or op is memory.SINK or op is memory.AFTER:
+        return LOADED
+    work = _WORK.get(op, 1.0)
+    loads = 0.0
+    is_heavy = op in _HEAVY
+    for source in node.src:
+        cost = costs[source]
+        work += cost.work
+        loads += cost.loads
+        is_heavy = is_heavy or cost.is_heavy
+    return Cost(min(work, _MOST), min(loads, _MOST), is_heavy)
+
+
+def is_contraction(node: Node) -> bool:
+    """Is this REDUCE a sum of products, each operand of which varies along an axis of its own?"""
+    if node.op is not tensor.REDUCE or node.attrs.fold is not tensor.Fold.ADD:
+        return False
+    product = node.src[0]
+    while product.op is math.CAST:
+        product = product.src[0]
+    if product.op is not math.MUL:
+        return False
+    kept = [
+        axis
+        for axis, size in enumerate(product.type.shape)
+        if axis not in node.attrs.axes and size != 1
+    ]
+    x, y = (varying_axes(operand, 24) for operand in product.src)
+    return any(a in x and a not in y for a in kept) and any(a in y and a not in x for a in kept)
+
+
+def varying_axes(node: Node, fuel: int) -> frozenset[int]:
+    """The axes along which `node` may differ; at most `fuel` nodes deep, then all of them."""
+    shape = node.type.shape
+    wide = frozenset(axis for axis, size in enumerate(shape) if size != 1)
+    op = node.op
+    if op is math.CONST:
+        return frozenset()
+    if fuel == 0 or not wide:
+        return wide
+    if op is tensor.EXPAND:
+        source = node.src[0]
+        inner = varying_axes(source, fuel - 1)
+        return frozenset(axis for axis in inner if source.type.shape[axis] != 1)
+    if op is tensor.PERMUTE:
+        inner = varying_axes(node.src[0], fuel - 1)
+        return frozenset(axis for axis, old in enumerate(node.attrs.axes) if old in inner)
+    if op is tensor.RESHAPE:
+        inner = varying_axes(node.src[0], fuel - 1)
+        found: set[int] = set()
+        for group, source_group in axis_groups(shape, node.src[0].type.shape):
+            if any(axis in inner for axis in source_group):
+                found.update(group)
+        return frozenset(found)
+    if op in (tensor.PAD, tensor.SHRINK, tensor.FLIP, tensor.DETACH, tensor.CONTIGUOUS):
+        inner = varying_axes(node.src[0], fuel - 1)
+        padded = node.attrs.pads if op is tensor.PAD else ()
+        return inner | {axis for axis, pair in enumerate(padded) if pair != (0, 0)}
+    if op.elementwise and node.src and fuel > 1:
+        return wide & frozenset().union(
+            *[varying_axes(source, fuel // len(node.src)) for source in node.src]
+        )
+    return wide
+
+
+def greatest_numel(space: tuple[object, ...]) -> int:
+    """The number of points of an index space, at its greatest."""
+    total = 1
+    for size in space:
+        total *= dims.greatest(size)  # type: ignore[arg-type]
+    return total

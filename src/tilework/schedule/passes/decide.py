@@ -1,0 +1,102 @@
+"""Which values are stored in memory: bytes saved against work done again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilework.ir.ops import tensor
+from tilework.ir.ops.index import RANGE
+from tilework.schedule.passes.cost import is_contraction
+from tilework.schedule.passes.movement import MOVEMENT
+from tilework.schedule.passes.prepare import IDENTITY, numel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tilework.ir.node import Node
+    from tilework.schedule.passes.cost import Cost
+    from tilework.schedule.passes.kernel_graph import Kernel, Step
+    from tilework.schedule.schedule import Limits
+
+_NEVER_STORED = MOVEMENT | IDENTITY
+
+
+def reason_to_store(
+    node: Node, steps: list[Step], costs: dict[Node, Cost], limits: Limits
+) -> str | None:
+    """Why `node`, needed by `steps`, is stored in memory; None if it is computed at each of them.
+
+    Movement ops are never stored themselves: what they move is, and reading it elsewhere is free.
+    """
+    if node.op in _NEVER_STORED:
+        return None
+    if node.op is tensor.REDUCE:
+        return _reduce(node, steps, costs[node], limits)
+    count = max(numel(node), 1)
+    if len(steps) == 1 and steps[0].kernel.span(steps[0].index)[1] <= count:
+        return None
+    if len(steps) > limits.uses:
+        return f"read at {len(steps)} different indices"
+    cost = costs[node]
+    if not cost.is_heavy and cost.work <= limits.cheap_work and cost.loads <= 2:
+        return None
+    return _if_dearer(count, steps, cost, limits)
+
+
+def _reduce(node: Node, steps: list[Step], cost: Cost, limits: Limits) -> str | None:
+    contraction = is_contraction(node)
+    if contraction and len(steps) > 1:
+        return f"a contraction read at {len(steps)} different indices"
+    if len(steps) > limits.uses:
+        return f"read at {len(steps)} different indices"
+    rows_are_read = True
+    for step in steps:
+        kernel = step.kernel
+        ranges, rows = kernel.span(step.index)
+        outputs = [at for at in kernel.index if at.op is RANGE]
+        if not kernel.is_nested(ranges):
+            return "a reduction whose index is not an outer loop of its consumer"
+        if contraction and len(ranges) != len(outputs):
+            return "a contraction is never computed again"
+        if contraction and any(at not in ranges for at in outputs):
+            return "a contraction whose consumer has other loops"
+        if len(ranges) < len(outputs):
+            if rows < limits.serial_rows and numel(node.src[0]) > limits.serial_elements:
+                return "a reduction of few long rows, which threads share better on its own"
+        else:
+            rows_are_read = False
+    if len(steps) == 1:
+        return None
+    count = max(numel(node), 1)
+    if not rows_are_read:
+        return _if_dearer(count, steps, cost, limits)
+    # Each consumer runs through the row anyway, so a recomputation reads it from the cache.
+    again = sum(step.kernel.span(step.index)[1] for step in steps) / count
+    computed = again * (cost.work + cost.loads)
+    stored = cost.work + limits.memory_work * (cost.loads + 2) + limits.launch_work / count
+    return None if computed <= stored else f"a reduction needed {len(steps)} times"
+
+
+def _if_dearer(count: int, steps: Iterable[Step], cost: Cost, limits: Limits) -> str | None:
+    """Compare, per element: computing at every use, and computing once, writing and reading."""
+    spans: dict[Kernel, float] = {}
+    for step in steps:
+        spans[step.kernel] = spans.get(step.kernel, 0.0) + step.kernel.span(step.index)[1] / count
+    memory = limits.memory_work
+    computed = 0.0
+    read = 0.0
+    for often in spans.values():
+        once = min(often, 1.0)
+        again = often - once
+        computed += often * cost.work + cost.loads * (memory * once + again)
+        read += memory * once + again
+    stored = cost.work + memory * (cost.loads + 1) + read + limits.launch_work / count
+    if computed <= stored:
+        return None
+    extra = (sum(spans.values()) - 1.0) * cost.work * count
+    if len(spans) == 1 and not cost.is_heavy and extra <= 0.05 * next(iter(spans)).work:
+        return None
+    return (
+        f"computing it {sum(spans.values()):.3g} times would take {computed / max(stored, 1):.3g} "
+        "times the work of storing it"
+    )

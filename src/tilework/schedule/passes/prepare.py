@@ -1,0 +1,268 @@
+"""Which buffers a function has, and which version of which buffer its nodes are.
+
+Every AFTER makes a version of the storage that it writes to; the storage of a value that is not
+in memory yet is made for it.  Outputs get a slot of their own unless they are the last version of
+an input (an in-place write) or an input itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilework.base.errors import InternalError, ScheduleCycleError, UnsupportedError, UserError
+from tilework.ir.node import toposort
+from tilework.ir.ops import index, math, memory, tensor
+from tilework.ir.symbolic import dims
+from tilework.schedule.passes.kernel_graph import Buffer
+from tilework.schedule.schedule import SlotKind
+
+if TYPE_CHECKING:
+    from tilework.dtypes import DType
+    from tilework.ir.node import Node
+    from tilework.ir.types import Shape
+
+IDENTITY = frozenset((tensor.DETACH, tensor.CONTIGUOUS))
+_LEAVES = frozenset((math.CONST, tensor.IOTA, index.VARIABLE))
+_FREE_LAYOUT = frozenset((tensor.RESHAPE, *IDENTITY))
+
+
+class Effect:
+    """A write that a kernel of its own does: `value` into `target` (a view), or a SCATTER."""
+
+    __slots__ = ("buffer", "node", "target", "value", "version")
+
+    def __init__(
+        self, node: Node, target: Node | None, value: Node, at: tuple[Buffer, int]
+    ) -> None:
+        self.node = node
+        self.target = target
+        self.value = value
+        self.buffer, self.version = at
+
+
+class Layout:
+    """The buffers of a function and what its nodes are to them.
+
+    Args:
+        function: SINK of outputs over PARAMs.
+
+    Raises:
+        ScheduleCycleError: two writes to an input start from the same version of it.
+        UserError: an op has operands on different devices.
+    """
+
+    def __init__(self, function: Node) -> None:
+        self.order = toposort(function)
+        self.buffers: list[Buffer] = []
+        #: Nodes that are read from memory: the version that they are.
+        self.memory: dict[Node, tuple[Buffer, int]] = {}
+        #: Values that must be written to a version of a buffer, and why.
+        self.forced: dict[Node, tuple[Buffer, int, str]] = {}
+        #: Nodes whose value is that of another one: AFTERs whose write covers the whole storage.
+        self.forwards: dict[Node, Node] = {}
+        self.effects: dict[Node, list[Effect]] = {}
+        #: Copies into buffers of their own, as roots of kernels.
+        self.roots: list[tuple[Node, Buffer, str]] = []
+        #: COPYs to other devices: the buffer that is copied is that of the node's source.
+        self.device: dict[Node, str] = {}
+        self.default_device = ""
+        for node in self.order[:-1]:
+            self._visit(node)
+        self.outputs = [self._output(number, node) for number, node in enumerate(function.src)]
+
+    # --- buffers ---------------------------------------------------------------------------------
+
+    def new_buffer(
+        self, shape: Shape, dtype: DType, device: str, kind: SlotKind = SlotKind.ARENA
+    ) -> Buffer:
+        """A further buffer."""
+        buffer = Buffer(len(self.buffers), kind, shape, dtype, device)
+        self.buffers.append(buffer)
+        return buffer
+
+    def _buffer_like(self, node: Node) -> Buffer:
+        return self.new_buffer(node.type.shape, node.type.dtype, self.device[node])
+
+    def strip(self, node: Node) -> Node:
+        """The value whose row-major storage `node` shares: reshapes and identities taken off."""
+        while node.op in _FREE_LAYOUT:
+            node = node.src[0]
+        return node
+
+    def in_memory(self, node: Node) -> tuple[Buffer, int] | None:
+        """The version of a buffer that holds `node` (stripped), if it is decided."""
+        found = self.memory.get(node)
+        if found is not None:
+            return found
+        forced = self.forced.get(node)
+        if forced is not None:
+            return forced[0], forced[1]
+        if node in self.forwards:
+            return self.in_memory(self.strip(self.forwards[node]))
+        return None
+
+    def force(self, node: Node, reason: str) -> tuple[Buffer, int]:
+        """Have `node` (or what it is a row-major reshape of) materialised; says where."""
+        node = self.strip(node)
+        found = self.in_memory(node)
+        if found is None:
+            buffer = self._buffer_like(node)
+            self.forced[node] = (buffer, 0, reason)
+            found = (buffer, 0)
+        return found
+
+    # --- nodes -----------------------------------------------------------------------------------
+
+    def _visit(self, node: Node) -> None:
+        op = node.op
+        self.device[node] = self._device_of(node)
+        if op is memory.PARAM:
+            attrs = node.attrs
+            buffer = self.new_buffer(attrs.shape, attrs.dtype, attrs.device, SlotKind.INPUT)
+            self.memory[node] = (buffer, 0)
+        elif op is memory.AFTER:
+            self._after(node)
+        elif op is tensor.SCATTER:
+            at = self._base(node.src[0], may_write_input=False)
+            at[0].partial[at[1]] = True
+            self.effects[node] = [Effect(node, None, node.src[1], at)]
+            self.memory[node] = at
+        elif op is tensor.COPY:
+            self.force(node.src[0], "copied to another device")
+            self.memory[node] = (
+                self.new_buffer(node.type.shape, node.type.dtype, node.attrs.device),
+                0,
+            )
+        elif op is tensor.CONTIGUOUS:
+            if not self._is_leaf(self.strip(node)):
+                self.force(node, "made contiguous")
+        elif op is tensor.SCAN:
+            self.force(node, "a scan runs along its axis")
+        elif op is math.BITCAST and node.src[0].type.dtype.bits != node.type.dtype.bits:
+            self.force(node.src[0], "its bytes are read as another dtype")
+        elif op is tensor.SORT:
+            raise UnsupportedError("sort: has no kernel yet", got=str(node.type))
+
+    def _is_leaf(self, node: Node) -> bool:
+        return node.op in _LEAVES or self.in_memory(node) is not None
+
+    def _device_of(self, node: Node) -> str:
+        if node.op is memory.PARAM:
+            return str(node.attrs.device)
+        if node.op is tensor.COPY:
+            return str(node.attrs.device)
+        device = ""
+        for source in node.src:
+            other = self.device[source]
+            if other and device and other != device:
+                raise UserError(
+                    f"{node.op.name}: operands are on different devices",
+                    got=f"{device} and {other}",
+                    expected="one device; move a tensor with .to(device)",
+                )
+            device = device or other
+        return device
+
+    # --- writes ----------------------------------------------------------------------------------
+
+    def _after(self, node: Node) -> None:
+        base = self._undetached(node.src[0])
+        effects: list[Effect] = []
+        for store in node.src[1:]:
+            at = self._next(effects[-1].buffer) if effects else self._base(base)
+            covers = len(store.src) == 2 and self._unreshaped(store.src[0]) is base
+            at[0].partial[at[1]] = not covers
+            effects.append(Effect(store, store.src[0], store.src[1], at))
+        if not effects:
+            self.forwards[node] = base
+            return
+        last = effects[-1]
+        at = (last.buffer, last.version)
+        value = self.strip(last.value)
+        if last.buffer.partial[last.version] or self._is_leaf(value):
+            self.memory[node] = at
+            self.effects[node] = effects
+            return
+        self.forced[value] = (*at, "assigned to a tensor in place")
+        self.forwards[node] = last.value
+        # Earlier writes of this node are covered by the last one and do not happen.
+        for effect in effects[:-1]:
+            effect.buffer.partial[effect.version] = False
+
+    def _undetached(self, node: Node) -> Node:
+        while node.op is tensor.DETACH:
+            node = node.src[0]
+        return node
+
+    def _unreshaped(self, node: Node) -> Node:
+        while node.op is tensor.RESHAPE or node.op is tensor.DETACH:
+            node = node.src[0]
+        return node
+
+    def _next(self, buffer: Buffer) -> tuple[Buffer, int]:
+        buffer.latest += 1
+        return buffer, buffer.latest
+
+    def _base(self, base: Node, *, may_write_input: bool = True) -> tuple[Buffer, int]:
+        """The version that a write to `base` makes, in the storage of `base` where it can."""
+        if base in self.memory or base in self.forwards:
+            buffer, version = self.in_memory(base) or (None, 0)
+            if buffer is None:
+                raise InternalError(f"after: {base!r} has no storage")
+            is_input = buffer.kind is SlotKind.INPUT
+            if buffer.latest == version and (may_write_input or not is_input):
+                return self._next(buffer)
+            if is_input and may_write_input:
+                raise ScheduleCycleError(
+                    "schedule: two writes start from the same version of a tensor",
+                    path=[f"version {version} of {buffer}", f"version {buffer.latest}"],
+                )
+        value = self.strip(base)
+        if not self._is_leaf(value):
+            self.forced[value] = (self._buffer_like(value), 0, "the storage that a write goes to")
+        if value in self.forced:
+            buffer, version, _ = self.forced[value]
+            if buffer.kind is SlotKind.ARENA and version == buffer.latest == 0:
+                return self._next(buffer)
+        buffer = self._buffer_like(base)
+        self.roots.append((base, buffer, "a copy, since the old value is needed as well"))
+        return self._next(buffer)
+
+    # --- outputs ---------------------------------------------------------------------------------
+
+    def _output(self, number: int, node: Node) -> Buffer:
+        node = self._undetached(node)
+        if node in self.memory or node in self.forwards:
+            found = self.in_memory(node)
+            if found is not None and found[0].latest == found[1]:
+                buffer = found[0]
+                if buffer.kind is SlotKind.INPUT:
+                    return buffer
+                if buffer.kind is SlotKind.ARENA:
+                    return self._as_output(buffer, number)
+        value = self.strip(node)
+        found = self.in_memory(value)
+        if found is None and value.op not in _LEAVES:
+            buffer = self._buffer_like(value)
+            self.forced[value] = (buffer, 0, "output of the function")
+            return self._as_output(buffer, number)
+        if found is not None and value in self.forced:
+            buffer, version = found
+            if buffer.kind is SlotKind.ARENA and buffer.latest == version:
+                return self._as_output(buffer, number)
+        buffer = self._buffer_like(node)
+        self.roots.append((node, buffer, "output of the function"))
+        return self._as_output(buffer, number)
+
+    def _as_output(self, buffer: Buffer, number: int) -> Buffer:
+        buffer.kind = SlotKind.OUTPUT
+        buffer.output_of = number
+        return buffer
+
+
+def numel(node: Node) -> int:
+    """The number of elements of `node`, at its greatest."""
+    total = 1
+    for size in node.type.shape:
+        total *= size if isinstance(size, int) else dims.greatest(size)
+    return total

@@ -1,0 +1,95 @@
+"""The steps from a function over PARAMs to its schedule, in order; read as a table of contents.
+
+1. `prepare.Layout`: which nodes are which version of which buffer; what must be stored.
+2. `rangeify.Rangeify`: indices flow from results to sources; `decide` says what is stored.
+3. `order.Ordering`: hazards separated, edges between kernels, circles broken.
+4. `group.group_kernels`: small independent kernels joined, everything put in order.
+5. `kernels.KernelBody`: the canonical form of each kernel.
+6. `memory_plan.plan_memory`: where intermediates live.
+7. `linear.assemble`: LINEAR of CALLs over slots, and the report.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from tilework.base import trace
+from tilework.base.errors import UserError
+from tilework.ir.node import in_use
+from tilework.ir.ops.memory import SINK
+from tilework.schedule import cache
+from tilework.schedule.linear import assemble
+from tilework.schedule.passes.group import group_kernels
+from tilework.schedule.passes.order import Ordering
+from tilework.schedule.passes.prepare import Layout
+from tilework.schedule.passes.rangeify import Rangeify
+from tilework.schedule.schedule import DEFAULT_LIMITS, Limits, Schedule
+
+if TYPE_CHECKING:
+    from tilework.ir.node import Node
+
+
+def create_schedule(function: Node, limits: Limits = DEFAULT_LIMITS) -> Schedule:
+    """Cut a function into kernels, order them and plan their memory.
+
+    Args:
+        function: SINK of outputs over PARAMs, as `transform_to_call` gives it.
+        limits: where kernels are cut.
+
+    Returns:
+        The schedule, from memory or from disk if this function was scheduled before.
+
+    Raises:
+        ScheduleCycleError: writes that cannot be put in order.
+        UserError: operands on different devices.
+        UnsupportedError: an op that has no kernel.
+
+    Example:
+        >>> from tilework.dtypes import float32
+        >>> from tilework.ir.ops import math, memory
+        >>> x = memory.PARAM(attrs=memory.ParamAttrs(0, (4,), float32, "CPU"))
+        >>> schedule = create_schedule(memory.SINK(math.ADD(x, x)))
+        >>> len(schedule.linear.src), schedule.outputs
+        (1, (1,))
+    """
+    if function.op is not SINK:
+        raise UserError("schedule: needs a SINK of outputs", got=repr(function))
+    found = cache.lookup(function, limits)
+    if found is None:
+        found = build_schedule(function, limits)
+        cache.remember(function, limits, found)
+    return found
+
+
+def build_schedule(function: Node, limits: Limits = DEFAULT_LIMITS) -> Schedule:
+    """`create_schedule` without its caches."""
+    with in_use():
+        clock = _Clock(function)
+        layout = Layout(function)
+        clock.ended("prepare", layout)
+        kernels = Rangeify(layout, limits).kernels
+        clock.ended("rangeify", kernels)
+        ordering = Ordering(layout, kernels)
+        clock.ended("order", ordering)
+        groups = group_kernels(ordering.kernels, ordering.after, limits)
+        clock.ended("group", groups)
+        schedule = assemble(layout, groups)
+        clock.ended("assemble", schedule)
+    return schedule
+
+
+class _Clock:
+    """Tells subscribers what each step gave and how long it took."""
+
+    def __init__(self, before: object) -> None:
+        self.before = before
+        self.since = time.perf_counter()
+
+    def ended(self, name: str, after: object) -> None:
+        now = time.perf_counter()
+        if trace.enabled():
+            event = trace.PassEnded(f"schedule.{name}", self.before, after, now - self.since)
+            trace.emit(event)
+        self.before = after
+        self.since = time.perf_counter()

@@ -1,0 +1,116 @@
+"""What scheduling gives: the calls in order, the buffers that they need, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tilework.dtypes import DType
+    from tilework.ir.node import Node
+    from tilework.ir.types import Shape
+
+#: The code of FAULT_IF for an index outside of its axis.
+FAULT_INDEX = 1
+
+
+class SlotKind(Enum):
+    """Who gives the memory of a slot."""
+
+    INPUT = "input"
+    OUTPUT = "output"
+    ARENA = "arena"
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One buffer that a run needs; `size_bytes` is the most, if its size is symbolic."""
+
+    kind: SlotKind
+    size_bytes: int
+    shape: Shape
+    dtype: DType
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class KernelReport:
+    """Why a call exists: what it writes and the reason of each materialisation.
+
+    `reasons` has one line per stored value.  `read_bytes` and `written_bytes` count each buffer
+    once, at its greatest size.
+    """
+
+    kind: str
+    stores: tuple[str, ...]
+    reasons: tuple[str, ...]
+    buffers: int
+    read_bytes: int
+    written_bytes: int
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The calls of a function in order, and the slots that they read and write.
+
+    Args:
+        linear: LINEAR of CALLs whose arguments are PARAM(slot) or BUFFER_VIEW(PARAM(slot)).
+        slots: inputs first (as the function's PARAMs), then outputs, then arenas.
+        outputs: the slot of each output of the function; for an in-place write its input's slot.
+        reports: one per CALL.
+    """
+
+    linear: Node
+    slots: tuple[Slot, ...]
+    outputs: tuple[int, ...]
+    reports: tuple[KernelReport, ...]
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes of all arenas together: the predicted peak of intermediates."""
+        return sum(slot.size_bytes for slot in self.slots if slot.kind is SlotKind.ARENA)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Where kernels are cut and what is fused; part of the key of the schedule caches.
+
+    Args:
+        nodes: most values in a kernel, so that compile time stays linear.
+        buffers: most buffers of a kernel (a device's argument limit may be lower).
+        uses: most index patterns at which one value is computed again.
+        cheap_work: ALU work per element up to which a value is never stored to save work.
+        memory_work: work that reading or writing one element costs, in simple ALU operations.
+        launch_work: work that one more kernel costs.
+        serial_rows: fewer rows than this leave threads idle, so a long row is reduced first.
+        small_elements: elementwise kernels up to this size are put into one launch.
+    """
+
+    nodes: int = 512
+    buffers: int = 48
+    uses: int = 8
+    cheap_work: int = 4
+    memory_work: int = 12
+    launch_work: int = 50_000
+    serial_rows: int = 16
+    serial_elements: int = 1 << 15
+    small_elements: int = 1 << 16
+
+
+DEFAULT_LIMITS = Limits()
+
+
+def explain_schedule(schedule: Schedule) -> str:
+    """A table of the kernels: what each stores and why, its buffers and bytes."""
+    lines = []
+    for number, report in enumerate(schedule.reports):
+        lines.append(
+            f"{number}: {report.kind}, {report.buffers} buffers, reads {report.read_bytes} B, "
+            f"writes {report.written_bytes} B, {report.nodes} nodes"
+        )
+        for stored, reason in zip(report.stores, report.reasons, strict=True):
+            lines.append(f"    {stored}: {reason}")
+    lines.append(f"intermediates: {schedule.arena_bytes} B")
+    return "\n".join(lines)
