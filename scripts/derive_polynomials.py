@@ -421,7 +421,8 @@ def periodic_words(turns: mp.mpf, period: int) -> str:
         with mp.workdps(120):
             value = +turns * mp.mpf(2) ** shift
             value -= period * mp.nint(value / period)
-            high, low = words_of(value, (53, 53))
+            # Unshifted inputs include -0, whose sign would be lost if the second word were negative.
+            high, low = words_of(value, (53, 53)) if shift else words_from_below(value, 53)
         rows.append(f"    ({float(high)!r}, {float(low)!r}),\n")
     return "".join(rows)
 

@@ -1,0 +1,145 @@
+"""Constructions as IR: the same bits as on arrays, and only operations that the target has."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tilework.base.errors import UnsupportedError
+from tilework.codegen.decompose.builder import Value
+from tilework.codegen.decompose.multiply_add import emulated_fma
+from tilework.codegen.decompose.node_builder import NodeBuilder
+from tilework.codegen.decompose.transcendental import (
+    FLOAT32,
+    FLOAT64,
+    is_lowered,
+    lower_functions,
+    lower_node,
+)
+from tilework.dtypes import by_name, float32
+from tilework.ir.build import cast, const
+from tilework.ir.interpret import Value as Computed
+from tilework.ir.interpret import evaluate as interpret
+from tilework.ir.node import Node, toposort
+from tilework.ir.ops import math
+from tilework.ir.ops.define import OPS
+from tilework.target.features import CPU_LEVELS, X86_64
+from tilework.target.known.cpu import x86_spec
+from tilework.target.spec import TargetSpec
+from tilework.testing.accuracy.numpy_builder import evaluate, fma_float64
+
+LEVELS = dict(CPU_LEVELS[X86_64])
+V3 = x86_spec(LEVELS["x86-64-v3"])
+V2 = x86_spec(LEVELS["x86-64-v2"])
+INPUTS = np.float32(
+    [0.0, -0.0, 1e-40, 1e-3, -0.3, 0.5, 0.7, 1.0, -1.0, 1.5, 3.0, -20.0, 88.0, -104.0, 150.0]
+    + [2.0**17, -(2.0**50), 1e20, 1e30, 3e38, np.inf, -np.inf, np.nan]
+)
+SECOND = np.resize(np.float32([2.0, -1.0, 0.5, 3.0, 0.0, -np.inf, 1e9]), INPUTS.size)
+
+
+def leaf(size: int, dtype: str = "float32", mark: float = 0.0) -> Node:
+    """A node that stands for `size` inputs; the interpreter is told its value."""
+    return const(mark, by_name(dtype), (size,))
+
+
+def run(node: Node, inputs: dict[Node, NDArray[Any]]) -> list[int]:
+    bound = {
+        key: Computed(key.shape, key.dtype, [float(v) for v in array])
+        for key, array in inputs.items()
+    }
+    return interpret(node, bound).bits()
+
+
+def bits_without_payload(values: NDArray[Any]) -> list[int]:
+    width = f"uint{values.dtype.itemsize * 8}"
+    quiet = np.where(np.isnan(values), values.dtype.type(np.nan), values)
+    return [int(v) for v in quiet.astype(values.dtype).view(width)]
+
+
+def canonical(bits: list[int], dtype: str) -> list[int]:
+    return bits_without_payload(np.array(bits, dtype=f"uint{dtype[5:]}").view(dtype))
+
+
+@pytest.mark.parametrize("name", sorted(FLOAT32))
+def test_TRN_19_the_nodes_compute_the_same_bits_as_the_arrays(name: str) -> None:
+    count = {"pow": 2, "mulacc": 3}.get(name, 1)
+    leaves = [leaf(INPUTS.size, mark=7.25 + at) for at in range(count)]
+    arrays = [INPUTS, SECOND, INPUTS[::-1]][:count]
+    lowered = lower_node(OPS[name](*leaves), V3)
+    wanted = bits_without_payload(evaluate(FLOAT32[name], *arrays))
+    found = run(lowered, dict(zip(leaves, arrays, strict=True)))
+    assert canonical(found, "float32") == wanted
+
+
+@pytest.mark.parametrize("target", [V3, V2], ids=["with fma", "without fma"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_TRN_01_after_the_pass_only_native_operations_are_left(
+    dtype: str, target: TargetSpec
+) -> None:
+    x = leaf(4, dtype)
+    table = FLOAT64 if dtype == "float64" else FLOAT32
+    for name in table:
+        count = {"pow": 2, "mulacc": 3}.get(name, 1)
+        lowered = lower_functions(OPS[name](*[x] * count), target)
+        missing = {
+            node.op.name
+            for node in toposort(lowered)
+            if node.op.name not in target.native_ops and node.op.name != "const"
+        }
+        assert not missing, name
+
+
+def test_an_operation_that_the_target_has_stays() -> None:
+    x = leaf(4)
+    for node in (math.SQRT(x), math.MULACC(x, x, x), math.ADD(x, x)):
+        assert lower_node(node, V3) is node
+    assert not is_lowered("mulacc", "float32", V3)
+    assert is_lowered("mulacc", "float32", V2)
+    assert is_lowered("exp2", "float16", V3)
+
+
+def test_TRN_12_a_bfloat16_function_is_one_rounding_of_the_float32_one() -> None:
+    x = leaf(4, "bfloat16")
+    wide = lower_node(math.EXP2(cast(x, float32)), V3)
+    assert lower_node(math.EXP2(x), V3) is cast(wide, by_name("bfloat16"))
+
+
+def test_a_target_without_float64_is_told_what_it_misses() -> None:
+    class Narrow:
+        name = "narrow"
+        native_ops = V3.native_ops
+        native_dtypes = V3.native_dtypes - {"float64"}
+
+    narrow: Any = Narrow()
+    with pytest.raises(UnsupportedError, match="sin: narrow has no float64"):
+        lower_node(math.SIN(leaf(4)), narrow)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_emulated_multiply_add_rounds_once(dtype: str) -> None:
+    rng = np.random.default_rng(5)
+    x, y = (rng.standard_normal(400).astype(dtype) for _ in range(2))
+    z = (-(x * y) * (1 + rng.integers(-1, 2, 400) * np.exp2(rng.integers(-60, 0, 400)))).astype(
+        dtype
+    )
+    z[:3], x[:2] = [0.0, np.inf, np.nan], [0.0, 1.0]
+    leaves = [leaf(400, dtype, mark=7.0 + at) for at in range(3)]
+    builder = NodeBuilder((400,), has_fma=False)
+    kind: Any = dtype
+    emulated = emulated_fma(*(Value(builder, node, kind) for node in leaves)).raw
+    found = run(emulated, dict(zip(leaves, (x, y, z), strict=True)))
+    native = run(math.MULACC(*leaves), dict(zip(leaves, (x, y, z), strict=True)))
+    assert canonical(found, dtype) == canonical(native, dtype)
+
+
+def test_the_array_multiply_add_of_float64_rounds_once_far_from_the_addend() -> None:
+    rng = np.random.default_rng(6)
+    x, y, z = (np.ldexp(rng.standard_normal(300), rng.integers(-300, 300, 300)) for _ in range(3))
+    found = fma_float64(x, y, z)
+    for a, b, c, r in zip(x, y, z, found, strict=True):
+        assert float(Fraction(a) * Fraction(b) + Fraction(c)) == r
