@@ -20,9 +20,7 @@ def bound_ranges(node: Node) -> tuple[Node, ...]:
     op = node.op
     if op is tensor.REDUCE or op is control.STAGE:
         return node.src[1:]
-    if op is control.ACCUMULATE and node.src[0].op is control.ACCUMULATOR:
-        return node.src[0].src[1:]
-    return ()
+    return node.src[1:] if op is control.END else ()
 
 
 def free_ranges(nodes: Iterable[Node]) -> dict[Node, Ranges]:

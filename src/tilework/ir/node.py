@@ -41,7 +41,7 @@ class OpDef:
         "attrs", "commutative", "doc", "elementwise", "infer", "name", "operands", "pure", "stages",
     )  # fmt: skip
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument a column of the op table
         self,
         name: str,
         operands: tuple[str, ...],
@@ -64,6 +64,7 @@ class OpDef:
         self.pure: Final = pure
 
     def __call__(self, *src: Node, attrs: Attrs | None = None) -> Node:
+        """The node that applies this op to sources."""
         return make(self, src, attrs)
 
     def __repr__(self) -> str:
@@ -91,10 +92,12 @@ class Node:
 
     @property
     def shape(self) -> tuple[Any, ...]:
+        """The extents of the value; () for a scalar."""
         return self.type.shape
 
     @property
     def dtype(self) -> Any:
+        """The element type of the value."""
         return self.type.dtype
 
     def __repr__(self) -> str:
@@ -124,6 +127,7 @@ class InternTable:
         self.size_after_sweep = 0
 
     def make(self, op: OpDef, src: tuple[Node, ...], attrs: Any) -> Node:
+        """The one node with this op, these sources and these attributes."""
         key = (op, src, attrs)
         found = self.nodes.get(key)
         if found is not None and not self.sweeping:
@@ -204,9 +208,7 @@ def toposort(*roots: Node) -> list[Node]:
             done = state.get(node)
             if done is None:
                 state[node] = False
-                for source in reversed(node.src):
-                    if source not in state:
-                        stack.append(source)
+                stack.extend([source for source in reversed(node.src) if source not in state])
                 continue
             stack.pop()
             if not done:

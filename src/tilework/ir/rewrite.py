@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tilework.base import trace
 from tilework.base.errors import InternalError, RewriteLoopError
 from tilework.ir.node import in_use, make
+from tilework.ir.ops.define import value_type
 from tilework.ir.pattern import match
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class _Driver:
         """Count a firing, and check what holds for all rules."""
         self.fired += 1
         self.last.append(rule.name)
-        if before.type is not after.type:
+        if before.type is not after.type and value_type(before.type) is not value_type(after.type):
             raise InternalError(
                 f"rewrite: {self.rules.name}.{rule.name} changes the type",
                 got=f"{before!r} became {after!r}",

@@ -43,12 +43,15 @@ class Type:
 
     @property
     def ndim(self) -> int:
+        """The number of axes."""
         return len(self.shape)
 
     def with_dtype(self, dtype: DType) -> Type:
+        """This type with another dtype."""
         return make_type(self.shape, dtype, self.memory)
 
     def with_shape(self, shape: Shape) -> Type:
+        """This type with another shape."""
         return make_type(shape, self.dtype, self.memory)
 
     def __repr__(self) -> str:

@@ -244,7 +244,12 @@ def _check_if(node: Node, stage: Stage) -> str | None:
 
 
 def _check_end(node: Node, stage: Stage) -> str | None:
-    return None if node.src[0].op is index_ops.RANGE else "ends what is no RANGE"
+    effect = node.src[0].op
+    if stage is Stage.LINEAR:
+        return None if effect is index_ops.RANGE else "ends what is no RANGE"
+    if effect is not memory.STORE and effect is not memory.SINK:
+        return f"closes {effect.name}, not a STORE or a SINK"
+    return _only_ranges(node)
 
 
 def _check_endif(node: Node, stage: Stage) -> str | None:
@@ -252,7 +257,9 @@ def _check_endif(node: Node, stage: Stage) -> str | None:
 
 
 def _check_accumulator(node: Node, stage: Stage) -> str | None:
-    return None if node.src[1].op is index_ops.RANGE else "is carried around what is no RANGE"
+    if len(node.src) > 1 and node.src[1].op is not index_ops.RANGE:
+        return "is carried around what is no RANGE"
+    return None
 
 
 def _check_accumulate(node: Node, stage: Stage) -> str | None:
@@ -323,6 +330,9 @@ _NAMES: dict[OpDef, str] = {
 }
 
 
+_BINDERS = frozenset([tensor.REDUCE, control.STAGE, control.END])
+
+
 def _check_kernel(root: Node, nodes: Sequence[Node], found: list[Fault]) -> None:
     if root.op is not memory.SINK:
         found.append(Fault("kernel-root", root, "a kernel is a SINK of its effects"))
@@ -337,7 +347,7 @@ def _check_kernel(root: Node, nodes: Sequence[Node], found: list[Fault]) -> None
         return  # a broken node that has been reported
     outside = free[root]
     for node in nodes:
-        if node.op is tensor.REDUCE or node.op is control.STAGE:
+        if node.op in _BINDERS:
             for loop in node.src[1:]:
                 if loop in outside:
                     message = f"range {loop.attrs} is bound here and used outside"
@@ -345,31 +355,48 @@ def _check_kernel(root: Node, nodes: Sequence[Node], found: list[Fault]) -> None
 
 
 def _check_statements(root: Node, nodes: Sequence[Node], found: list[Fault]) -> None:
-    """Loops and IFs nest, and nothing uses a range outside of its loop."""
+    """Loops and IFs nest; what a statement uses stands before it, in a block around it."""
     if root.op is not program.LINEAR:
         found.append(Fault("linear-root", root, "ordered statements are a LINEAR"))
         return
-    free = free_ranges(nodes)
-    open_: list[Node] = []
-    loops: set[Node] = set()
+    blocks: list[Node | None] = [None]
+    opened: set[Node | None] = {None}
+    #: The block in which each statement stands, by what opened it.
+    home: dict[Node, Node | None] = {}
     for node in root.src:
-        if node.op is control.END or node.op is control.ENDIF:
-            if not open_ or open_[-1] is not node.src[0]:
+        closes = _closed_by(node)
+        if closes is not None:
+            if blocks[-1] is not closes:
                 found.append(Fault("nesting", node, "ends what is not the innermost open block"))
                 return
-            loops.discard(open_.pop())
+            opened.discard(blocks.pop())
+            home[node] = blocks[-1]
             continue
-        needed = free[node]
-        if node.op is control.ACCUMULATE:
-            needed = needed | {node.src[0].src[1]}
-        if node.op is index_ops.RANGE:
-            needed = needed - {node}
-        if not needed <= loops:
-            missing = next(iter(needed - loops))
-            found.append(Fault("open-loops", node, f"range {missing.attrs} is not open here"))
+        messages = [_unreachable(source, home, opened) for source in node.src]
+        found.extend([Fault("order", node, message) for message in messages if message])
+        home[node] = blocks[-1]
         if node.op is index_ops.RANGE or node.op is control.IF:
-            open_.append(node)
-            if node.op is index_ops.RANGE:
-                loops.add(node)
-    if open_:
-        found.append(Fault("nesting", open_[-1], "is never ended"))
+            blocks.append(node)
+            opened.add(node)
+    if len(blocks) > 1:
+        found.append(Fault("nesting", blocks[-1] or root, "is never ended"))
+
+
+def _closed_by(node: Node) -> Node | None:
+    """The RANGE or IF whose block this statement ends."""
+    return node.src[0] if node.op is control.END or node.op is control.ENDIF else None
+
+
+def _unreachable(
+    source: Node, home: dict[Node, Node | None], opened: set[Node | None]
+) -> str | None:
+    """What is wrong with the use of `source` at this point."""
+    if source.op is index_ops.RANGE:
+        return None if source in opened else f"range {source.attrs} is not open here"
+    if not source.src:
+        return None  # literals, arguments and memory need no statement
+    if source not in home:
+        return f"{source.op.name} is used before it stands"
+    if home[source] not in opened and source.op.pure and source.op is not memory.AFTER:
+        return f"{source.op.name} is used outside of its block"
+    return None

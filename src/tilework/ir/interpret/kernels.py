@@ -115,9 +115,19 @@ class _Emitter:
                 self._begin_reduce(node, home, stack)
             elif node.op is control.STAGE:
                 self._begin_stage(node, home, stack)
+            elif node.op is control.END:
+                self._emit_closed(node, home)
             else:
                 stack.append((node, home, self._finisher(node, home)))
                 stack.extend([(source, home, None) for source in reversed(node.src)])
+
+    def _emit_closed(self, node: Node, home: Block) -> None:
+        """Effects done for all values of the ranges that END closes."""
+        effect, ranges = node.src[0], node.src[1:]
+        blocks = self._open_all(ranges, home)
+        self.emit_nest(blocks[-1], list(effect.src if effect.op is memory.SINK else (effect,)))
+        self._close_all(ranges, blocks)
+        home.slots[node] = self.program.new_slot()
 
     def _finisher(self, node: Node, home: Block) -> Callable[[], None]:
         def finish() -> None:
@@ -248,5 +258,15 @@ def _accumulate(
 
 #: Ops that this file gives a meaning to, beside the steps.
 COVERED = frozenset(
-    [tensor.REDUCE, tensor.SCAN, control.STAGE, index_ops.RANGE, memory.SINK, memory.PARAM]
+    [
+        tensor.REDUCE,
+        tensor.SCAN,
+        control.STAGE,
+        control.END,
+        control.ALLOCATE,
+        index_ops.RANGE,
+        index_ops.VARIABLE,
+        memory.SINK,
+        memory.PARAM,
+    ]
 )

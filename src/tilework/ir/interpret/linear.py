@@ -65,7 +65,7 @@ class _Emitter:
         self.accumulators: dict[Node, list[Node]] = {}
         self.results: dict[Node, int] = {}
         for node in program.nodes:
-            if node.op is control.ACCUMULATOR:
+            if node.op is control.ACCUMULATOR and len(node.src) > 1:
                 self.accumulators.setdefault(node.src[1], []).append(node)
 
     def finish(self) -> None:
@@ -145,7 +145,7 @@ class _Emitter:
                 continue
             if node.op is control.ACCUMULATE and node is not root and node.src[0] in self.results:
                 continue  # after its loop: the result that the statement gave the accumulator
-            if node.op in _OUT_OF_PLACE:
+            if node.op in _OUT_OF_PLACE and not self._is_variable(node):
                 raise InternalError(
                     f"linear: {node.op.name} is used outside of its loop or IF", got=repr(node)
                 )
@@ -158,8 +158,15 @@ class _Emitter:
                 self.block.steps.append(move(self.results[node.src[0]], sources[1]))
                 continue
             slot = self.program.new_slot()
-            self.block.steps.append(make_step(node, slot, sources))
+            if self._is_variable(node):
+                self.results[node] = slot
+                self.block.steps.append(move(slot, sources[0]))
+            else:
+                self.block.steps.append(make_step(node, slot, sources))
             self.block.slots[node] = slot
+
+    def _is_variable(self, node: Node) -> bool:
+        return node.op is control.ACCUMULATOR and len(node.src) == 1
 
 
 def _guard(condition: int, body: Block) -> Callable[[Frame], None]:

@@ -127,11 +127,15 @@ class AccumulateAttrs(Attrs):
 
 ACCUMULATOR = define_op(
     "accumulator",
-    operands=("initial", "loop"),
+    operands=("initial", "loop?"),
     attrs=AccumulateAttrs,
     infer=lambda src, attrs: src[0].type,
     stages=Stage.LINEAR,
-    doc="The value carried around `loop`: `initial` at first, then what ACCUMULATE gave it.",
+    doc=(
+        "A variable: `initial` where this stands, then what ACCUMULATE gave it last; "
+        "AFTER(accumulator, accumulate) is its value after the loops. With `loop` it is carried "
+        "around that loop and stands inside it."
+    ),
 )
 ACCUMULATE = define_op(
     "accumulate",
@@ -156,7 +160,7 @@ ALLOCATE = define_op(
     operands=(),
     attrs=AllocateAttrs,
     infer=lambda src, attrs: make_type((), attrs.dtype, attrs.memory),
-    stages=Stage.LINEAR,
+    stages=_LATE,
     doc="Memory of one task, from a fixed byte offset of its scratch on.",
 )
 END = define_op(

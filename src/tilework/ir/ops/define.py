@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 OPS: Final[dict[str, OpDef]] = {}
 
 
-def define_op(
+def define_op(  # noqa: PLR0913 - one argument a column of the op table
     name: str,
     *,
     operands: tuple[str, ...],
@@ -50,11 +50,18 @@ def define_op(
     return op
 
 
+def value_type(type_: Type) -> Type:
+    """The type of what a buffer holds: the same without its memory."""
+    return type_ if type_.memory is None else make_type(type_.shape, type_.dtype)
+
+
 def same_type(op: str, src: tuple[Node, ...]) -> Type:
-    """The type that all sources share."""
+    """The type that the values of all sources share."""
     first = src[0].type
-    for other in src[1:]:
-        if other.type is not first:
+    if first.memory is not None:
+        first = value_type(first)
+    for other in src:
+        if other.type is not first and value_type(other.type) is not first:
             _complain(op, first, other.type)
     return first
 
@@ -78,10 +85,13 @@ def infer_same(op: str) -> Callable[[tuple[Node, ...], Any], Type]:
 
     def infer(src: tuple[Node, ...], attrs: Any) -> Type:
         first = src[0].type
-        for other in src:
-            if other.type is not first:
-                _complain(op, first, other.type)
-        return first
+        if first.memory is None:
+            for other in src:
+                if other.type is not first:
+                    break
+            else:
+                return first
+        return same_type(op, src)
 
     return infer
 

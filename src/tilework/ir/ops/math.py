@@ -18,7 +18,7 @@ from typing import Any
 
 from tilework.base.errors import DTypeError, ShapeError
 from tilework.dtypes import DType, bool_
-from tilework.ir.node import Attrs, Node
+from tilework.ir.node import Attrs, Node, OpDef
 from tilework.ir.ops.define import (
     define_op,
     infer_compare,
@@ -33,7 +33,7 @@ from tilework.ir.types import Shape, Type, make_type
 _EARLY = Stage.TENSOR | Stage.KERNEL | Stage.TILED | Stage.LOWERED
 
 
-def _binary(name: str, doc: str, *, commutative: bool = False) -> Any:
+def _binary(name: str, doc: str, *, commutative: bool = False) -> OpDef:
     return define_op(
         name,
         operands=("x", "y"),
@@ -45,7 +45,7 @@ def _binary(name: str, doc: str, *, commutative: bool = False) -> Any:
     )
 
 
-def _integer(name: str, doc: str, *, commutative: bool = False) -> Any:
+def _integer(name: str, doc: str, *, commutative: bool = False) -> OpDef:
     return define_op(
         name,
         operands=("x", "y"),
@@ -57,7 +57,7 @@ def _integer(name: str, doc: str, *, commutative: bool = False) -> Any:
     )
 
 
-def _compare(name: str, doc: str, *, commutative: bool = False) -> Any:
+def _compare(name: str, doc: str, *, commutative: bool = False) -> OpDef:
     return define_op(
         name,
         operands=("x", "y"),
@@ -69,7 +69,7 @@ def _compare(name: str, doc: str, *, commutative: bool = False) -> Any:
     )
 
 
-def _function(name: str, doc: str, operands: tuple[str, ...] = ("x",)) -> Any:
+def _function(name: str, doc: str, operands: tuple[str, ...] = ("x",)) -> OpDef:
     return define_op(
         name,
         operands=operands,

@@ -156,8 +156,10 @@ def _infer_shrink(src: tuple[Node, ...], attrs: ShrinkAttrs) -> Type:
         raise ShapeError("shrink: needs bounds for each axis", got=f"{attrs.bounds} for {shape}")
     sizes: list[Dim] = []
     for axis, (size, (start, stop, step)) in enumerate(zip(shape, attrs.bounds, strict=True)):
-        numbers = isinstance(start, int) and isinstance(stop, int) and isinstance(size, int)
-        if step < 1 or (numbers and not 0 <= start <= stop <= size):
+        is_outside = step < 1
+        if isinstance(start, int) and isinstance(stop, int) and isinstance(size, int):
+            is_outside = is_outside or not 0 <= start <= stop <= size
+        if is_outside:
             raise BoundsError(
                 f"shrink: bounds of axis {axis} lie outside",
                 got=f"[{start}, {stop}) by {step} of {size}",
@@ -313,11 +315,14 @@ class ScanAttrs(Attrs):
 
 SCAN = define_op(
     "scan",
-    operands=("x",),
+    operands=("x", "*ranges"),
     attrs=ScanAttrs,
     infer=lambda src, attrs: src[0].type,
     stages=_T | Stage.KERNEL,
-    doc="Element i is the fold of the elements up to i (before i if exclusive) along `axis`.",
+    doc=(
+        "Element i is the fold of the elements up to i (before i if exclusive) along `axis`; in a "
+        "kernel along `ranges`, which stay unbound and run in ascending order."
+    ),
 )
 
 
@@ -387,8 +392,8 @@ GATHER = define_op(
     infer=_infer_gather,
     stages=_T,
     doc=(
-        "Axes axis..axis+n of x are replaced by the shape of the n indices: the result at (a, i, b) "
-        "is x at (a, indices[i], b). An index outside reads 0 and sets the fault word."
+        "Axes axis..axis+n of x are replaced by the shape of the n indices: the result at "
+        "(a, i, b) is x at (a, indices[i], b). An index outside reads 0 and sets the fault word."
     ),
 )
 SCATTER = define_op(

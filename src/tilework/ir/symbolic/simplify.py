@@ -237,9 +237,9 @@ def _idiv_rest(constant: int, total: Terms, size: int) -> Node:
         return idiv(x, const_index(size // g))
     if constant == 0 and len(total) == 1:
         ((term, factor),) = total.items()
-        if factor == 1 and term.op is math.IDIV and (inner := value_of(term.src[1])) is not None:
-            if inner > 0:
-                return idiv(term.src[0], const_index(inner * size))
+        inner = value_of(term.src[1]) if factor == 1 and term.op is math.IDIV else None
+        if inner is not None and inner > 0:
+            return idiv(term.src[0], const_index(inner * size))
     return make(math.IDIV, (from_terms(constant, total), const_index(size)), None)
 
 
