@@ -1,0 +1,232 @@
+"""STAGEs in global memory: a factor of a contraction brought into panels by a kernel of its own.
+
+Worth it where the copy runs once for many uses: weights that a capture holds constant are packed
+when it is made, and a gathered factor (a convolution's patches) is copied once instead of once a
+task.  The result is ordinary kernels, so that every target's plans apply to them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tilework.codegen.analysis import Kernel, analyse, substitute_ranges
+from tilework.codegen.passes.normalise import normalise_ranges, renumber
+from tilework.codegen.plan.contraction import Contraction, is_plain_load, load_stride, orientations
+from tilework.codegen.plan.extents import ceil_div, fitting_lanes, lanes_for, product, size
+from tilework.codegen.plan.tile_contraction import cheapest
+from tilework.ir.build import const_index
+from tilework.ir.node import Node, in_use, toposort
+from tilework.ir.ops import math
+from tilework.ir.ops.index import RANGE, RangeAttrs
+from tilework.ir.ops.memory import INDEX, LOAD, PARAM, SINK, STORE, ParamAttrs
+from tilework.ir.ops.tensor import REDUCE
+from tilework.ir.symbolic import simplify
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tilework.target.spec import TargetSpec
+
+#: Cycles to copy an element to global memory by gated vectors, or one by one.
+_GATHER_VECTOR, _GATHER_SCALAR = 1.2, 5.0
+#: How much better the estimate must be before a kernel is split.
+_GAIN = 0.95
+_WORTH_CYCLES = 20_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """A copy kernel: PARAM 0 is the packed buffer, PARAM i + 1 reads what `sources[i]` names.
+
+    Attributes:
+        kernel: The copy, at the KERNEL stage.
+        sources: Slots of the contraction's kernel that it reads.
+        slot: The slot of the new kernel that gets the packed buffer.
+        size_bytes: Its size.
+        is_constant: It reads constants alone, so one run serves every call.
+        cycles: What one run costs by the estimate, on one core.
+    """
+
+    kernel: Node
+    sources: tuple[int, ...]
+    slot: int
+    size_bytes: int
+    is_constant: bool
+    cycles: float
+
+
+@dataclass(frozen=True, slots=True)
+class Prepacked:
+    """A contraction that reads packed factors, and the copies that fill them, in order."""
+
+    kernel: Node
+    packs: tuple[Pack, ...]
+
+
+def prepack(sink: Node, target: TargetSpec, constants: frozenset[int]) -> Prepacked | None:
+    """Split packing off a kernel where the cost model says that it pays.
+
+    Args:
+        sink: The kernel, at the KERNEL stage.
+        target: The machine.
+        constants: Slots whose contents never change.
+
+    Returns:
+        The split kernel; None where the kernel is best as it is.
+    """
+    with in_use():
+        kernel = analyse(_spread(normalise_ranges(sink)))
+        default = cheapest(kernel, target)
+        if default is None or default[0] < _WORTH_CYCLES:
+            return None
+        best: tuple[float, Prepacked] | None = None
+        for contraction in orientations(kernel):
+            for candidate in _candidates(kernel, contraction, target, constants):
+                cost = _cost(candidate, target)
+                if cost is not None and (best is None or cost < best[0]):
+                    best = (cost, candidate)
+        if best is None or best[0] > _GAIN * default[0]:
+            return None
+        return best[1]
+
+
+def _spread(sink: Node) -> Node:
+    ranges = sorted((n for n in toposort(sink) if n.op is RANGE), key=lambda r: int(r.attrs.number))
+    return renumber(sink, ranges, 2)
+
+
+def _cost(candidate: Prepacked, target: TargetSpec) -> float | None:
+    main = cheapest(analyse(normalise_ranges(candidate.kernel)), target)
+    if main is None:
+        return None
+    cycles = main[0]
+    for pack in candidate.packs:
+        if not pack.is_constant:
+            cycles += pack.cycles / target.cores
+    return cycles
+
+
+def _candidates(
+    kernel: Kernel, contraction: Contraction, target: TargetSpec, constants: frozenset[int]
+) -> list[Prepacked]:
+    slots_a, slots_b = _slots(contraction.a), _slots(contraction.b)
+    lanes = lanes_for(kernel, target)
+    gather_a = not is_plain_load(contraction.a) and bool(slots_a)
+    found: list[Prepacked] = []
+    if not slots_b or not slots_b <= constants:
+        return found
+    for lane in contraction.n:
+        if size(lane) < 2:
+            continue
+        own = fitting_lanes(lanes, size(lane))
+        for vectors in (1, 2, 3, 4):
+            columns = own * vectors
+            if columns > size(lane):
+                break
+            split = _Split(kernel, contraction)
+            split.pack_b(lane, columns)
+            found.append(split.result(constants))
+            if gather_a:
+                both = _Split(kernel, contraction)
+                both.pack_b(lane, columns)
+                both.pack_a()
+                found.append(both.result(constants))
+    return found
+
+
+def _slots(factor: Node) -> frozenset[int]:
+    return frozenset(n.attrs.slot for n in toposort(factor) if n.op is PARAM)
+
+
+class _Split:
+    """A kernel whose factors are moved, one after the other, to packed buffers."""
+
+    def __init__(self, kernel: Kernel, contraction: Contraction) -> None:
+        self.kernel = kernel
+        self.contraction = contraction
+        params = [n.attrs.slot for n in kernel.order if n.op is PARAM]
+        self.next_slot = max(params) + 1
+        self.values: dict[Node, Node] = {}
+        self.factors = {contraction.a: contraction.a, contraction.b: contraction.b}
+        self.packs: list[tuple[Node, Node, int, int]] = []
+
+    def pack_b(self, lane: Node, columns: int) -> None:
+        """b as (rest of n, panels of `columns`, k, columns); the lane range splits likewise."""
+        number = int(lane.attrs.number)
+        panels = ceil_div(size(lane), columns)
+        panel = RANGE(const_index(panels), attrs=RangeAttrs(number))
+        inside = RANGE(const_index(columns), attrs=RangeAttrs(number + 1))
+        start = simplify.scale(panel, columns)
+        if size(lane) % columns:
+            # The last panel reaches back: its first columns are computed twice, equal both times.
+            start = simplify.minimum(start, const_index(size(lane) - columns))
+        value = simplify.add(start, inside)
+        rest = [r for r in self.contraction.n if r is not lane]
+        batch = self._ranges_of(self.contraction.b, self.contraction.batch)
+        self.values[lane] = value
+        layout = [*batch, *rest, panel, *self.contraction.k, inside]
+        self._pack(self.contraction.b, layout, {lane: value})
+
+    def pack_a(self) -> None:
+        """a as (batch, k, m): rows side by side."""
+        batch = self._ranges_of(self.contraction.a, self.contraction.batch)
+        layout = [*batch, *self.contraction.k, *self.contraction.m]
+        self._pack(self.contraction.a, layout, {})
+
+    def _ranges_of(self, factor: Node, ranges: Sequence[Node]) -> list[Node]:
+        mask = self.kernel.free.mask[factor]
+        return [r for r in ranges if mask & self.kernel.free.bit(r)]
+
+    def _pack(self, factor: Node, layout: list[Node], values: dict[Node, Node]) -> None:
+        offset = const_index(0)
+        for range_ in layout:
+            offset = simplify.add(simplify.scale(offset, size(range_)), range_)
+        count = product(layout)
+        dtype = factor.type.dtype
+        value = substitute_ranges(factor, values, {})
+        target = PARAM(attrs=ParamAttrs(-1, (count,), dtype))
+        copy = SINK(STORE(INDEX(target, offset), value))
+        slot = self.next_slot
+        self.next_slot += 1
+        packed = PARAM(attrs=ParamAttrs(slot, (count,), dtype))
+        self.factors[factor] = LOAD(INDEX(packed, offset))
+        self.packs.append((copy, factor, slot, count * dtype.itemsize))
+
+    def result(self, constants: frozenset[int]) -> Prepacked:
+        """The new kernel and its copies."""
+        reduce = self.contraction.reduce
+        first, second = reduce.src[0].src
+        product_ = math.MUL(self.factors[first], self.factors[second])
+        new = REDUCE(product_, *reduce.src[1:], attrs=reduce.attrs)
+        (sink,) = simplify.substitute([self.kernel.sink], {reduce: new})
+        sink = substitute_ranges(sink, self.values, {})
+        packs = []
+        for copy, factor, slot, size_bytes in self.packs:
+            sources = tuple(sorted(_slots(factor)))
+            kernel = _renumber_params(copy, {-1: 0} | {s: i + 1 for i, s in enumerate(sources)})
+            elements = size_bytes / factor.type.dtype.itemsize
+            cycles = elements * _gather_cycles(factor, self.contraction.m[-1])
+            is_constant = set(sources) <= constants
+            packs.append(Pack(kernel, sources, slot, size_bytes, is_constant, cycles))
+        return Prepacked(sink, tuple(packs))
+
+
+def _gather_cycles(factor: Node, along: Node) -> float:
+    """Cycles an element: vectors where the source lies side by side along the copy's last range."""
+    return _GATHER_VECTOR if load_stride(factor, along) == 1 else _GATHER_SCALAR
+
+
+def _renumber_params(sink: Node, slots: dict[int, int]) -> Node:
+    mapping: dict[Node, Node] = {}
+    for node in toposort(sink):
+        if node.op is PARAM:
+            attrs = node.attrs
+            mapping[node] = PARAM(
+                attrs=ParamAttrs(slots[attrs.slot], attrs.shape, attrs.dtype, attrs.device)
+            )
+    (renamed,) = simplify.substitute([sink], mapping)
+    ranges = sorted(
+        (n for n in toposort(renamed) if n.op is RANGE), key=lambda r: int(r.attrs.number)
+    )
+    return renumber(renamed, ranges)
