@@ -1,0 +1,440 @@
+"""Emitters of vectors, as the vector extensions of GCC and Clang write them.
+
+A vector type is named by its element and lanes: `f32x16`.  A vector of bools is a mask of bytes,
+0 or -1 each, called `b8xN`; selection works on bits, so that values pass through untouched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from tilework.dtypes import DType, float32, float64
+from tilework.ir.fold import fold_op
+from tilework.ir.ops import control, math
+from tilework.render.c_family.dialect import (
+    Emit,
+    Names,
+    emit_bitcast,
+    half_conversion,
+    is_half,
+    literal_one,
+    type_name,
+)
+
+if TYPE_CHECKING:
+    from tilework.ir.node import Node, OpDef
+
+COMPARISONS: Final[Mapping[OpDef, str]] = {
+    math.LT: "<",
+    math.LE: "<=",
+    math.EQ: "==",
+    math.NE: "!=",
+}
+#: Deeper than this a mask is widened as a whole and not put together from wide parts.
+_MASK_DEPTH = 3
+
+
+def element_name(dtype: DType) -> str:
+    """The element type of a vector; bools are bytes of a mask."""
+    return "b8" if dtype.is_bool else type_name(dtype)
+
+
+def vector_type(node: Node) -> str:
+    """The type of a vector value."""
+    return f"{element_name(node.type.dtype)}x{node.type.shape[0]}"
+
+
+def lanes_of(node: Node) -> int:
+    """The number of lanes of a vector value."""
+    lanes: int = node.shape[0]
+    return lanes
+
+
+def _integers(kind: str, dtype: DType, lanes: int) -> str:
+    return f"{kind}{dtype.bits}x{lanes}"
+
+
+def splat(text: str, dtype: DType, lanes: int) -> str:
+    """A vector of one scalar in all lanes; a bool scalar becomes 0 or -1."""
+    one = f"-({text})" if dtype.is_bool else text
+    return f"({element_name(dtype)}x{lanes}){{{', '.join([one] * lanes)}}}"
+
+
+def convert(text: str, target: str) -> str:
+    """Lanes converted one by one, as a C cast would."""
+    return f"__builtin_convertvector({text}, {target})"
+
+
+def raw_mask(name: str) -> str:
+    """The name of the wide mask that a comparison leaves beside its mask of bytes."""
+    return f"wide_{name}"
+
+
+def mask(node: Node, names: Names, bits: int, depth: int = 0) -> str:
+    """The mask of a vector of bools with lanes of `bits` bits."""
+    lanes = lanes_of(node)
+    if bits == 8:
+        return names[node]
+    if node.op in COMPARISONS and not node.src[0].type.dtype.is_bool:
+        own = node.src[0].type.dtype.bits
+        wide = raw_mask(names[node])
+        return wide if own == bits else convert(wide, f"i{bits}x{lanes}")
+    if node.op in (math.AND, math.OR) and depth < _MASK_DEPTH:
+        x, y = (mask(source, names, bits, depth + 1) for source in node.src)
+        return f"({x} {'&' if node.op is math.AND else '|'} {y})"
+    return convert(names[node], f"i{bits}x{lanes}")
+
+
+def select(condition: str, x: str, y: str, dtype: DType, lanes: int) -> str:
+    """X where the mask has ones, else y, bit by bit."""
+    bits = _integers("i", dtype, lanes) if not dtype.is_bool else f"b8x{lanes}"
+    target = f"{element_name(dtype)}x{lanes}"
+    return f"({target})(({condition} & ({bits}){x}) | (~{condition} & ({bits}){y}))"
+
+
+# ---- emitters
+
+
+def wrapped(symbol: str) -> Emit:
+    """x symbol y for floats as it stands, for integers modulo 2**width."""
+
+    def emit(node: Node, names: Names) -> str:
+        x, y = (names[source] for source in node.src)
+        dtype = node.type.dtype
+        if dtype.is_float:
+            return f"{x} {symbol} {y}"
+        unsigned = _integers("u", dtype, lanes_of(node))
+        return f"({vector_type(node)})(({unsigned}){x} {symbol} ({unsigned}){y})"
+
+    return emit
+
+
+def infix(symbol: str) -> Emit:
+    """x symbol y, lane by lane."""
+
+    def emit(node: Node, names: Names) -> str:
+        x, y = (names[source] for source in node.src)
+        return f"{x} {symbol} {y}"
+
+    return emit
+
+
+def compare(symbol: str) -> Emit:
+    """The mask of bytes of a comparison, made from its wide mask (which has been named)."""
+
+    def emit(node: Node, names: Names) -> str:
+        return convert(raw_mask(names[node]), vector_type(node))
+
+    return emit
+
+
+def wide_comparison(node: Node, names: Names) -> str:
+    """The statement's first half: the comparison with lanes as wide as its operands."""
+    x, y = (names[source] for source in node.src)
+    lanes, bits = lanes_of(node), node.src[0].type.dtype.bits
+    return f"(i{bits}x{lanes})({x} {COMPARISONS[node.op]} {y})"
+
+
+def by_helper(name: str) -> Emit:
+    """A call of a helper function whose name ends in the type."""
+
+    def emit(node: Node, names: Names) -> str:
+        operands = ", ".join(names[source] for source in node.src)
+        return f"{name}_{vector_type(node)}({operands})"
+
+    return emit
+
+
+def extreme(symbol: str, name: str) -> Emit:
+    """The greater or lesser operand."""
+
+    def emit(node: Node, names: Names) -> str:
+        dtype, lanes = node.type.dtype, lanes_of(node)
+        if dtype.is_float:
+            return by_helper(name)(node, names)
+        x, y = (names[source] for source in node.src)
+        condition = f"({_integers('i', dtype, lanes)})({x} {symbol} {y})"
+        return select(condition, x, y, dtype, lanes)
+
+    return emit
+
+
+def emit_negate(node: Node, names: Names) -> str:
+    """-x: floats by the sign bit, integers modulo 2**width."""
+    x, dtype = names[node.src[0]], node.type.dtype
+    if dtype.is_float:
+        return f"-{x}"
+    return f"({vector_type(node)})(-({_integers('u', dtype, lanes_of(node))}){x})"
+
+
+def emit_absolute(node: Node, names: Names) -> str:
+    """|x|: floats by the sign bit; the least integer is its own."""
+    x, dtype, lanes = names[node.src[0]], node.type.dtype, lanes_of(node)
+    if dtype.is_unsigned:
+        return x
+    if dtype.is_float:
+        return f"({vector_type(node)})(({_integers('u', dtype, lanes)}){x} & ~{_sign(dtype)})"
+    return select(f"({x} < 0)", emit_negate(node, names), x, dtype, lanes)
+
+
+def _sign(dtype: DType) -> str:
+    return "0x80000000u" if dtype.bits == 32 else "0x8000000000000000ull"
+
+
+def emit_copysign(node: Node, names: Names) -> str:
+    """The magnitude of x with the sign bit of y."""
+    x, y = (names[source] for source in node.src)
+    dtype = node.type.dtype
+    unsigned, sign = _integers("u", dtype, lanes_of(node)), _sign(dtype)
+    return f"({vector_type(node)})((({unsigned}){x} & ~{sign}) | (({unsigned}){y} & {sign}))"
+
+
+def emit_shift_left(node: Node, names: Names) -> str:
+    """x << y for counts below the width."""
+    x, y = (names[source] for source in node.src)
+    unsigned = _integers("u", node.type.dtype, lanes_of(node))
+    return f"({vector_type(node)})(({unsigned}){x} << ({unsigned}){y})"
+
+
+def emit_reciprocal(node: Node, names: Names) -> str:
+    """1 / x."""
+    one = splat(literal_one(node.type.dtype), node.type.dtype, lanes_of(node))
+    return f"{one} / {names[node.src[0]]}"
+
+
+def emit_where(node: Node, names: Names) -> str:
+    """X where the condition holds, else y."""
+    condition, x, y = node.src
+    dtype = node.type.dtype
+    bits = 8 if dtype.is_bool else dtype.bits
+    return select(mask(condition, names, bits), names[x], names[y], dtype, lanes_of(node))
+
+
+def emit_multiply_add(node: Node, names: Names) -> str:
+    """x * y + z: floats rounded once, integers modulo 2**width."""
+    dtype = node.type.dtype
+    if dtype.is_float:
+        return by_helper("fma")(node, names)
+    unsigned = _integers("u", dtype, lanes_of(node))
+    x, y, z = (f"({unsigned}){names[source]}" for source in node.src)
+    return f"({vector_type(node)})({x} * {y} + {z})"
+
+
+def emit_cast(node: Node, names: Names) -> str:
+    """A conversion by value: floats to integers saturate, NaN gives 0."""
+    source, target = node.src[0].type.dtype, node.type.dtype
+    x, kind, lanes = names[node.src[0]], vector_type(node), lanes_of(node)
+    if target.is_bool:
+        zero = splat("0", source, lanes)
+        if source.is_bool:
+            return x
+        return convert(f"(i{source.bits}x{lanes})({x} != {zero})", kind)
+    if source.is_bool:
+        return convert(f"({x} & 1)", kind)
+    if is_half(source) or is_half(target):
+        return f"{half_conversion(source, target)}_x{lanes}({x})"
+    if source.is_float and target.is_integer:
+        return f"saturate_{type_name(source)}_{type_name(target)}_x{lanes}({x})"
+    return convert(x, kind)
+
+
+def emit_vector_bitcast(node: Node, names: Names) -> str:
+    """The same bits as another vector type."""
+    if not node.type.shape or not node.src[0].type.shape:
+        return emit_bitcast(node, names)
+    return f"({vector_type(node)}){names[node.src[0]]}"
+
+
+def emit_broadcast(node: Node, names: Names) -> str:
+    """One scalar in all lanes."""
+    return splat(names[node.src[0]], node.type.dtype, lanes_of(node))
+
+
+def emit_stack(node: Node, names: Names) -> str:
+    """Scalars put together."""
+    sign = "-" if node.type.dtype.is_bool else ""
+    return f"({vector_type(node)}){{{', '.join(sign + names[lane] for lane in node.src)}}}"
+
+
+def emit_extract(node: Node, names: Names) -> str:
+    """One lane."""
+    text = f"{names[node.src[0]]}[{node.attrs.lane}]"
+    return f"{text} != 0" if node.type.dtype.is_bool else text
+
+
+def emit_fold_lanes(node: Node, names: Names) -> str:
+    """Halves folded pairwise by a helper."""
+    source = node.src[0]
+    op = fold_op(node.attrs.fold, source.type.dtype)
+    text = f"fold_{op.name}_{vector_type(source)}({names[source]})"
+    return f"{text} != 0" if node.type.dtype.is_bool else text
+
+
+EMITTERS: Final[Mapping[OpDef, Emit]] = {
+    math.ADD: wrapped("+"),
+    math.SUB: wrapped("-"),
+    math.MUL: wrapped("*"),
+    math.FDIV: infix("/"),
+    math.CDIV: infix("/"),
+    math.CMOD: infix("%"),
+    math.AND: infix("&"),
+    math.OR: infix("|"),
+    math.XOR: infix("^"),
+    math.SHL: emit_shift_left,
+    math.SHR: infix(">>"),
+    math.LT: compare("<"),
+    math.LE: compare("<="),
+    math.EQ: compare("=="),
+    math.NE: compare("!="),
+    math.MAXIMUM: extreme(">", "maximum"),
+    math.MINIMUM: extreme("<", "minimum"),
+    math.SQRT: by_helper("sqrt"),
+    math.FLOOR: by_helper("floor"),
+    math.CEIL: by_helper("ceil"),
+    math.TRUNC: by_helper("trunc"),
+    math.ROUND: by_helper("rint"),
+    math.COPYSIGN: emit_copysign,
+    math.RECIPROCAL: emit_reciprocal,
+    math.NEG: emit_negate,
+    math.ABS: emit_absolute,
+    math.MULACC: emit_multiply_add,
+    math.WHERE: emit_where,
+    math.CAST: emit_cast,
+    math.BITCAST: emit_vector_bitcast,
+    control.BROADCAST: emit_broadcast,
+    control.STACK: emit_stack,
+    control.EXTRACT: emit_extract,
+    control.FOLD_LANES: emit_fold_lanes,
+}
+
+# ---- helper functions, written where a text calls them
+
+_ELEMENTS: Final = {"f32": float32, "f64": float64}
+_WIDE_FMA: Final = {
+    "f32x16": ("__AVX512F__", "__builtin_ia32_vfmaddps512_mask", ", -1, 4"),
+    "f64x8": ("__AVX512F__", "__builtin_ia32_vfmaddpd512_mask", ", -1, 4"),
+    "f32x8": ("__FMA__", "__builtin_ia32_vfmaddps256", ""),
+    "f64x4": ("__FMA__", "__builtin_ia32_vfmaddpd256", ""),
+    "f32x4": ("__FMA__", "__builtin_ia32_vfmaddps", ""),
+    "f64x2": ("__FMA__", "__builtin_ia32_vfmaddpd", ""),
+}
+
+
+def _by_lane(name: str, element: str, lanes: int) -> str:
+    """A function of floats applied lane by lane."""
+    kind, suffix = f"{element}x{lanes}", "f" if element == "f32" else ""
+    return (
+        f"HELPER {kind} {name}_{kind}({kind} x) {{\n  {kind} r;\n"
+        f"  for (int i = 0; i < {lanes}; i++) r[i] = __builtin_{name}{suffix}(x[i]);\n"
+        "  return r;\n}\n"
+    )
+
+
+def _fma(name: str, element: str, lanes: int) -> str:
+    kind, suffix = f"{element}x{lanes}", "f" if element == "f32" else ""
+    loop = (
+        f"  {kind} r;\n  for (int i = 0; i < {lanes}; i++)"
+        f" r[i] = __builtin_fma{suffix}(x[i], y[i], z[i]);\n  return r;\n"
+    )
+    head = f"HELPER {kind} fma_{kind}({kind} x, {kind} y, {kind} z) {{\n"
+    clang = "#if HAS_ELEMENTWISE_FMA\n  return __builtin_elementwise_fma(x, y, z);\n"
+    wide = _WIDE_FMA.get(kind)
+    if wide is not None:
+        macro, function, more = wide
+        clang += f"#elif defined({macro}) && !defined(__clang__)\n"
+        clang += f"  return ({kind}){function}(x, y, z{more});\n"
+    return f"{head}{clang}#else\n{loop}#endif\n}}\n"
+
+
+def _extreme(name: str, element: str, lanes: int) -> str:
+    """NaN wins; of equal operands (zeros of either sign) the bits are joined."""
+    dtype = _ELEMENTS[element]
+    kind, bits = f"{element}x{lanes}", _integers("i", dtype, lanes)
+    symbol, joined = ("<", "&") if name == "maximum" else (">", "|")
+    return (
+        f"HELPER {kind} {name}_{kind}({kind} x, {kind} y) {{\n"
+        f"  {bits} p = ({bits})x, q = ({bits})y;\n"
+        f"  {bits} m = ({bits})(x {symbol} y), e = ({bits})(x == y);\n"
+        f"  {bits} r = (m & q) | (~m & p);\n  r = (e & (p {joined} q)) | (~e & r);\n"
+        f"  m = ({bits})(y != y); r = (m & q) | (~m & r);\n"
+        f"  m = ({bits})(x != x); r = (m & p) | (~m & r);\n  return ({kind})r;\n}}\n"
+    )
+
+
+_SCALAR_FOLDS: Final = {"add": "+", "mul": "*", "and": "&", "or": "|"}
+
+
+def _fold(name: str, element: str, lanes: int) -> str:
+    """Lane i with lane i + n/2, then on with n/2 lanes."""
+    op = name.removeprefix("fold_")
+    kind = f"{element}x{lanes}"
+    if op in _SCALAR_FOLDS and element[0] == "f":
+        pair = f"x[i] {_SCALAR_FOLDS[op]} x[i + n]"
+    elif op in _SCALAR_FOLDS:
+        unsigned = "u64" if element.endswith("64") else "u32"
+        pair = f"({unsigned})x[i] {_SCALAR_FOLDS[op]} ({unsigned})x[i + n]"
+    elif element[0] == "f":
+        pair = f"{op}_{element}(x[i], x[i + n])"
+    else:
+        symbol = ">" if op == "maximum" else "<"
+        pair = f"x[i] {symbol} x[i + n] ? x[i] : x[i + n]"
+    return (
+        f"HELPER {element} {name}_{kind}({kind} x) {{\n"
+        f"  for (int n = {lanes // 2}; n > 0; n /= 2)\n"
+        f"    for (int i = 0; i < n; i++) x[i] = {pair};\n  return x[0];\n}}\n"
+    )
+
+
+def _load(name: str, element: str, lanes: int) -> str:
+    """Lanes whose mask is 0 do not touch memory."""
+    kind = f"{element}x{lanes}"
+    return (
+        f"HELPER {kind} masked_load_{kind}(const {element}m *p, b8x{lanes} m) {{\n"
+        f"  {kind} r = {{0}};\n"
+        f"  for (int i = 0; i < {lanes}; i++) if (m[i]) r[i] = p[i];\n  return r;\n}}\n"
+    )
+
+
+def _store(name: str, element: str, lanes: int) -> str:
+    kind = f"{element}x{lanes}"
+    return (
+        f"HELPER void masked_store_{kind}({element}m *p, {kind} x, b8x{lanes} m) {{\n"
+        f"  for (int i = 0; i < {lanes}; i++) if (m[i]) p[i] = x[i];\n}}\n"
+    )
+
+
+#: name of a helper -> (name, element, lanes) -> its definition
+HELPERS: Final[Mapping[str, Callable[[str, str, int], str]]] = {
+    **dict.fromkeys(("sqrt", "floor", "ceil", "trunc", "rint"), _by_lane),
+    **dict.fromkeys(("maximum", "minimum"), _extreme),
+    **dict.fromkeys(
+        [f"fold_{op}" for op in ("add", "mul", "and", "or", "maximum", "minimum")], _fold
+    ),
+    "fma": _fma,
+    "masked_load": _load,
+    "masked_store": _store,
+}
+
+
+def saturate(source: str, target: str, lanes: int) -> str:
+    """A vector of floats to integers: out of range saturates, NaN gives 0."""
+    bits = int(target[1:])
+    width = int(source[1:])
+    signed = target[0] == "i"
+    kind, floats, wide = f"{target}x{lanes}", f"{source}x{lanes}", f"i{width}x{lanes}"
+    high = f"0x1p{bits - signed}"
+    low = f"-0x1p{bits - 1}" if signed else "0.0"
+    suffix = "f" if source == "f32" else ""
+    most = f"(({target})~({target})0)" if not signed else f"({target})((1ull << {bits - 1}) - 1)"
+    least = f"({target})(1ull << {bits - 1})" if signed else f"({target})0"
+    narrow = f"i{bits}x{lanes}"
+    return (
+        f"HELPER {kind} saturate_{source}_{target}_x{lanes}({floats} x) {{\n"
+        f"  {wide} above = ({wide})(x >= {high}{suffix}), below = ({wide})(x < {low}{suffix});\n"
+        f"  {wide} fine = ({wide})(x == x) & ~above & ~below;\n"
+        f"  {kind} r = __builtin_convertvector(({floats})(fine & ({wide})x), {kind});\n"
+        f"  {narrow} a = __builtin_convertvector(above, {narrow});\n"
+        f"  {narrow} b = __builtin_convertvector(below, {narrow});\n"
+        f"  r |= ({kind})a & {most};\n  r |= ({kind})b & {least};\n  return r;\n}}\n"
+    )
