@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from tilework.base.errors import InternalError
 from tilework.ir.interpret.program import Block, Program, loop_step
-from tilework.ir.interpret.steps import make_step, move
-from tilework.ir.ops import control
+from tilework.ir.interpret.steps import FAULTS, make_step, move
+from tilework.ir.ops import control, memory
 from tilework.ir.ops import index as index_ops
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ class _Emitter:
         self.open: list[Node] = []
         self.accumulators: dict[Node, list[Node]] = {}
         self.results: dict[Node, int] = {}
+        self.effects: set[Node] = set()
         for node in program.nodes:
             if node.op is control.ACCUMULATOR and len(node.src) > 1:
                 self.accumulators.setdefault(node.src[1], []).append(node)
@@ -129,12 +130,20 @@ class _Emitter:
         found = self.block.find(node)
         if found is None and node.op is control.ACCUMULATE:
             found = self.results.get(node.src[0])
+        if found is None and self._has_happened(node):
+            return FAULTS  # only its place in the order matters
         if found is None:
             raise InternalError("linear: a value is used before it is known", got=repr(node))
         return found
 
     def _is_known(self, node: Node) -> bool:
-        return self.block.find(node) is not None
+        return self.block.find(node) is not None or self._has_happened(node)
+
+    def _has_happened(self, node: Node) -> bool:
+        """Is `node` an effect, or the order after one, whose statement stands further up?"""
+        while node.op is memory.AFTER:
+            node = node.src[0]
+        return node in self.effects
 
     def emit(self, root: Node) -> None:
         """Compute `root`, and what it needs and is not known here, in the current block."""
@@ -143,8 +152,6 @@ class _Emitter:
             node, ready = stack.pop()
             if self._is_known(node):
                 continue
-            if node.op is control.ACCUMULATE and node is not root and node.src[0] in self.results:
-                continue  # after its loop: the result that the statement gave the accumulator
             if node.op in _OUT_OF_PLACE and not self._is_variable(node):
                 raise InternalError(
                     f"linear: {node.op.name} is used outside of its loop or IF", got=repr(node)
@@ -153,16 +160,24 @@ class _Emitter:
                 stack.append((node, True))
                 stack.extend([(source, False) for source in reversed(node.src)])
                 continue
-            sources = [self._slot(source) for source in node.src]
-            if node.op is control.ACCUMULATE:
-                self.block.steps.append(move(self.results[node.src[0]], sources[1]))
-                continue
-            slot = self.program.new_slot()
-            if self._is_variable(node):
-                self.results[node] = slot
-                self.block.steps.append(move(slot, sources[0]))
-            else:
-                self.block.steps.append(make_step(node, slot, sources))
+            if not node.op.pure:
+                self.effects.add(node)
+            if node.op is not memory.SINK:
+                self._compute(node, [self._slot(source) for source in node.src])
+
+    def _compute(self, node: Node, sources: list[int]) -> None:
+        """Add the step of a node whose sources are known."""
+        steps = self.block.steps
+        if node.op is control.ACCUMULATE:
+            steps.append(move(self.results[node.src[0]], sources[1]))
+            return
+        slot = self.program.new_slot()
+        if self._is_variable(node):
+            self.results[node] = slot
+            steps.append(move(slot, sources[0]))
+        else:
+            steps.append(make_step(node, slot, sources))
+        if node.op.pure:
             self.block.slots[node] = slot
 
     def _is_variable(self, node: Node) -> bool:

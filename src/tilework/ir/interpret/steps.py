@@ -15,6 +15,7 @@ from tilework.ir.interpret.scalars import (
 from tilework.ir.ops import control, math, memory
 from tilework.ir.ops import index as index_ops
 from tilework.ir.ops import program as program_ops
+from tilework.ir.ops import sort as sort_ops
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -203,6 +204,21 @@ def _fault_if(node: Node, target: int, sources: list[int]) -> Any:
     return step
 
 
+def _sort_rows(node: Node, target: int, sources: list[int]) -> Any:
+    written, read, size = sources
+    descending = node.attrs.descending
+
+    def step(frame: Frame) -> None:
+        cells, start = frame[read]
+        row = [cells.load(at, node) for at in range(start, start + frame[size])]
+        positions = folds.sorting_positions(row, descending=descending)
+        cells, start = frame[written]
+        for at, position in enumerate(positions, start):
+            cells.store(at, position, node)
+
+    return step
+
+
 def _lanes(node: Node, target: int, sources: list[int]) -> Any:
     return constant(target, tuple(range(node.attrs.lanes)))
 
@@ -239,6 +255,7 @@ _MAKERS: dict[OpDef, Callable[[Node, int, list[int]], Any]] = {
     memory.AFTER: _first,
     control.BARRIER: _first,
     program_ops.FAULT_IF: _fault_if,
+    sort_ops.SORT_ROWS: _sort_rows,
     index_ops.LANES: _lanes,
     control.BROADCAST: _broadcast,
     control.STACK: _stack,

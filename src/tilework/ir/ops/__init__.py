@@ -1,12 +1,23 @@
 """The op table: one row per op, the single source of truth of the IR.
 
 `math` holds arithmetic, `tensor` what the TENSOR stage adds, `index` ranges and variables,
-`memory` buffers, loads and stores, `control` staging, vectors and statements, `program` calls.
+`memory` buffers, loads and stores, `sort` the sort of a row, `control` staging, vectors and
+statements, `program` calls.
 """
 
 from __future__ import annotations
 
-from tilework.ir.ops import control, index, math, memory, program, tensor
+from tilework.ir.ops import control, index, math, memory, program, sort, tensor
 from tilework.ir.ops.define import OPS, define_op
 
-__all__ = ["OPS", "control", "define_op", "index", "math", "memory", "program", "tensor"]
+__all__ = [
+    "OPS",
+    "control",
+    "define_op",
+    "index",
+    "math",
+    "memory",
+    "program",
+    "sort",
+    "tensor",
+]

@@ -339,7 +339,7 @@ SORT = define_op(
     operands=("x",),
     attrs=SortAttrs,
     infer=lambda src, attrs: make_type(src[0].type.shape, index),
-    stages=_T | Stage.KERNEL,
+    stages=_T,
     doc="The positions (int64) that sort x along `axis`, stable; NaN last (first if descending).",
 )
 

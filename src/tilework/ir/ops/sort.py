@@ -1,0 +1,46 @@
+"""The sort of one contiguous row inside a kernel: what SORT becomes once it has buffers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tilework.base.errors import DTypeError
+from tilework.dtypes import bool_, index
+from tilework.ir.node import Attrs, Node
+from tilework.ir.ops.define import define_op
+from tilework.ir.stage import Stage
+from tilework.ir.types import Type, make_type
+
+
+@dataclass(frozen=True, slots=True)
+class SortRowsAttrs(Attrs):
+    """Whether the greatest element comes first; equal ones keep their order either way."""
+
+    descending: bool
+
+
+def _infer_sort_rows(src: tuple[Node, ...], attrs: Any) -> Type:
+    target, source, size = src
+    if target.type.memory is None or source.type.memory is None:
+        raise DTypeError("sort_rows: needs two addresses", got=f"{target.type}, {source.type}")
+    if target.type.dtype is not index or size.type.dtype is not index:
+        raise DTypeError(
+            "sort_rows: positions and the size are int64",
+            got=f"{target.type}, size {size.type}",
+        )
+    return make_type((), bool_)
+
+
+SORT_ROWS = define_op(
+    "sort_rows",
+    operands=("target", "source", "size"),
+    attrs=SortRowsAttrs,
+    infer=_infer_sort_rows,
+    stages=Stage.KERNEL | Stage.TILED | Stage.LOWERED,
+    doc=(
+        "Write to the `size` elements from `target` on the positions, counted from `source`, that "
+        "sort the elements there, as SORT does. The rows that the free ranges give do not overlap."
+    ),
+    pure=False,
+)
