@@ -9,7 +9,8 @@ from tilework.ir.node import Node, toposort
 from tilework.ir.ops.index import RANGE
 from tilework.ir.ops.math import CONST
 from tilework.ir.ops.memory import AFTER, INDEX, PARAM, STORE
-from tilework.ir.ops.tensor import REDUCE, SCAN, SORT
+from tilework.ir.ops.sort import SORT_ROWS
+from tilework.ir.ops.tensor import REDUCE, SCAN
 from tilework.ir.symbolic.bounds import bounds
 
 _FREE = frozenset({CONST, RANGE, PARAM, INDEX})
@@ -19,10 +20,8 @@ def written_slots(kernel: Node) -> tuple[int, ...]:
     """Return the slots of the PARAMs that `kernel` stores to, ascending."""
     found: set[int] = set()
     for node in toposort(kernel):
-        if node.op is STORE:
+        if node.op is STORE or node.op is SORT_ROWS:
             found.add(_slot_of(node.src[0]))
-        elif node.op is SORT and len(node.src) > 1:
-            found.add(_slot_of(node.src[1]))
     return tuple(sorted(found))
 
 
@@ -50,7 +49,7 @@ def estimate_work(kernel: Node) -> int:
             if ranges not in trips:
                 trips[ranges] = prod(sizes[range_] for range_ in ranges)
             total += trips[ranges]
-        if node.op is SORT:
-            total += 20 * prod(sizes.values())
+        if node.op is SORT_ROWS:
+            total += 20 * prod(sizes.values()) * max(bounds(node.src[2])[1], 0)
         inside[node] = ranges.difference(node.src[1:]) if node.op in (REDUCE, SCAN) else ranges
     return total

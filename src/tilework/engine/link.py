@@ -8,9 +8,11 @@ mutable command memory.
 
 from __future__ import annotations
 
+import ctypes
 import threading
+import time
 from collections import OrderedDict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
@@ -218,6 +220,10 @@ class TableDriver(Protocol):
         """Run it; `leases` are held meanwhile, `times` gets nanoseconds.  Returns a ticket."""
         ...
 
+    def raise_fault(self) -> None:
+        """Raise what a kernel has reported since the last look."""
+        ...
+
 
 def table_driver(device: OpenDevice) -> TableDriver | None:
     """Return the driver of `device` if it runs launch tables."""
@@ -265,18 +271,36 @@ class TableInstance:
                 known[slot] = address
                 for word, offset in places:
                     words[word] = address + offset
+        self.bind_variables(values)
+
+    def bind_variables(self, values: Mapping[str, int]) -> None:
+        """Write the variables of this run, and the trip counts that depend on them."""
+        words = self.words
         for word, name in self.variables:
             words[word] = values[name]
         for word, tasks in self.tasks:
             words[word] = tasks.evaluate(values)
 
-    def run(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> int:
-        """Bind and run.  Raises what the driver raises."""
-        self.bind(slots, values)
-        leases = _leases(slots[slot] for slot in self.patches)
+    def launch(self, leases: Sequence[Lease]) -> None:
+        """Run what is bound.  Raises what the driver raises, and what a kernel reported."""
         COUNTERS.launches += 1
         COUNTERS.kernels += self.table.count
-        return self._driver.run_table(self.table, leases)
+        self._driver.run_table(self.table, leases)
+        self._driver.raise_fault()
+
+    def run(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> None:
+        """Bind and run."""
+        self.bind(slots, values)
+        self.launch(leases_of(slots[slot] for slot in self.patches))
+
+    def time(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> list[float]:
+        """Bind, run, and return the seconds of each kernel."""
+        self.bind(slots, values)
+        times = (ctypes.c_int64 * max(self.table.count, 1))()
+        leases = leases_of(slots[slot] for slot in self.patches)
+        self._driver.run_table(self.table, leases, ctypes.addressof(times))
+        self._driver.raise_fault()
+        return [times[index] * 1e-9 for index in range(self.table.count)]
 
 
 class CommandInstance:
@@ -285,23 +309,29 @@ class CommandInstance:
     def __init__(
         self, device: OpenDevice, calls: Sequence[KernelCall], loaded: Mapping[str, _Loaded]
     ) -> None:
-        self._driver = device.driver
+        self._device = device
         self._calls = calls
         self._loaded = loaded
 
-    def run(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> int:
+    def run(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> None:
         """Submit the calls with these buffers.  Raises what the driver raises."""
         COUNTERS.launches += 1
         COUNTERS.kernels += len(self._calls)
-        return self._driver.submit(
-            [_launch(call, self._loaded, slots, values) for call in self._calls]
-        )
+        self._device.last_ticket = self._device.driver.submit(self._commands(slots, values))
+
+    def time(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> list[float]:
+        """Run the calls to their end and return the seconds of each."""
+        return list(self._device.driver.time(self._commands(slots, values)))
+
+    def _commands(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> list[Command]:
+        return [_launch(call, self._loaded, slots, values) for call in self._calls]
 
 
-def _leases(buffers: Any) -> list[Lease]:
+def leases_of(buffers: Iterable[Buffer | None]) -> list[Lease]:
+    """Return the leases that `buffers` are from, each once."""
     found: dict[int, Lease] = {}
     for buffer in buffers:
-        lease = buffer.memory.lease
+        lease = None if buffer is None else buffer.memory.lease
         if lease is not None:
             found[id(lease)] = lease
     return list(found.values())
@@ -375,8 +405,12 @@ class LinkedSteps:
                 part.run(slots, values)
         finally:
             self._free.append(instance)
+        self.synchronize()
+
+    def synchronize(self) -> None:
+        """Wait for the devices.  Raises what kernels reported."""
         for device, _ in self.groups:
-            if device is not None:
+            if device is not None and table_driver(device) is None:
                 device.synchronize()
 
     def make_instance(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> list[Any]:
@@ -399,16 +433,23 @@ class CopyInstance:
     def __init__(self, calls: Sequence[CopyCall]) -> None:
         self._calls = calls
 
-    def run(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> int:
+    def run(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> None:
         """Copy each after the work before it.  Raises what a kernel before it reported."""
+        self.time(slots, values)
+
+    def time(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> list[float]:
+        """Copy, and return the seconds of each copy."""
+        seconds: list[float] = []
         for call in self._calls:
+            started = time.perf_counter()
             copy_between(
                 Device[call.target_device],
                 _buffer(slots, call.target),
                 Device[call.source_device],
                 _buffer(slots, call.source),
             )
-        return 0
+            seconds.append(time.perf_counter() - started)
+        return seconds
 
 
 def copy_between(

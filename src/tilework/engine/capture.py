@@ -1,0 +1,457 @@
+"""Recording what a function computes, and turning it into one program that is run again.
+
+    with capturing() as seen:              # in this execution context alone
+        results = function(...)            # runs as usual; each engine run is seen as well
+    program = seen.finish(inputs, outputs) # Buffers that each replay gets anew
+    program.run(inputs, outputs, {"n": 3})
+
+The kernels are those that the function has just run, so a replay gives the same bits.  Buffers
+that the function found (weights, state) are held: read and written at their places.  What it made
+and did not return lives in one arena, planned over the whole program.  `tensor.jit` knows tensors
+and decides when a program may be run again; this module knows buffers alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from tilework.base import faults
+from tilework.base.errors import AliasError, CaptureError, InternalError
+from tilework.engine import execute, link
+from tilework.engine.arena import Lifetime, plan_arena
+from tilework.engine.device import Device
+from tilework.engine.link import CopyCall, KernelCall, LinkedSteps, Operand, Step, VariableBounds
+from tilework.engine.stats import COUNTERS
+from tilework.schedule.schedule import SlotKind
+
+if TYPE_CHECKING:
+    from tilework.runtime.buffer import Buffer
+    from tilework.schedule.schedule import Schedule, Slot
+
+
+@dataclass(slots=True)
+class _Run:
+    """One engine run: its steps over its slots, and the buffers that were there."""
+
+    steps: tuple[Step, ...]
+    slots: tuple[Slot, ...]
+    buffers: list[Buffer | None]  # None for arenas, which die with the run
+
+
+class Seen:
+    """What one capture has seen so far."""
+
+    def __init__(self) -> None:
+        self._runs: list[_Run] = []
+        self._variables: dict[str, VariableBounds] = {}
+        self.values: dict[str, int] = {}
+        #: Names of variables whose values the function has looked at.
+        self.pinned: set[str] = set()
+        self._made: set[int] = set()
+
+    def record(
+        self, schedule: Schedule, slots: Sequence[Buffer], values: Mapping[str, int]
+    ) -> None:
+        """Note one run; see `execute.Recorder`."""
+        linked = execute.link_schedule(schedule)
+        for row in linked.variables:
+            self._variables.setdefault(row.name, row)
+            value = values[row.name]
+            if self.values.setdefault(row.name, value) != value:
+                raise CaptureError(
+                    f"capture: the variable {row.name} has two values in one call",
+                    field=row.name,
+                    got=f"{self.values[row.name]} and {value}",
+                    try_="use variables of different names",
+                )
+        kept = [
+            None if slot.kind is SlotKind.ARENA else buffer
+            for slot, buffer in zip(schedule.slots, slots, strict=True)
+        ]
+        for slot, buffer in zip(schedule.slots, kept, strict=True):
+            if slot.kind is SlotKind.OUTPUT and buffer is not None:
+                self._made.add(id(buffer.memory))
+        self._runs.append(_Run(linked.steps, schedule.slots, kept))
+
+    def has_made(self, buffer: Buffer) -> bool:
+        """Whether a run of this capture has made the memory of `buffer`."""
+        return id(buffer.memory) in self._made
+
+    def found(self, inputs: Sequence[Buffer]) -> list[Buffer]:
+        """Return the buffers that runs read or wrote, and that are neither inputs nor made."""
+        rows: dict[int, Buffer] = {}
+        for run in self._runs:
+            for slot, buffer in zip(run.slots, run.buffers, strict=True):
+                if buffer is None or slot.kind is not SlotKind.INPUT:
+                    continue
+                if id(buffer.memory) in self._made or _find(inputs, buffer) is not None:
+                    continue
+                # The whole memory is held, since other parts of it may be used too.
+                rows.setdefault(id(buffer.memory), buffer.base or buffer)
+        return list(rows.values())
+
+    def finish(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> CapturedProgram:
+        """Return the program that computes `outputs` from `inputs` again.
+
+        Args:
+            inputs: buffers that each replay gets anew; two of one memory must be one buffer.
+            outputs: buffers made by the capture that each replay makes anew.
+
+        Raises: AliasError when inputs overlap in part; InternalError when an output was not made
+        here.
+        """
+        faults.hit("capture.finish")
+        builder = _Builder(inputs, outputs, self.found(inputs))
+        for time, run in enumerate(self._runs):
+            builder.add(time, run)
+        return builder.build(tuple(self._variables[name] for name in sorted(self._variables)))
+
+
+_active: Final[ContextVar[Seen | None]] = ContextVar("tilework_capture", default=None)
+
+
+@contextmanager
+def capturing() -> Iterator[Seen]:
+    """See every run of this execution context while the block runs.
+
+    Raises: InternalError inside another capture, which the caller must inline.
+    """
+    if _active.get() is not None:
+        raise InternalError("capture: a capture inside a capture")
+    seen = Seen()
+    token = _active.set(seen)
+    watcher = execute.recorder.set(seen)
+    try:
+        yield seen
+    finally:
+        execute.recorder.reset(watcher)
+        _active.reset(token)
+
+
+def is_capturing() -> bool:
+    """Whether this execution context captures."""
+    return _active.get() is not None
+
+
+def refuse_host_read(what: str) -> None:
+    """Refuse to hand a value to the host during a capture: a replay would not do it again.
+
+    Raises: CaptureError.
+    """
+    if _active.get() is not None:
+        raise CaptureError(
+            f"{what}: a value is read on the host inside a captured function",
+            field=what,
+            expected="a function whose Python code does not depend on values of tensors",
+            try_="return the tensor and read it outside, or call the function without jit",
+        )
+
+
+def note_variable_read(name: str) -> None:
+    """Note that Python code looks at the value of a variable: a capture then holds for it alone."""
+    seen = _active.get()
+    if seen is not None:
+        seen.pinned.add(name)
+
+
+def _contains(outer: Buffer, inner: Buffer) -> bool:
+    start = inner.offset_bytes - outer.offset_bytes
+    return start >= 0 and start + inner.size_bytes <= outer.size_bytes
+
+
+def _find(buffers: Sequence[Buffer], wanted: Buffer) -> int | None:
+    """Return which of `buffers` holds all of `wanted`."""
+    memory = wanted.memory
+    for index, buffer in enumerate(buffers):
+        if buffer.memory is memory and _contains(buffer, wanted):
+            return index
+    return None
+
+
+# --- merging runs ---------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Made:
+    """Memory that a run of the capture made and that is no output."""
+
+    device: str
+    size_bytes: int
+    first: int
+    last: int
+    place: int = -1  # its number among the intermediates of its device
+
+
+@dataclass(slots=True)
+class _Builder:
+    """Gives every buffer of every run a slot of the whole program.
+
+    Slots: inputs, held buffers, outputs, one arena per device.
+    """
+
+    inputs: Sequence[Buffer]
+    outputs: Sequence[Buffer]
+    held: Sequence[Buffer]
+    _fixed: list[Buffer] = field(default_factory=list)
+    _by_memory: dict[int, list[int]] = field(default_factory=dict)
+    _made: dict[int, _Made] = field(default_factory=dict)
+    _arenas: dict[str, list[Lifetime | _Made]] = field(default_factory=dict)
+    _steps: list[tuple[Step, list[tuple[int, int] | tuple[str, int, int]]]] = field(
+        default_factory=list
+    )
+    _devices: dict[int, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._fixed = [*self.inputs, *self.held, *self.outputs]
+        for slot, buffer in enumerate(self._fixed):
+            row = self._by_memory.setdefault(id(buffer.memory), [])
+            if slot < len(self.inputs):
+                for other in row:
+                    if self._fixed[other].overlaps(buffer):
+                        raise AliasError("capture: two arguments share memory", got=repr(buffer))
+            row.append(slot)
+
+    def add(self, time: int, run: _Run) -> None:
+        """Append the steps of one run."""
+        places = [
+            self._place_of(time, slot, buffer)
+            for slot, buffer in zip(run.slots, run.buffers, strict=True)
+        ]
+        for step in run.steps:
+            operands = step.operands if isinstance(step, KernelCall) else (step.target, step.source)
+            self._steps.append((step, [places[operand.slot] for operand in operands]))
+
+    def _place_of(self, time: int, slot: Slot, buffer: Buffer | None) -> Any:
+        """(slot, offset) for what has a slot, (device, number, offset) for what is in an arena."""
+        arena = self._arenas.setdefault(slot.device, [])
+        if buffer is None:
+            arena.append(Lifetime(slot.size_bytes, time, time))
+            return (slot.device, len(arena) - 1, 0)
+        for number in self._by_memory.get(id(buffer.memory), ()):
+            fixed = self._fixed[number]
+            if _contains(fixed, buffer):
+                self._devices.setdefault(number, slot.device)
+                return (number, buffer.offset_bytes - fixed.offset_bytes)
+            if fixed.overlaps(buffer):
+                raise AliasError("capture: an argument overlaps other memory", got=repr(buffer))
+        made = self._made.get(id(buffer.memory))
+        if made is None:
+            if slot.kind is not SlotKind.OUTPUT:
+                raise InternalError("capture: a buffer of unknown origin", got=repr(buffer))
+            made = _Made(slot.device, slot.size_bytes, time, time, len(arena))
+            self._made[id(buffer.memory)] = made
+            arena.append(made)
+        made.last = time
+        return (made.device, made.place, buffer.offset_bytes)
+
+    def build(self, variables: tuple[VariableBounds, ...]) -> CapturedProgram:
+        """Plan the arenas and return the program."""
+        first_arena = len(self.inputs) + len(self.held) + len(self.outputs)
+        devices = [name for name, rows in self._arenas.items() if rows]
+        offsets: dict[str, list[int]] = {}
+        sizes: list[tuple[str, int]] = []
+        for name in devices:
+            lives = [
+                row if isinstance(row, Lifetime) else Lifetime(row.size_bytes, row.first, row.last)
+                for row in self._arenas[name]
+            ]
+            offsets[name], total = plan_arena(lives)
+            sizes.append((name, total))
+
+        def operand(old: Operand, place: Any) -> Operand:
+            if len(place) == 2:
+                slot, offset = place
+            else:
+                slot = first_arena + devices.index(place[0])
+                offset = offsets[place[0]][place[1]] + place[2]
+            return Operand(slot, offset + old.offset_bytes, old.size_bytes)
+
+        steps: list[Step] = []
+        for step, places in self._steps:
+            if isinstance(step, KernelCall):
+                moved = tuple(map(operand, step.operands, places))
+                steps.append(KernelCall(step.device, step.code, moved, step.is_serial))
+            else:
+                target, source = map(operand, (step.target, step.source), places)
+                steps.append(CopyCall(step.target_device, step.source_device, target, source))
+        missing = [slot for slot in range(first_arena) if slot not in self._devices]
+        if any(slot >= len(self.inputs) + len(self.held) for slot in missing):
+            raise InternalError("capture: an output was not made by the captured function")
+        return CapturedProgram(
+            tuple(steps),
+            len(self.inputs),
+            tuple(self.held),
+            tuple(
+                (self._devices[len(self.inputs) + len(self.held) + number], buffer.size_bytes)
+                for number, buffer in enumerate(self.outputs)
+            ),
+            tuple(sizes),
+            variables,
+        )
+
+
+# --- the program ----------------------------------------------------------------------------------
+
+
+class CapturedProgram:
+    """A sequence of kernels over inputs, held buffers and outputs.  Thread-safe: one run at a time.
+
+    `outputs` are (device, bytes) of what a run writes, `arenas` of its intermediates; `written`
+    are the slots below the outputs that steps store to: inputs first, then held buffers.
+    """
+
+    def __init__(
+        self,
+        steps: tuple[Step, ...],
+        num_inputs: int,
+        held: tuple[Buffer, ...],
+        outputs: tuple[tuple[str, int], ...],
+        arenas: tuple[tuple[str, int], ...],
+        variables: tuple[VariableBounds, ...] = (),
+    ) -> None:
+        self.steps = steps
+        self.num_inputs = num_inputs
+        self.held = list(held)
+        self.outputs = outputs
+        self.arenas = arenas
+        self.variables = variables
+        self.first_output = num_inputs + len(held)
+        self.written = frozenset(slot for slot in _written_slots(steps) if slot < self.first_output)
+        self.lock = threading.RLock()
+        self._linked: LinkedSteps | None = None
+        self._memory: list[Buffer] = []
+        self._parts: list[Any] = []
+        self._fast: _FastTable | None = None
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes of all intermediates together."""
+        return sum(size for _, size in self.arenas)
+
+    def make_outputs(self) -> list[Buffer]:
+        """Return new memory for the outputs of one run."""
+        COUNTERS.allocations += len(self.outputs)
+        return [Device[device].allocate(size) for device, size in self.outputs]
+
+    def run(
+        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], values: Mapping[str, int]
+    ) -> None:
+        """Run once.
+
+        Raises: BoundsError for a variable or an index out of range; what drivers raise.
+        """
+        if self.variables:
+            link.check_variables(self.variables, values)
+        with self.lock:
+            if self._linked is None or self._linked.is_stale:
+                self._prepare(inputs, outputs, values)
+            fast = self._fast
+            if fast is not None:
+                fast.run(inputs, outputs, values)
+                return
+            slots = [*inputs, *self.held, *outputs, *self._memory]
+            for part in self._parts:
+                part.run(slots, values)
+            if self._linked is not None:
+                self._linked.synchronize()
+
+    def release(self) -> None:
+        """Give back arenas and command memory; the next run takes them again."""
+        with self.lock:
+            self._linked = None
+            self._fast = None
+            self._parts = []
+            self._memory = []
+
+    def time(
+        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], values: Mapping[str, int]
+    ) -> list[tuple[str, float]]:
+        """Run once and return the name and the seconds of each step, where the driver times."""
+        with self.lock:
+            if self._linked is None or self._linked.is_stale:
+                self._prepare(inputs, outputs, values)
+            slots = [*inputs, *self.held, *outputs, *self._memory]
+            seconds: list[float] = []
+            for part in self._parts:
+                seconds += part.time(slots, values)
+        names = [s.code.name if isinstance(s, KernelCall) else "copy" for s in self.steps]
+        return list(zip(names, seconds, strict=True))
+
+    def _prepare(
+        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], values: Mapping[str, int]
+    ) -> None:
+        self.release()
+        linked = LinkedSteps(self.steps, self.variables)
+        faults.hit("capture.arena")
+        COUNTERS.allocations += len(self.arenas)
+        memory = [Device[device].allocate(size) for device, size in self.arenas]
+        slots = [*inputs, *self.held, *outputs, *memory]
+        parts = linked.make_instance(slots, values)
+        self._memory, self._parts, self._linked = memory, parts, linked
+        if len(parts) == 1 and isinstance(parts[0], link.TableInstance):
+            self._fast = _FastTable(parts[0], self, slots)
+
+
+def _written_slots(steps: Sequence[Step]) -> Iterator[int]:
+    for step in steps:
+        if isinstance(step, KernelCall):
+            for position in step.code.writes:
+                yield step.operands[position].slot
+        else:
+            yield step.target.slot
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where the address of a slot stands in the table, and which one stands there."""
+
+    address: int
+    words: list[tuple[int, int]]
+
+
+class _FastTable:
+    """A program that is one launch table: lists of words to write, and one native call."""
+
+    def __init__(
+        self, table: link.TableInstance, program: CapturedProgram, slots: Sequence[Buffer]
+    ) -> None:
+        table.bind(slots, {row.name: row.minimum for row in program.variables})
+        self._table = table
+        self._words = table.words
+        first, last = program.first_output, program.first_output + len(program.outputs)
+        places = [
+            _Place(buffer.address, table.patches.get(slot, [])) for slot, buffer in enumerate(slots)
+        ]
+        self._inputs = places[: program.num_inputs]
+        self._outputs = places[first:last]
+        self._leases = link.leases_of(program.held)
+        self._is_symbolic = bool(table.variables or table.tasks)
+
+    def run(
+        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], values: Mapping[str, int]
+    ) -> None:
+        """Write what differs from the last run, and run."""
+        words = self._words
+        leases = self._leases
+        for row, buffer in zip(self._inputs, inputs, strict=True):
+            address = buffer.address
+            if address != row.address:
+                row.address = address
+                for word, offset in row.words:
+                    words[word] = address + offset
+            if buffer.memory.lease is not None:
+                leases = link.leases_of((*inputs, *outputs)) + self._leases
+        for row, buffer in zip(self._outputs, outputs, strict=True):
+            address = buffer.address
+            if address != row.address:
+                row.address = address
+                for word, offset in row.words:
+                    words[word] = address + offset
+        if self._is_symbolic:
+            self._table.bind_variables(values)
+        self._table.launch(leases)
