@@ -113,6 +113,7 @@ class Program:
         self._memo: dict[tuple[int, str], Any] = {}
         self._folded: dict[str, Value] | None = None
         self._constant_ids: frozenset[int] = frozenset()
+        self.folded_nodes: frozenset[int] = frozenset()
         self._lock = threading.RLock()
 
     def constants(self, graph: Graph) -> dict[str, Value]:
@@ -161,12 +162,15 @@ class Program:
         evaluator = Evaluator(self, may_read=True)
         scope = Scope(known)
         rest: set[str] = {info.name for info in graph.outputs}
+        done: set[int] = set()
         for node in graph.nodes:
             if self._is_foldable(node, known):
                 evaluator.run_node(node, scope)
+                done.add(id(node))
             else:
                 rest.update(node.inputs)
                 rest.update(*(inner.free_names() for inner in node.subgraphs()))
+        self.folded_nodes = frozenset(done)
         stored = {name: value for name, value in known.items() if name in rest}
         fresh = [value for value in stored.values() if isinstance(value, Tensor)]
         if fresh:
@@ -201,10 +205,16 @@ class Evaluator:
         self._may_read = may_read
         self.device = program.device
 
-    def run(self, inputs: Mapping[str, Value], constants: Mapping[str, Value]) -> list[Value]:
-        """Evaluate the model's graph and return its outputs in order."""
+    def run(self, inputs: Mapping[str, Value]) -> list[Value]:
+        """Evaluate the model's graph and return its outputs in order.
+
+        An input that replaces an initialiser makes what was folded from it void.
+        """
         graph = self._program.model.graph
-        return self._run(graph, Scope({**constants, **inputs}), skip=frozenset(constants))
+        if graph.constants.keys() & inputs.keys():
+            return self._run(graph, Scope({**self._program.constants(graph), **inputs}))
+        known = self._program.folded()
+        return self._run(graph, Scope({**known, **inputs}), skip=self._program.folded_nodes)
 
     def run_subgraph(self, graph: Graph, inputs: Sequence[Value], outer: Scope) -> list[Value]:
         """Evaluate a branch or a body."""
@@ -212,12 +222,10 @@ class Evaluator:
         values.update(zip((info.name for info in graph.inputs), inputs, strict=False))
         return self._run(graph, Scope(values, outer))
 
-    def _run(
-        self, graph: Graph, scope: Scope, skip: frozenset[str] = frozenset()
-    ) -> list[Value]:
+    def _run(self, graph: Graph, scope: Scope, skip: frozenset[int] = frozenset()) -> list[Value]:
         dead = self._program.dead_after(graph)
         for index, node in enumerate(graph.nodes):
-            if not skip.issuperset(name for name in node.outputs if name):
+            if id(node) not in skip:
                 self.run_node(node, scope)
             for name in dead.get(index, ()):
                 scope.values.pop(name, None)
@@ -311,9 +319,7 @@ class Evaluator:
             raise DataDependentError(f"onnx: {node} needs values that only a run gives")
         return np.asarray(tensor.numpy())
 
-    def once(
-        self, node: Node, key: str, make: Callable[[], T], operands: Sequence[Value]
-    ) -> T:
+    def once(self, node: Node, key: str, make: Callable[[], T], operands: Sequence[Value]) -> T:
         """Return `make()`, remembered with the program if the operands are its constants."""
         if all(value is None or self._program.is_constant(value) for value in operands):
             return self._program.remember(node, key, make)

@@ -130,14 +130,17 @@ def where(call: Call, condition: Array, a: Array, b: Array) -> Array:
     return np.where(condition, a, b).astype(a.dtype)
 
 
+def _fits_integer(x: Array) -> bool:
+    return bool(np.isfinite(x).all()) and bool(np.abs(x).max(initial=0) < 2**31)
+
+
 @host_op("Cast")
 def cast(call: Call, x: Array) -> Array | None:
     target = BY_NUMBER.get(call.integer("to"))
     if target is None or target in EXTENSION_TYPES or x.dtype.kind not in "biuf":
         return None
-    if x.dtype.kind == "f" and not target.is_float and not target.is_bool:
-        if not np.isfinite(x).all() or np.abs(x).max(initial=0) >= 2**31:
-            return None  # the device's definition of what does not fit
+    if x.dtype.kind == "f" and target.is_integer and not _fits_integer(x):
+        return None  # the device's definition of what does not fit
     with np.errstate(all="ignore"):
         return x.astype(numpy_dtype(target))
 
@@ -147,7 +150,7 @@ def cast_like(call: Call, x: Array, like: Array) -> Array | None:
     return x.astype(like.dtype) if x.dtype.kind in "biu" and like.dtype.kind in "biuf" else None
 
 
-# --- shapes ----------------------------------------------------------------------------------------
+# --- shapes --------------------------------------------------------------------------------------
 
 
 @host_op("Reshape")

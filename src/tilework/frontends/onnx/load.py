@@ -257,7 +257,9 @@ def _function(proto: Any) -> Function:
     opsets = {canonical_domain(row.domain): row.version for row in proto.opset_import}
     reader = _Reader(opsets)
     known = frozenset(proto.input)
-    defaults = {row.name: reader._attribute(row, proto.name, known) for row in proto.attribute_proto}
+    defaults = {
+        row.name: reader._attribute(row, proto.name, known) for row in proto.attribute_proto
+    }
     return Function(
         name=proto.name,
         domain=canonical_domain(proto.domain),

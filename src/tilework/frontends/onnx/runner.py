@@ -1,0 +1,222 @@
+"""`OnnxRunner`: a model as a function from named tensors to named tensors."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+from tilework.engine.capture import jit
+
+from tilework.frontends.onnx.evaluate import DataDependentError, Evaluator, Program
+from tilework.frontends.onnx.graph import ValueInfo
+from tilework.frontends.onnx.load import Source, load_model
+from tilework.frontends.onnx.signature import (
+    HOST_INPUT_LIMIT,
+    as_input,
+    check_names,
+    check_supported,
+    host_inputs,
+)
+from tilework.frontends.onnx.values import HostValue, Value, as_device_value
+from tilework.tensor import Tensor
+
+Key = tuple[Any, ...]
+Result: TypeAlias = Tensor | list[Any] | None
+#: Signatures (shapes and dtypes of a call) that keep a capture; the oldest unused one goes.
+CAPTURE_LIMIT = 16
+
+
+class _Trace:
+    """The graph for one signature: captured if its shapes do not depend on data."""
+
+    def __init__(self, program: Program, names: list[str], constants: dict[str, Value]) -> None:
+        self._program = program
+        self._names = names
+        self._constants = constants
+        self._captured: Callable[..., Any] = jit(self._capture, captures=1)
+        self._is_dynamic = False
+        # Outputs that are known once the shapes are (a Shape, a constant), by position.
+        self._known: dict[int, Value] = {}
+
+    def __call__(self, tensors: list[Tensor]) -> list[Value]:
+        if not self._is_dynamic:
+            try:
+                found = iter(self._captured(*tensors))
+            except DataDependentError:
+                self._is_dynamic = True
+            else:
+                count = len(self._program.model.graph.outputs)
+                return [
+                    self._known[place] if place in self._known else next(found)
+                    for place in range(count)
+                ]
+        return self._evaluate(tensors, may_read=True)
+
+    def _evaluate(self, tensors: list[Tensor], *, may_read: bool) -> list[Value]:
+        inputs: dict[str, Value] = dict(self._constants)
+        inputs.update(zip(self._names, tensors, strict=True))
+        return Evaluator(self._program, may_read=may_read).run(inputs)
+
+    def _capture(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        outputs = self._evaluate(list(tensors), may_read=False)
+        if any(isinstance(value, list) or value is None for value in outputs):
+            raise DataDependentError("onnx: an output is a sequence")
+        self._known = {
+            place: value for place, value in enumerate(outputs) if isinstance(value, HostValue)
+        }
+        given = {id(tensor) for tensor in tensors}
+        rest = [value for value in outputs if isinstance(value, Tensor)]
+        # An output that is an input becomes a value of its own.
+        fresh = tuple(value.clone() if id(value) in given else value for value in rest)
+        if fresh:
+            Tensor.realize(*fresh)
+        return fresh
+
+
+class OnnxRunner:
+    """A model that is read once and called with any shapes that it takes.
+
+    Each new combination of shapes is traced and captured once; the last 16 are kept.  Weights
+    become tensors once, and what depends on them alone is computed once.
+
+    Args:
+        source: a path (weights may lie in files beside it) or the bytes of a model file.
+        device: where to run; None is the default device.
+
+    Raises:
+        UnsupportedError: the package `onnx` is missing, or the model uses operators or element
+            types that tilework does not have; all of them are listed.
+        ModelFileError: the file cannot be read or contradicts itself.
+
+    Example:
+        >>> runner = OnnxRunner("mnist.onnx")  # doctest: +SKIP
+        >>> runner({"image": image})["scores"].numpy()  # doctest: +SKIP
+    """
+
+    def __init__(self, source: Source, device: str | None = None) -> None:
+        self.model = load_model(source)
+        check_supported(self.model)
+        self._program = Program(self.model, device)
+        self._defaults = set(self.model.graph.constants)
+        self._on_host = host_inputs(self.model)
+        self._traces: OrderedDict[Key, _Trace] = OrderedDict()
+        self._lock = threading.RLock()
+
+    @property
+    def inputs(self) -> tuple[ValueInfo, ...]:
+        """Name, dtype and shape of each input that a call must give."""
+        return tuple(info for info in self.model.graph.inputs if info.name not in self._defaults)
+
+    @property
+    def outputs(self) -> tuple[ValueInfo, ...]:
+        """Name, and declared dtype and shape, of each output."""
+        return self.model.graph.outputs
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """The key-value pairs that the file carries."""
+        return self.model.metadata
+
+    @property
+    def input_types(self) -> dict[str, ValueInfo]:
+        """The inputs by name."""
+        return {info.name: info for info in self.inputs}
+
+    def __call__(self, inputs: Mapping[str, Any] | None = None, **named: Any) -> dict[str, Result]:
+        """Run the model.
+
+        Args:
+            inputs: tensors, NumPy arrays or plain numbers by input name.
+            named: the same, for names that are Python identifiers.
+
+        Returns:
+            Tensors by output name (a list for an output that is a sequence).
+
+        Raises:
+            UserError: an input is missing or unknown.
+            DTypeError: an input's element type is not the declared one.
+            ShapeError: an input's rank or a fixed size is not the declared one.
+        """
+        given = {**(inputs or {}), **named}
+        check_names(given, self.model.graph.inputs, self._defaults)
+        tensors: dict[str, Tensor] = {}
+        constants: dict[str, Value] = {}
+        key: list[Any] = []
+        for info in self.model.graph.inputs:
+            if info.name in given:
+                part = self._bind(info, given[info.name], tensors, constants)
+                key.append((info.name, *part))
+        with self._lock:
+            trace = self._trace(tuple(key), list(tensors), constants)
+            results = trace(list(tensors.values()))
+        names = [info.name for info in self.outputs]
+        return {name: self._result(value) for name, value in zip(names, results, strict=True)}
+
+    def check(self, inputs: Mapping[str, Any]) -> None:
+        """Trace the model for inputs without running it.
+
+        Raises:
+            TileworkError: what a call with these inputs would raise before anything runs.
+        """
+        check_names(inputs, self.model.graph.inputs, self._defaults)
+        tensors: dict[str, Tensor] = {}
+        constants: dict[str, Value] = {}
+        for info in self.model.graph.inputs:
+            if info.name in inputs:
+                self._bind(info, inputs[info.name], tensors, constants)
+        try:
+            Evaluator(self._program, may_read=False).run({**constants, **tensors})
+        except DataDependentError:
+            return  # the shapes beyond this point are known to a run alone
+
+    def prepare(self) -> None:
+        """Move the weights to the device and compute what depends on them alone."""
+        self._program.folded()
+
+    def _bind(
+        self,
+        info: ValueInfo,
+        value: Any,
+        tensors: dict[str, Tensor],
+        constants: dict[str, Value],
+    ) -> tuple[Any, ...]:
+        if isinstance(value, (list, tuple)) and info.kind == "sequence":
+            items = [HostValue(np.asarray(item)) for item in value]
+            constants[info.name] = list(items)
+            return tuple((item.array.shape, item.array.tobytes()) for item in items)
+        if value is None and info.kind == "optional":
+            constants[info.name] = None
+            return ()
+        found = as_input(value, info, self._program.device)
+        if info.name in self._on_host and int(np.prod(found.shape)) <= HOST_INPUT_LIMIT:
+            array = found.numpy() if isinstance(found, Tensor) else found
+            constants[info.name] = HostValue(np.array(array))
+            return tuple(found.shape), array.tobytes()
+        if not isinstance(found, Tensor):
+            found = Tensor(np.ascontiguousarray(found).reshape(found.shape), device=self._device)
+        tensors[info.name] = found
+        return tuple(found.shape), found.dtype.name
+
+    @property
+    def _device(self) -> str | None:
+        return self._program.device
+
+    def _trace(self, key: Key, names: list[str], constants: dict[str, Value]) -> _Trace:
+        trace = self._traces.get(key)
+        if trace is None:
+            self._program.folded()
+            trace = self._traces[key] = _Trace(self._program, names, constants)
+            while len(self._traces) > CAPTURE_LIMIT:
+                self._traces.popitem(last=False)
+        self._traces.move_to_end(key)
+        return trace
+
+    def _result(self, value: Value) -> Result:
+        if value is None:
+            return None
+        if isinstance(value, list):
+            return [self._result(item) for item in value]
+        return as_device_value(value, self._device)

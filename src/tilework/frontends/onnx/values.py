@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from tilework.frontends.onnx.element_types import EXTENSION_TYPES, dtype_of_array
 from tilework.base.errors import UnsupportedError
+from tilework.frontends.onnx.element_types import EXTENSION_TYPES, dtype_of_array
 from tilework.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class HostValue:
     @property
     def shape(self) -> tuple[int, ...]:
         """The sizes of the array."""
-        return self.array.shape
+        return tuple(self.array.shape)
 
     def tensor(self, device: str | None) -> Tensor:
         """Return the value as a tensor, made once."""
@@ -42,7 +42,7 @@ class HostValue:
 
 
 #: What an edge carries; None is an optional value that is absent.
-Value = HostValue | Tensor | list[Any] | None
+Value: TypeAlias = HostValue | Tensor | list[Any] | None
 
 
 def tensor_of(array: Array, device: str | None) -> Tensor:

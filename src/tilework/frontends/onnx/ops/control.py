@@ -83,8 +83,7 @@ def scan_(call: Call, *operands: Value) -> Any:
         for scan, value in zip(scans, outputs[len(carried) :], strict=True):
             scan.append(value)
     ordered = [
-        scan[::-1] if is_back else scan
-        for scan, is_back in zip(scans, out_backwards, strict=True)
+        scan[::-1] if is_back else scan for scan, is_back in zip(scans, out_backwards, strict=True)
     ]
     stacked = [_stacked(call, scan, axis) for scan, axis in zip(ordered, out_axes, strict=True)]
     return (*carried, *stacked)

@@ -251,5 +251,3 @@ def determinant(call: Call, x: Tensor) -> Tensor:
         safe = (best[..., :, 0:1] == 0).where(1.0, best[..., :, 0:1])
         rows = (swapped - swapped[..., :, 0:1] / safe * best)[..., :, 1:]
     return result
-
-

@@ -14,7 +14,7 @@ from tilework.frontends.onnx.ops.quantise import (
     quantised,
     saturated,
 )
-from tilework.frontends.onnx.ops.recurrent import lstm
+from tilework.frontends.onnx.ops.recurrent import LSTM, Product, run_cells
 from tilework.frontends.onnx.registry import onnx_op
 
 if TYPE_CHECKING:
@@ -94,7 +94,10 @@ def dynamic_quantize_matmul(
 @onnx_op("MatMulIntegerToFloat", domain=MICROSOFT)
 def matmul_integer_to_float(call: Call, *operands: Tensor | None) -> Tensor:
     a, b, a_scale, b_scale, *rest = operands
-    assert a is not None and b is not None and a_scale is not None and b_scale is not None
+    assert a is not None
+    assert b is not None
+    assert a_scale is not None
+    assert b_scale is not None
     a_point, b_point, bias = [*rest, *[None] * (3 - len(rest))]
     total = matmul_integer(call, a, b, a_point, b_point)
     y = total.cast(dtypes.float32) * (a_scale * b_scale)
@@ -112,40 +115,41 @@ def qlinear_binary(call: Call, *operands: Tensor) -> Tensor:
 
 
 @onnx_op("DynamicQuantizeLSTM", domain=MICROSOFT)
-def dynamic_quantize_lstm(call: Call, *operands: Tensor | None) -> tuple[Tensor, ...]:
-    """An LSTM whose weights are 8-bit integers; inputs and states are quantised by their range.
+def dynamic_quantize_lstm(
+    call: Call, x: Tensor, w: Tensor, r: Tensor, *rest: Tensor | None
+) -> tuple[Tensor, ...]:
+    """An LSTM with 8-bit weights; inputs and states are quantised by their own range.
 
     Weights are (directions, inputs, gates), unlike LSTM's.
     """
-    padded = [*operands, *[None] * (12 - len(operands))]
-    x, w, r, bias, lengths, h, c, peephole, w_scale, w_point, r_scale, r_point = padded
-    assert x is not None and w is not None and r is not None
-    return dynamic_lstm(
-        call,
-        (x, bias, lengths, h, c, peephole),
-        (w, w_scale, w_point),
-        (r, r_scale, r_point),
-    )
+    padded = [*rest, *[None] * (9 - len(rest))]
+    w_scale, w_point, r_scale, r_point = padded[5:]
+
+    def products(index: int) -> tuple[Product, Product, Product]:
+        by_w = _quantised_product(w[index], w_scale, w_point, index)
+        by_r = _quantised_product(r[index], r_scale, r_point, index)
+        return by_w, by_r, by_r
+
+    return run_cells(call, LSTM, x, int(r.shape[1]), products, padded[:5])
 
 
-def dynamic_lstm(
-    call: Call,
-    operands: tuple[Tensor | None, ...],
-    w: tuple[Tensor, Tensor | None, Tensor | None],
-    r: tuple[Tensor, Tensor | None, Tensor | None],
-) -> tuple[Tensor, ...]:
-    """Run with the quantised products of `QuantisedWeight`."""
-    x, bias, lengths, h, c, peephole = operands
-    return lstm(call, x, _restored(w), _restored(r), bias, lengths, h, c, peephole)
-
-
-def _restored(packed: tuple[Tensor, Tensor | None, Tensor | None]) -> Tensor:
-    weight, scale, point = packed
-    value = weight.cast(dtypes.int32)
-    shape = (value.shape[0], 1, -1)
+def _quantised_product(
+    weight: Tensor, scale: Tensor | None, point: Tensor | None, index: int
+) -> Product:
+    """Multiply in integers what `dynamic_parameters` makes of the left side."""
+    integers = weight.cast(dtypes.int32)
     if point is not None:
-        value = value - point.cast(dtypes.int32).reshape(shape)
-    real = value.cast(dtypes.float32)
-    if scale is not None:
-        real = real * scale.reshape(shape)
-    return real.transpose(1, 2)
+        integers = integers - _of_direction(point, index).cast(dtypes.int32)
+
+    def product(x: Tensor) -> Tensor:
+        own_scale, own_point = dynamic_parameters(x)
+        left = quantised(x, own_scale, own_point, dtypes.uint8).cast(dtypes.int32)
+        total = (left - own_point.cast(dtypes.int32)).matmul(integers).cast(dtypes.float32)
+        factor = own_scale if scale is None else own_scale * _of_direction(scale, index)
+        return total * factor
+
+    return product
+
+
+def _of_direction(parameter: Tensor, index: int) -> Tensor:
+    return parameter if parameter.ndim == 0 else parameter[index]

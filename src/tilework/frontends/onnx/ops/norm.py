@@ -168,5 +168,3 @@ def dropout(call: Call, x: Tensor, *_rest: Tensor | None) -> Tensor | tuple[Tens
         return x
     kept = type(x).full(tuple(x.shape), True, dtype=dtypes.bool_, device=x.device)
     return x, kept
-
-

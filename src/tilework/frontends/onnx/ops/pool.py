@@ -34,9 +34,7 @@ def _window(call: Call, x: Tensor) -> tuple[Window, Pairs]:
     return window, pads
 
 
-def _without_padding(
-    x: Tensor, window: Window, pads: Pairs, value: float | None
-) -> Tensor:
+def _without_padding(x: Tensor, window: Window, pads: Pairs, value: float | None) -> Tensor:
     if all(pair == (0, 0) for pair in pads):
         return x
     filler = None if value is None else full((), value, x.dtype, x.device)
@@ -92,7 +90,8 @@ def _max_with_places(
         # A place in the padding never wins, so that the index always names an element.
         wins = ((value > best) | (where_best < 0)) & (number >= 0)
         best, where_best = wins.where(value, best), wins.where(number, where_best)
-    assert best is not None and where_best is not None
+    assert best is not None
+    assert where_best is not None
     offset = tensor_of(planes.reshape((*x.shape[:2], *([1] * len(sizes)))), call.device)
     return best, where_best + offset
 

@@ -169,8 +169,12 @@ def qlinear_matmul(call: Call, *operands: Tensor) -> Tensor:
 @onnx_op("QLinearConv")
 def qlinear_conv(call: Call, *operands: Tensor | None) -> Tensor:
     x, x_scale, x_point, w, w_scale, w_point, y_scale, y_point, *rest = operands
-    assert x is not None and w is not None and x_scale is not None and w_scale is not None
-    assert y_scale is not None and y_point is not None
+    assert x is not None
+    assert w is not None
+    assert x_scale is not None
+    assert w_scale is not None
+    assert y_scale is not None
+    assert y_point is not None
     by_output = (-1, *([1] * (w.ndim - 1)))
     if w_point is not None:
         w_point = w_point.reshape(by_output) if w_point.numel() > 1 else w_point.reshape(())
@@ -186,5 +190,3 @@ def qlinear_conv(call: Call, *operands: Tensor | None) -> Tensor:
     many = w_scale.numel() > 1
     factor = x_scale.reshape(()) * w_scale.reshape(along if many else ()) / y_scale.reshape(())
     return requantised(total, factor, y_point.reshape(()))
-
-

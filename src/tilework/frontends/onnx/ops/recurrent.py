@@ -32,9 +32,7 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Activatio
         "affine": lambda x: x * with_default(alpha, 1.0) + with_default(beta, 0.0),
         "leakyrelu": lambda x: (x < 0).where(x * with_default(alpha, 0.01), x),
         "thresholdedrelu": lambda x: (x >= with_default(alpha, 1.0)).where(x, x * 0),
-        "scaledtanh": lambda x: (
-            (x * with_default(beta, 1.0)).tanh() * with_default(alpha, 1.0)
-        ),
+        "scaledtanh": lambda x: (x * with_default(beta, 1.0)).tanh() * with_default(alpha, 1.0),
         "hardsigmoid": hard_sigmoid,
         "elu": lambda x: (x < 0).where((x.exp() - 1) * with_default(alpha, 1.0), x),
         "softsign": lambda x: x / (x.abs() + 1),
@@ -46,12 +44,16 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Activatio
     return found
 
 
+Product = Callable[[Tensor], Tensor]
+
+
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """One direction: w (gates*h, inputs), r (gates*h, h), their biases, peepholes."""
+    """One direction: products with w (inputs, gates*h) and r (h, gates*h), biases, peepholes."""
 
-    w: Tensor
-    r: Tensor
+    by_w: Product
+    by_r: Product
+    by_last_r: Product
     w_bias: Tensor | None
     r_bias: Tensor | None
     peephole: Tensor | None
@@ -59,12 +61,12 @@ class Weights:
 
     def from_inputs(self, x: Tensor) -> Tensor:
         """The part of all gates that depends on inputs, for every step in one product."""
-        y = x.matmul(self.w.transpose(0, 1))
+        y = self.by_w(x)
         return y if self.w_bias is None else y + self.w_bias
 
     def from_state(self, h: Tensor) -> Tensor:
         """The part of all gates that depends on the state."""
-        y = h.matmul(self.r.transpose(0, 1))
+        y = self.by_r(h)
         return y if self.r_bias is None else y + self.r_bias
 
 
@@ -72,7 +74,6 @@ class Weights:
 class Cell:
     """What is common to the directions of one node."""
 
-    gates: int
     hidden: int
     clip: float | None
     linear_before_reset: bool
@@ -118,7 +119,7 @@ def _gru_step(cell: Cell, weights: Weights, gates: Tensor, state: State) -> Stat
     if cell.linear_before_reset:
         own = r * inner[..., 2 * size :]
     else:
-        own = (r * h).matmul(weights.r[2 * size :].transpose(0, 1))
+        own = weights.by_last_r(r * h)
         if weights.r_bias is not None:
             own = own + weights.r_bias[2 * size :]
     n = g_act(cell.clipped(gates[..., 2 * size :] + own))
@@ -161,7 +162,9 @@ def _bias_parts(bias: Tensor | None, direction: int) -> tuple[Tensor | None, Ten
     return w_bias, r_bias
 
 
-def _activations(call: Call, per_direction: Sequence[str], direction: int) -> tuple[Activation, ...]:
+def _activations(
+    call: Call, per_direction: Sequence[str], direction: int
+) -> tuple[Activation, ...]:
     count = len(per_direction)
     names = call.attribute("activations", None)
     names = list(per_direction) * (direction + 1) if not names else list(names)
@@ -178,47 +181,69 @@ def _activations(call: Call, per_direction: Sequence[str], direction: int) -> tu
     return tuple(found[direction * count : (direction + 1) * count])
 
 
-def _recurrent(
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What tells RNN, GRU and LSTM apart."""
+
+    step: Step
+    activations: tuple[str, ...]
+    states: int
+
+
+def _times(weight: Tensor) -> Product:
+    return lambda x: x.matmul(weight)
+
+
+def plain_products(w: Tensor, r: Tensor) -> Callable[[int], tuple[Product, Product, Product]]:
+    """Products with float weights of shape (directions, gates*h, inputs)."""
+
+    def of_direction(index: int) -> tuple[Product, Product, Product]:
+        whole = r[index].transpose(0, 1)
+        # GRU multiplies the last of its three gates apart.
+        last = whole[:, 2 * (whole.shape[1] // 3) :]
+        return _times(w[index].transpose(0, 1)), _times(whole), _times(last)
+
+    return of_direction
+
+
+def run_cells(
     call: Call,
-    operands: Sequence[Tensor | None],
-    step: Step,
-    gates: int,
-    defaults: Sequence[str],
-    states: int,
+    kind: Kind,
+    x: Tensor,
+    hidden: int,
+    products: Callable[[int], tuple[Product, Product, Product]],
+    rest: Sequence[Tensor | None],
 ) -> tuple[Tensor, ...]:
-    padded = [*operands, *[None] * (8 - len(operands))]
-    x, w, r, bias, lengths, *rest = padded
-    assert x is not None and w is not None and r is not None
+    """Run every direction of a node; `rest` is bias, lengths, initial states, peepholes."""
+    bias, lengths, *rest = [*rest, *[None] * (5 - len(rest))]
+    states = kind.states
     is_batch_first = bool(call.integer("layout", 0))
     initial = rest[:states]
     peephole = rest[2] if states == 2 else None
     if is_batch_first:
         x = x.transpose(0, 1)
         initial = [None if value is None else value.transpose(0, 1) for value in initial]
-    hidden = int(r.shape[-1])
     cell = Cell(
-        gates,
         hidden,
         call.number("clip") if call.has("clip") else None,
         bool(call.integer("linear_before_reset", 0)),
         bool(call.integer("input_forget", 0)),
     )
-    kind = call.text("direction", "forward")
-    is_reversed = [False, True] if kind == "bidirectional" else [kind == "reverse"]
+    direction = call.text("direction", "forward")
+    is_reversed = [False, True] if direction == "bidirectional" else [direction == "reverse"]
     outputs: list[Tensor] = []
     finals: list[State] = []
     for index, backwards in enumerate(is_reversed):
         weights = Weights(
-            w[index],
-            r[index],
+            *products(index),
             *_bias_parts(bias, index),
             None if peephole is None else peephole[index],
-            _activations(call, defaults, index),
+            _activations(call, kind.activations, index),
         )
         zero = full((x.shape[1], hidden), 0.0, x.dtype, call.device)
         state = tuple(zero if value is None else value[index] for value in initial)
         spans = None if lengths is None else lengths.cast(dtypes.int64)
-        y, last = run_direction(cell, weights, step, x, state, spans, backwards)
+        y, last = run_direction(cell, weights, kind.step, x, state, spans, backwards)
         outputs.append(y)
         finals.append(last)
     return _gathered(outputs, finals, is_batch_first)
@@ -235,16 +260,19 @@ def _gathered(
     return (y, *last)
 
 
-@onnx_op("RNN")
-def rnn(call: Call, *operands: Tensor | None) -> tuple[Tensor, ...]:
-    return _recurrent(call, operands, _rnn_step, 1, ("Tanh",), 1)
+RNN = Kind(_rnn_step, ("Tanh",), 1)
+GRU = Kind(_gru_step, ("Sigmoid", "Tanh"), 1)
+LSTM = Kind(_lstm_step, ("Sigmoid", "Tanh", "Tanh"), 2)
 
 
-@onnx_op("GRU")
-def gru(call: Call, *operands: Tensor | None) -> tuple[Tensor, ...]:
-    return _recurrent(call, operands, _gru_step, 3, ("Sigmoid", "Tanh"), 1)
+def _register(name: str, kind: Kind) -> None:
+    @onnx_op(name)
+    def rule(
+        call: Call, x: Tensor, w: Tensor, r: Tensor, *rest: Tensor | None
+    ) -> tuple[Tensor, ...]:
+        return run_cells(call, kind, x, int(r.shape[-1]), plain_products(w, r), rest)
 
 
-@onnx_op("LSTM")
-def lstm(call: Call, *operands: Tensor | None) -> tuple[Tensor, ...]:
-    return _recurrent(call, operands, _lstm_step, 4, ("Sigmoid", "Tanh", "Tanh"), 2)
+_register("RNN", RNN)
+_register("GRU", GRU)
+_register("LSTM", LSTM)

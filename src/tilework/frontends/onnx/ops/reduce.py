@@ -47,9 +47,7 @@ def _is_empty(x: Tensor, axes: tuple[int, ...]) -> bool:
 
 def _identity(x: Tensor, axes: tuple[int, ...], keep: bool, value: float) -> Tensor:
     kept = tuple(
-        1 if axis in axes else size
-        for axis, size in enumerate(x.shape)
-        if keep or axis not in axes
+        1 if axis in axes else size for axis, size in enumerate(x.shape) if keep or axis not in axes
     )
     return full(kept, value, x.dtype, x.device)
 
@@ -115,6 +113,8 @@ def arg_extremum(call: Call, x: Tensor) -> Tensor:
     keep = bool(call.integer("keepdims", 1))
     is_last = bool(call.integer("select_last_index", 0))
     x = x.flip(axis) if is_last else x
-    found = x.argmax(axis, keepdim=keep) if call.node.op == "ArgMax" else x.argmin(axis, keepdim=keep)
+    found = (
+        x.argmax(axis, keepdim=keep) if call.node.op == "ArgMax" else x.argmin(axis, keepdim=keep)
+    )
     found = found.cast(dtypes.int64)
     return (x.shape[axis] - 1) - found if is_last else found

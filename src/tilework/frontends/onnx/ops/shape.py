@@ -117,7 +117,7 @@ def slice_(call: Call, x: Tensor, *bounds: Array | None) -> Tensor:
 def expand(call: Call, x: Tensor, shape: Array) -> Tensor:
     """Broadcast both ways: a size of 1 in `shape` keeps the operand's."""
     wanted = np.broadcast_shapes(tuple(x.shape), tuple(int(size) for size in shape))
-    return x.reshape(((1,) * (len(wanted) - x.ndim) + tuple(x.shape))).expand(wanted)
+    return x.reshape((1,) * (len(wanted) - x.ndim) + tuple(x.shape)).expand(wanted)
 
 
 @onnx_op("Tile", since=6, host=(1,))
@@ -168,9 +168,7 @@ def pad(
     return padded(x, pairs, call.text("mode", "constant"), value)
 
 
-def _pairs(
-    widths: Sequence[int], rank: int, axes: Sequence[int] | None
-) -> list[tuple[int, int]]:
+def _pairs(widths: Sequence[int], rank: int, axes: Sequence[int] | None) -> list[tuple[int, int]]:
     half = len(widths) // 2
     pairs = [(0, 0)] * rank
     for position, axis in enumerate(range(rank) if axes is None else axes):
@@ -201,9 +199,7 @@ def padded(
     return x
 
 
-def _pad_constant(
-    x: Tensor, pairs: Sequence[tuple[int, int]], value: Tensor | None
-) -> Tensor:
+def _pad_constant(x: Tensor, pairs: Sequence[tuple[int, int]], value: Tensor | None) -> Tensor:
     if any(before < 0 or after < 0 for before, after in pairs):
         x = x[
             tuple(
@@ -259,7 +255,7 @@ def center_crop_pad(call: Call, x: Tensor, shape: Array) -> Tensor:
     return padded(x, pairs)
 
 
-# --- blocks ----------------------------------------------------------------------------------------
+# --- blocks --------------------------------------------------------------------------------------
 
 
 @onnx_op("DepthToSpace")

@@ -94,8 +94,10 @@ def _real_inverse(x: Tensor, length: int | None) -> Tensor:
     half = x.shape[-2]
     count = 2 * (half - 1) if length is None else length
     used = count // 2 + 1
-    x = x[..., :used, :] if half >= used else padded(
-        x, [*([(0, 0)] * (x.ndim - 2)), (0, used - half), (0, 0)]
+    x = (
+        x[..., :used, :]
+        if half >= used
+        else padded(x, [*([(0, 0)] * (x.ndim - 2)), (0, used - half), (0, 0)])
     )
     # The bins that are left out are the conjugates of those kept, in reverse.
     tail = x[..., 1 : count - used + 1, :].flip(-2)

@@ -62,7 +62,8 @@ class _Sampler:
             ok = (place >= 0) & (place <= self.sizes[axis] - 1)
             inside = ok if inside is None else inside & ok
             flat = place if flat is None else flat * self.sizes[axis] + place
-        assert inside is not None and flat is not None
+        assert inside is not None
+        assert flat is not None
         out = tuple(flat.shape[1:])
         index = inside.where(flat, flat * 0).cast(dtypes.int64)
         index = index.reshape((self._n, 1, -1)).expand((self._n, self._c, math.prod(out)))
