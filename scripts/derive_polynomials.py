@@ -1,7 +1,7 @@
 """Derive every minimax coefficient of the transcendental functions and write coefficients.py.
 
-Usage: `python scripts/derive_polynomials.py [NAME ...]` prints the named tables (all by default);
-`--write` also replaces `src/tilework/codegen/decompose/coefficients.py`.
+Usage: `python scripts/derive_polynomials.py` prints the error of each polynomial; `--write` also
+replaces `src/tilework/codegen/decompose/coefficients.py`.
 
 Method: Remez exchange in multi-precision on a linear basis, weighted so that the error is
 relative to the function's final result. The coefficients are rounded to the target's precision one
@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import pathlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import mpmath as mp
 
@@ -37,26 +37,22 @@ class Fit:
     """One polynomial to derive.
 
     Args:
-        name: the constant's name in coefficients.py.
+        name: its key in the table of coefficients.py.
         target: what the polynomial approximates.
-        powers: exponents of its terms, in the order of the table.
+        terms: number of coefficients in float32 and in float64; 0 leaves the format out.
         low: left end of the interval.
-        high: right end of the interval.
+        high: right end of the interval, in float32 and in float64.
         weight: factor that turns the polynomial's error into the result's relative error.
-        bits: mantissa bits of each coefficient; 24 for float32, 53 for float64.
-        fixed: coefficients decided beforehand, by position.
         note: what the table is, in one line.
     """
 
     name: str
     target: Function
-    powers: tuple[int, ...]
+    terms: tuple[int, int]
     low: mp.mpf
-    high: mp.mpf
+    high: tuple[mp.mpf, mp.mpf]
     weight: Function
-    bits: int
     note: str
-    fixed: dict[int, mp.mpf] = field(default_factory=dict)
 
 
 def _extrema(error: Sequence[mp.mpf], points: Sequence[mp.mpf], count: int) -> list[mp.mpf]:
@@ -76,328 +72,282 @@ def _extrema(error: Sequence[mp.mpf], points: Sequence[mp.mpf], count: int) -> l
     return [point for point, _ in runs]
 
 
-def remez(fit: Fit, fixed: dict[int, mp.mpf]) -> tuple[list[mp.mpf], mp.mpf]:
-    """Return all coefficients and the largest weighted error, `fixed` ones being given."""
-    free = [i for i in range(len(fit.powers)) if i not in fixed]
-    low, high = mp.mpf(fit.low), mp.mpf(fit.high)
+def remez(fit: Fit, high: mp.mpf, terms: int, fixed: list[mp.mpf]) -> tuple[list[mp.mpf], mp.mpf]:
+    """Return all coefficients and the largest weighted error; `fixed` are the first of them."""
+    low = mp.mpf(fit.low)
     middle, half = (low + high) / 2, (high - low) / 2
     # Chebyshev spacing packs the grid where the extrema are sharpest.
     points = [middle - half * mp.cos(mp.pi * (i + mp.mpf(1) / 7) / GRID) for i in range(GRID)]
-    points = [low, *points[1:], high]
-    points = [p for p in points if p != 0]
-    weights = [fit.weight(p) for p in points]
+    points = [p for p in (low, *points[1:], high) if p != 0]
+    # The power that the fixed terms leave over goes into the weight, so that the free part is a
+    # full polynomial; where it vanishes the error does too.
+    count = len(fixed)
+    weights = [abs(fit.weight(p) * p**count) for p in points]
+    floor = max(weights) * mp.mpf("1e-20")
+    points = [p for p, w in zip(points, weights, strict=True) if w > floor]
+    weights = [w for w in weights if w > floor]
     rest = [
-        fit.target(p) - sum((fixed[i] * p ** fit.powers[i] for i in fixed), mp.mpf(0))
+        (fit.target(p) - mp.polyval([*fixed[::-1], 0], p) / p) / p**count
+        if count
+        else fit.target(p)
         for p in points
     ]
-    lookup = {p: i for i, p in enumerate(points)}
-    coefficients = [fixed.get(i, mp.mpf(0)) for i in range(len(fit.powers))]
-    if not free:
-        return coefficients, max(abs(w * r) for w, r in zip(weights, rest, strict=True))
-    size = len(free) + 1
+    size = terms - count + 1
+    if size == 1:
+        return fixed, max(abs(w * r) for w, r in zip(weights, rest, strict=True))
     step = (len(points) - 1) / (size - 1)
-    chosen = [points[round(i * step)] for i in range(size)]
-    best, worst = coefficients, mp.inf
+    chosen = [round(i * step) for i in range(size)]
+    best, worst = [*fixed, *[mp.mpf(0)] * (size - 1)], mp.inf
     for _ in range(30):
         matrix, right = mp.matrix(size, size), mp.matrix(size, 1)
-        for row, p in enumerate(chosen):
-            k = lookup[p]
-            for column, i in enumerate(free):
-                matrix[row, column] = p ** fit.powers[i]
+        for row, k in enumerate(chosen):
+            for column in range(size - 1):
+                matrix[row, column] = points[k] ** column
             matrix[row, size - 1] = (-1) ** row / weights[k]
             right[row] = rest[k]
-        solution = mp.lu_solve(matrix, right)
-        for column, i in enumerate(free):
-            coefficients[i] = solution[column]
+        solution = list(mp.lu_solve(matrix, right))
+        free = solution[:-1]
         error = [
-            weights[k] * (rest[k] - sum(coefficients[i] * p ** fit.powers[i] for i in free))
-            for k, p in enumerate(points)
+            w * (r - mp.polyval(free[::-1], p))
+            for w, r, p in zip(weights, rest, points, strict=True)
         ]
         largest = max(abs(e) for e in error)
         if largest < worst:
-            best, worst = list(coefficients), largest
-        if largest <= abs(solution[size - 1]) * mp.mpf("1.005"):
+            best, worst = [*fixed, *free], largest
+        if largest <= abs(solution[-1]) * mp.mpf("1.005"):
             break
-        following = _extrema(error, points, size)
+        following = _extrema(error, range(len(points)), size)
         if len(following) < size:
             break
         chosen = following
     return best, worst
 
 
-def lawson(fit: Fit, fixed: dict[int, mp.mpf]) -> tuple[list[mp.mpf], mp.mpf]:
-    """As `remez`, by reweighted least squares, for bases that all vanish inside the interval.
-
-    Once the constant term is fixed, the others vanish at 0, so that an error curve need not
-    alternate and the exchange has no ground to stand on.
-    """
-    free = [i for i in range(len(fit.powers)) if i not in fixed]
-    low, high = mp.mpf(fit.low), mp.mpf(fit.high)
-    middle, half, count = (low + high) / 2, (high - low) / 2, GRID // 3
-    points = [middle - half * mp.cos(mp.pi * (i + mp.mpf(1) / 7) / count) for i in range(count)]
-    weights = [fit.weight(p) for p in points]
-    rest = [
-        w * (fit.target(p) - sum((fixed[i] * p ** fit.powers[i] for i in fixed), mp.mpf(0)))
-        for w, p in zip(weights, points, strict=True)
-    ]
-    rows = [[w * p ** fit.powers[i] for i in free] for w, p in zip(weights, points, strict=True)]
-    best, worst = [mp.mpf(0)] * len(fit.powers), mp.inf
-    emphasis = [mp.mpf(1)] * count
-    for _ in range(40):
-        matrix, right = mp.matrix(len(free), len(free)), mp.matrix(len(free), 1)
-        for a in range(len(free)):
-            right[a] = mp.fsum(e * r[a] * y for e, r, y in zip(emphasis, rows, rest, strict=True))
-            for b in range(a, len(free)):
-                entry = mp.fsum(e * r[a] * r[b] for e, r in zip(emphasis, rows, strict=True))
-                matrix[a, b] = matrix[b, a] = entry
-        solution = mp.lu_solve(matrix, right)
-        error = [
-            abs(y - mp.fsum(c * t for c, t in zip(solution, r, strict=True)))
-            for r, y in zip(rows, rest, strict=True)
-        ]
-        if max(error) < worst:
-            worst = max(error)
-            best = [fixed.get(i, mp.mpf(0)) for i in range(len(fit.powers))]
-            for column, i in enumerate(free):
-                best[i] = solution[column]
-        total = mp.fsum(e * r for e, r in zip(emphasis, error, strict=True))
-        emphasis = [e * r / total for e, r in zip(emphasis, error, strict=True)]
-    return best, worst
-
-
-def derive(fit: Fit) -> tuple[list[mp.mpf], mp.mpf]:
+def derive(fit: Fit, bits: int) -> tuple[list[mp.mpf], mp.mpf]:
     """Return the rounded coefficients and the largest weighted error with them."""
-    fixed = dict(fit.fixed)
-    for i in range(len(fit.powers)):
-        if i not in fixed:
-            solve = lawson if fixed and fit.low < 0 < fit.high else remez
-            fixed[i] = round_to(solve(fit, fixed)[0][i], fit.bits)
-    return remez(fit, fixed)
+    wide = bits == 53
+    terms, high = fit.terms[wide], mp.mpf(fit.high[wide])
+    # The rounding of a float64 coefficient above the first two is too small to be worth refitting.
+    fixed: list[mp.mpf] = []
+    while len(fixed) < (2 if wide else terms):
+        fixed.append(round_to(remez(fit, high, terms, fixed)[0][len(fixed)], bits))
+    if wide:
+        fixed = [round_to(c, bits) for c in remez(fit, high, terms, fixed)[0]]
+    return remez(fit, high, terms, fixed)
 
 
 def _log_tail(f: mp.mpf) -> mp.mpf:
     return (mp.log1p(f) - f) / f**2
 
 
-def _root_free(function: Function) -> Function:
+def _square_root(function: Function) -> Function:
     """Return `z -> function(sqrt(z))`, for even functions written in their square."""
     return lambda z: function(mp.sqrt(z))
 
 
+def _odd(function: Function) -> tuple[Function, Function]:
+    """Return target and weight of `(function(t) - t) / t**3` in t**2."""
+    return (
+        _square_root(lambda t: (function(t) - t) / t**3),
+        _square_root(lambda t: t**3 / function(t)),
+    )
+
+
 LN2_HALF = mp.log(2) / 2 * mp.mpf("1.0001")
 QUARTER = (mp.pi / 4 * mp.mpf("1.0001")) ** 2
-OCTAVE = (mp.sqrt(mp.mpf("0.49999")) - 1, mp.sqrt(mp.mpf("2.0001")) - 1)
+OCTAVE = (mp.sqrt(mp.mpf("0.49999")) - 1, (mp.sqrt(mp.mpf("2.0001")) - 1,) * 2)
 LOG2_E = 1 / mp.log(2)
 LOG10_E = 1 / mp.log(10)
 TINY = mp.mpf(2) ** -40
+HALF_TURN = mp.mpf("0.25001")
+ROOT_HALF = (mp.sqrt(2) - 1) / (mp.sqrt(2) + 1)
 
+
+def _log_fit(name: str, scale: mp.mpf, note: str) -> Fit:
+    return Fit(
+        name,
+        lambda f: scale * _log_tail(f),
+        (LOG_TERMS, 22),
+        *OCTAVE,
+        lambda f: f**2 / mp.log1p(f) / scale,
+        f"{note}, 1 + f within sqrt(2)**+-1",
+    )
+
+
+LOG_TERMS = 9
 FITS = [
     Fit(
         "EXP2",
-        lambda r: mp.mpf(2) ** r,
-        tuple(range(7)),
+        lambda r: (mp.mpf(2) ** r - 1) / r,
+        (6, 11),
         -0.5,
-        0.5,
-        lambda r: mp.mpf(2) ** -r,
-        24,
-        "2**r for |r| <= 1/2",
-        {0: mp.mpf(1)},
+        (0.5, 0.5),
+        lambda r: r * mp.mpf(2) ** -r,
+        "(2**r - 1) / r for |r| <= 1/2",
     ),
     Fit(
         "EXP",
-        mp.exp,
-        tuple(range(7)),
+        lambda r: mp.expm1(r) / r,
+        (6, 11),
         -LN2_HALF,
-        LN2_HALF,
-        lambda r: mp.exp(-r),
-        24,
-        "exp(r) for |r| <= ln(2)/2",
-        {0: mp.mpf(1)},
+        (LN2_HALF, LN2_HALF),
+        lambda r: r * mp.exp(-r),
+        "(exp(r) - 1) / r for |r| <= ln(2)/2",
     ),
     Fit(
         "EXPM1",
         lambda r: (mp.expm1(r) - r) / r**2,
-        tuple(range(6)),
+        (6, 11),
         -LN2_HALF,
-        LN2_HALF,
+        (LN2_HALF, LN2_HALF),
         lambda r: r**2 / mp.expm1(r),
-        24,
         "(expm1(r) - r) / r**2 for |r| <= ln(2)/2",
     ),
-    Fit(
-        "LOG",
-        _log_tail,
-        tuple(range(10)),
-        *OCTAVE,
-        lambda f: f**2 / mp.log1p(f),
-        24,
-        "(log1p(f) - f) / f**2 for 1 + f within sqrt(2)**+-1",
-    ),
-    Fit(
-        "LOG2",
-        lambda f: LOG2_E * _log_tail(f),
-        tuple(range(10)),
-        *OCTAVE,
-        lambda f: f**2 / mp.log1p(f) / LOG2_E,
-        24,
-        "(log1p(f) - f) / f**2 / ln(2) for 1 + f within sqrt(2)**+-1",
-    ),
-    Fit(
-        "LOG10",
-        lambda f: LOG10_E * _log_tail(f),
-        tuple(range(10)),
-        *OCTAVE,
-        lambda f: f**2 / mp.log1p(f) / LOG10_E,
-        24,
-        "(log1p(f) - f) / f**2 / ln(10) for 1 + f within sqrt(2)**+-1",
-    ),
+    _log_fit("LOG", mp.mpf(1), "(log1p(f) - f) / f**2"),
+    _log_fit("LOG2", LOG2_E, "(log1p(f) - f) / f**2 / ln(2)"),
+    _log_fit("LOG10", LOG10_E, "(log1p(f) - f) / f**2 / ln(10)"),
     Fit(
         "SIN",
-        _root_free(lambda r: (mp.sin(r) - r) / r**3),
-        (0, 1, 2),
+        _odd(mp.sin)[0],
+        (3, 7),
         TINY,
-        QUARTER,
-        _root_free(lambda r: r**3 / mp.sin(r)),
-        24,
+        (QUARTER, QUARTER),
+        _odd(mp.sin)[1],
         "(sin(r) - r) / r**3 in r**2, for |r| <= pi/4",
     ),
     Fit(
         "COS",
-        _root_free(lambda r: (mp.cos(r) - 1 + r**2 / 2) / r**4),
-        (0, 1, 2),
+        _square_root(lambda r: (mp.cos(r) - 1 + r**2 / 2) / r**4),
+        (3, 7),
         TINY,
-        QUARTER,
-        _root_free(lambda r: r**4 / mp.cos(r)),
-        24,
+        (QUARTER, QUARTER),
+        _square_root(lambda r: r**4 / mp.cos(r)),
         "(cos(r) - 1 + r**2/2) / r**4 in r**2, for |r| <= pi/4",
     ),
     Fit(
-        "SIN_HALF_TURN",
-        _root_free(lambda f: mp.sin(mp.pi * f) / f),
-        tuple(range(6)),
-        TINY,
-        mp.mpf("0.25001"),
-        _root_free(lambda f: f / mp.sin(mp.pi * f)),
-        53,
-        "sin(pi*f) / f in f**2, for |f| <= 1/2, to float32 accuracy",
-    ),
-    Fit(
-        "SIN_QUADRANT",
-        _root_free(lambda f: mp.sin(mp.pi / 2 * f) / f),
-        tuple(range(5)),
-        TINY,
-        mp.mpf("0.25001"),
-        _root_free(lambda f: f / mp.sin(mp.pi / 2 * f)),
-        53,
-        "sin(pi/2*f) / f in f**2, for |f| <= 1/2, to float32 accuracy",
-    ),
-    Fit(
-        "COS_QUADRANT",
-        _root_free(lambda f: mp.cos(mp.pi / 2 * f)),
-        tuple(range(6)),
-        TINY,
-        mp.mpf("0.25001"),
-        _root_free(lambda f: 1 / mp.cos(mp.pi / 2 * f)),
-        53,
-        "cos(pi/2*f) in f**2, for |f| <= 1/2, to float32 accuracy",
-        {0: mp.mpf(1)},
-    ),
-    Fit(
         "ATAN",
-        _root_free(lambda t: (mp.atan(t) - t) / t**3),
-        tuple(range(9)),
+        _odd(mp.atan)[0],
+        (9, 22),
         TINY,
-        1,
-        _root_free(lambda t: t**3 / mp.atan(t)),
-        24,
+        (1, 1),
+        _odd(mp.atan)[1],
         "(atan(t) - t) / t**3 in t**2, |t| <= 1",
     ),
     Fit(
         "ASIN",
-        _root_free(lambda t: (mp.asin(t) - t) / t**3),
-        tuple(range(5)),
+        _odd(mp.asin)[0],
+        (5, 13),
         TINY,
-        0.25,
-        _root_free(lambda t: t**3 / mp.asin(t)),
-        24,
+        (0.25, 0.25),
+        _odd(mp.asin)[1],
         "(asin(t) - t) / t**3 in t**2, |t| <= 1/2",
     ),
     Fit(
         "SINH",
-        _root_free(lambda t: (mp.sinh(t) - t) / t**3),
-        tuple(range(4)),
+        _odd(mp.sinh)[0],
+        (4, 8),
         TINY,
-        1,
-        _root_free(lambda t: t**3 / mp.sinh(t)),
-        24,
+        (1, 1),
+        _odd(mp.sinh)[1],
         "(sinh(t) - t) / t**3 in t**2, |t| <= 1",
     ),
     Fit(
         "TANH",
-        _root_free(lambda t: (mp.tanh(t) - t) / t**3),
-        tuple(range(4)),
+        _odd(mp.tanh)[0],
+        (4, 11),
         TINY,
-        0.3035,
-        _root_free(lambda t: t**3 / mp.tanh(t)),
-        24,
+        (0.3035, 0.3035),
+        _odd(mp.tanh)[1],
         "(tanh(t) - t) / t**3 in t**2, |t| <= 0.55",
     ),
     Fit(
         "ERF",
-        _root_free(lambda t: (mp.erf(t) - 2 / mp.sqrt(mp.pi) * t) / t**3),
-        tuple(range(5)),
+        _square_root(lambda t: (mp.erf(t) - 2 / mp.sqrt(mp.pi) * t) / t**3),
+        (5, 11),
         TINY,
-        0.84,
-        _root_free(lambda t: t**3 / mp.erf(t)),
-        24,
+        (0.84, 0.84),
+        _square_root(lambda t: t**3 / mp.erf(t)),
         "(erf(t) - 2/sqrt(pi)*t) / t**3 in t**2, |t| <= 0.9",
     ),
     Fit(
         "LOG2_ERFC",
         lambda t: mp.log(mp.erfc(t), 2),
-        tuple(range(7)),
+        (7, 19),
         0.89,
-        3.94,
+        (3.94, 6.01),
         lambda t: mp.erfc(t) / mp.erf(t) * mp.log(2),
-        24,
-        "log2(erfc(t)) for t in [0.9, 3.93]; error relative to erf(t)",
+        "log2(erfc(t)) for t from 0.9; error relative to erf(t)",
+    ),
+    Fit(
+        "SIN_HALF_TURN",
+        _square_root(lambda f: mp.sin(mp.pi * f) / f),
+        (0, 6),
+        TINY,
+        (0, HALF_TURN),
+        _square_root(lambda f: f / mp.sin(mp.pi * f)),
+        "sin(pi*f) / f in f**2, for |f| <= 1/2, to float32 accuracy",
+    ),
+    Fit(
+        "SIN_QUADRANT",
+        _square_root(lambda f: mp.sin(mp.pi / 2 * f) / f),
+        (0, 5),
+        TINY,
+        (0, HALF_TURN),
+        _square_root(lambda f: f / mp.sin(mp.pi / 2 * f)),
+        "sin(pi/2*f) / f in f**2, for |f| <= 1/2, to float32 accuracy",
+    ),
+    Fit(
+        "COS_QUADRANT",
+        _square_root(lambda f: mp.cos(mp.pi / 2 * f)),
+        (0, 6),
+        TINY,
+        (0, HALF_TURN),
+        _square_root(lambda f: 1 / mp.cos(mp.pi / 2 * f)),
+        "cos(pi/2*f) in f**2, for |f| <= 1/2, to float32 accuracy",
     ),
     Fit(
         "LOG2_WIDE",
         lambda f: mp.log1p(f) / f * LOG2_E,
-        tuple(range(14)),
+        (0, 14),
         *OCTAVE,
         lambda f: f / mp.log1p(f) / LOG2_E,
-        53,
-        "log2(1 + f) / f for 1 + f within sqrt(2)**+-1, beyond float32 accuracy",
+        "log2(1 + f) / f for 1 + f within sqrt(2)**+-1, for pow of float32",
     ),
     Fit(
         "EXP2_WIDE",
         lambda r: mp.mpf(2) ** r,
-        tuple(range(8)),
+        (0, 8),
         -0.5,
-        0.5,
+        (0, 0.5),
         lambda r: mp.mpf(2) ** -r,
-        53,
-        "2**r for |r| <= 1/2, beyond float32 accuracy",
-        {0: mp.mpf(1)},
+        "2**r for |r| <= 1/2, for pow of float32",
+    ),
+    Fit(
+        "ATANH_TAIL",
+        _square_root(lambda s: (mp.atanh(s) / s - 1 - s**2 / 3) / s**4),
+        (0, 8),
+        TINY,
+        (0, ROOT_HALF**2 * mp.mpf("1.001")),
+        _square_root(lambda s: s**5 / mp.atanh(s)),
+        "(atanh(s)/s - 1 - s**2/3) / s**4 in s**2, for pow of float64",
     ),
 ]
 
-
 # Constants as unevaluated sums of words: value and the bits of each word.
-WORDS: dict[str, tuple[mp.mpf, tuple[int, ...]]] = {
-    "LN2_WORDS": (mp.log(2), (16, 24)),
-    "LN2_ROUNDED": (mp.log(2), (24,)),
-    "LOG2_E_WORDS": (LOG2_E, (24, 24)),
-    "LOG10_E_WORDS": (LOG10_E, (24, 24)),
-    "LOG10_2_WORDS": (mp.log(2, 10), (24, 24)),
-    "HALF_PI_WORDS": (mp.pi / 2, (24, 24, 24)),
-    "PI_WORDS": (mp.pi, (24, 24)),
+WORDS: dict[str, tuple[mp.mpf, tuple[tuple[int, ...], tuple[int, ...]]]] = {
+    "LN2": (mp.log(2), ((16, 24), (42, 53))),
+    "LN2_ROUNDED": (mp.log(2), ((24,), (53,))),
+    "LOG2_E": (LOG2_E, ((24, 24), (53, 53))),
+    "LOG10_E": (LOG10_E, ((24, 24), (53, 53))),
+    "LOG10_2": (mp.log(2, 10), ((24, 24), (53, 53))),
+    "HALF_PI": (mp.pi / 2, ((24, 24, 24), (53, 53, 53))),
+    "TWO_OVER_LN2": (2 * LOG2_E, ((24, 24), (53, 53))),
+    "THIRD": (mp.mpf(1) / 3, ((24, 24), (53, 53))),
 }
 # Inputs at and above 2**SWITCH[i] are divided by 2**SHIFT[i]; see trigonometric.py.
 SWITCH = (44, 65, 86, 107)
 SHIFT = (0, 21, 42, 63, 84)
+TURN_WORDS = 20
 
 
 def words_of(value: mp.mpf, widths: tuple[int, ...]) -> list[mp.mpf]:
@@ -421,33 +371,46 @@ def periodic_words(turns: mp.mpf, period: int) -> str:
         with mp.workdps(120):
             value = +turns * mp.mpf(2) ** shift
             value -= period * mp.nint(value / period)
-            # Unshifted inputs include -0, whose sign would be lost if the second word were negative.
+            # Unshifted inputs include -0, whose sign a negative second word would lose.
             high, low = words_of(value, (53, 53)) if shift else words_from_below(value, 53)
         rows.append(f"    ({float(high)!r}, {float(low)!r}),\n")
     return "".join(rows)
 
 
-def constants_text() -> str:
-    """Return the lines of coefficients.py that are no polynomials."""
-    lines = []
-    for name, (value, widths) in WORDS.items():
-        words = ", ".join(repr(float(w)) for w in words_of(value, widths))
-        lines.append(f"{name} = ({words},)\n")
-    high, low = words_from_below(2 / mp.sqrt(mp.pi), 24)
-    lines.append(f"ERF_SLOPE = ({float(high)!r}, {float(low)!r})\n")
-    with mp.workdps(120):
+def reduction_text() -> str:
+    """Return the lines of coefficients.py that reduce angles."""
+    lines = [f"REDUCE_SWITCH = {SWITCH!r}\nREDUCE_SHIFT = {SHIFT!r}\n"]
+    with mp.workdps(400):
         inverse = 1 / +mp.pi
-        lines.append(f"REDUCE_SWITCH = {SWITCH!r}\nREDUCE_SHIFT = {SHIFT!r}\n")
+        bits = int(mp.floor(inverse / 2 * mp.mpf(2) ** (64 * TURN_WORDS)))
+    with mp.workdps(120):
         lines.append(f"HALF_TURNS = (\n{periodic_words(inverse, 2)})\n")
         lines.append(f"QUADRANTS = (\n{periodic_words(2 * inverse, 4)})\n")
-    return "".join(lines)
+    words = [bits >> (64 * i) & (2**64 - 1) for i in reversed(range(TURN_WORDS))]
+    lines.append("# 1/(2*pi) as a binary fraction, 64 bits a word, the highest first.\nTURN = (\n")
+    lines += [f"    0x{word:016X},\n" for word in words]
+    return "".join([*lines, ")\n"])
 
 
-def table_text(fit: Fit, coefficients: list[mp.mpf], worst: mp.mpf) -> str:
-    """Return the lines of coefficients.py for one fit."""
-    values = "".join(f"    {float(c)!r},\n" for c in coefficients)
-    error = f"relative error at most 2**{float(mp.log(worst, 2)):.1f}"
-    return f"# {fit.note};\n# {error}.\n{fit.name} = (\n{values})\n"
+def table_text(bits: int) -> str:
+    """Return one format's dictionary of constants and polynomials."""
+    name, wide = ("FLOAT64", True) if bits == 53 else ("FLOAT32", False)
+    lines = [f"{name}: Final[dict[str, tuple[float, ...]]] = {{\n"]
+    for key, (value, widths) in WORDS.items():
+        words = ", ".join(repr(float(w)) for w in words_of(value, widths[wide]))
+        lines.append(f"    {key!r}: ({words},),\n")
+    high, low = words_from_below(2 / mp.sqrt(mp.pi), bits)
+    lines.append(f"    'ERF_SLOPE': ({float(high)!r}, {float(low)!r}),\n")
+    for fit in FITS:
+        if fit.terms[wide]:
+            coefficients, worst = derive(fit, bits)
+            values = "".join(f"        {float(c)!r},\n" for c in coefficients)
+            error = f"relative error at most 2**{float(mp.log(worst, 2)):.1f}"
+            print(name, fit.name, error, flush=True)
+            lines.append(
+                f"    # {fit.note};\n    # {error}.\n    {fit.name!r}: (\n{values}    ),\n"
+            )
+    return "".join([*lines, "}\n"])
 
 
 HEADER = '''"""Minimax coefficients, lowest power first; written by scripts/derive_polynomials.py.
@@ -455,22 +418,19 @@ HEADER = '''"""Minimax coefficients, lowest power first; written by scripts/deri
 Tables for float32 hold values that float32 represents exactly.
 """
 
+from typing import Final
+
 '''
 
 
 def main() -> None:
-    """Derive the tables asked for on the command line."""
+    """Derive all tables; write them when asked to."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*")
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
-    texts = []
-    for fit in FITS:
-        if not arguments.names or fit.name in arguments.names:
-            texts.append(table_text(fit, *derive(fit)))
-            print(texts[-1], flush=True)
-    if arguments.write and not arguments.names:
-        OUTPUT.write_text(HEADER + constants_text() + "\n" + "\n".join(texts))
+    text = HEADER + reduction_text() + "\n" + table_text(24) + "\n" + table_text(53)
+    if arguments.write:
+        OUTPUT.write_text(text)
 
 
 if __name__ == "__main__":

@@ -1,29 +1,26 @@
-"""erf of float32."""
+"""erf of float32 and float64."""
 
 from __future__ import annotations
 
-from tilework.codegen.decompose import coefficients
 from tilework.codegen.decompose.builder import Raw, Value, fma, polynomial, where
-from tilework.codegen.decompose.exponential import MAGIC
+from tilework.codegen.decompose.formats import format_of, with_sign_of
 
-BIAS = 127.0
-SATURATED = 3.9375  # erf rounds to 1 from here on
 SWITCH = 0.90625
-SLOPE_HIGH, SLOPE_LOW = coefficients.ERF_SLOPE
 
 
 def erf(x: Value[Raw]) -> Value[Raw]:
     """Return the error function: an odd polynomial near 0, 1 - 2**p(|x|) beyond."""
-    z = x * x
-    tail = fma(z, polynomial(z, coefficients.ERF), SLOPE_LOW)
-    small = fma(x, SLOPE_HIGH, x * tail)
-    sign = x.bits("int32") & -0x80000000
+    form = format_of(x)
+    slope_high, slope_low = form.tables["ERF_SLOPE"]
     magnitude = x.abs()
-    t = where(magnitude.greater(SATURATED), SATURATED, magnitude)
-    exponent = polynomial(t, coefficients.LOG2_ERFC)
-    shifted = exponent + (MAGIC + BIAS)
-    r = exponent - (shifted - (MAGIC + BIAS))
-    scale = (shifted.bits("int32") << 23).bits("float32")
-    large = 1.0 - polynomial(r, coefficients.EXP2) * scale
-    large = (large.bits("int32") | sign).bits("float32")
-    return where(magnitude.less(SWITCH), small, large)
+    z = x * x
+    tail = fma(z, polynomial(z, form.tables["ERF"]), slope_low)
+    small = fma(magnitude, slope_high, magnitude * tail)
+    t = where(magnitude.greater(form.erf_limit), form.erf_limit, magnitude)
+    exponent = polynomial(t, form.tables["LOG2_ERFC"])
+    magic = form.magic + form.bias
+    shifted = exponent + magic
+    r = exponent - (shifted - magic)
+    scale = (shifted.bits(form.integer) << form.mantissa_bits).bits(x.dtype)
+    power = fma(r, polynomial(r, form.tables["EXP2"]), 1.0)
+    return with_sign_of(x, where(magnitude.less(SWITCH), small, 1.0 - power * scale))

@@ -1,46 +1,47 @@
-"""tanh, sinh and cosh of float32."""
+"""tanh, sinh and cosh of float32 and float64."""
 
 from __future__ import annotations
 
-from tilework.codegen.decompose import coefficients
 from tilework.codegen.decompose.builder import Raw, Value, fma, polynomial, where
-from tilework.codegen.decompose.exponential import LN2_HIGH, LN2_LOW, LOG2_E, MAGIC, exp
+from tilework.codegen.decompose.exponential import exp, reduce_exp
+from tilework.codegen.decompose.formats import format_of, with_sign_of
 
-BIAS = 127.0
+SWITCH = 0.55078125
 
 
 def tanh(x: Value[Raw]) -> Value[Raw]:
-    """Return the hyperbolic tangent: an odd polynomial near 0, 1 - 2 / (1 + e**2|x|) beyond."""
+    """Return the hyperbolic tangent: an odd polynomial near 0, 1 - 2 / (1 + e**2|x|) beyond.
+
+    The denominator is kept in two words, and the quotient corrected by its remainder.
+    """
+    form = format_of(x)
     magnitude = x.abs()
     z = x * x
-    small = fma(magnitude * z, polynomial(z, coefficients.TANH), magnitude)
-    y = where(magnitude.greater(9.5), 9.5, magnitude)
-    shifted = fma(y, 2.0 * LOG2_E, MAGIC + BIAS)
-    n = shifted - (MAGIC + BIAS)
-    r = fma(n, -LN2_LOW, fma(y, 2.0, n * -LN2_HIGH))
-    scale = (shifted.bits("int32") << 23).bits("float32")
-    power = fma(polynomial(r, coefficients.EXP), scale, 1.0)
-    result = where(magnitude.less(0.55078125), small, 1.0 - 2.0 / power)
-    return (result.bits("int32") | (x.bits("int32") & -0x80000000)).bits("float32")
-
-
-def _half_exp(x: Value[Raw]) -> tuple[Value[Raw], Value[Raw]]:
-    """Return |x| and e**|x| / 2."""
-    magnitude = x.abs()
-    return magnitude, exp(magnitude, offset=-1)
+    small = fma(magnitude * z, polynomial(z, form.tables["TANH"]), magnitude)
+    y = where(magnitude.greater(form.tanh_limit), form.tanh_limit, magnitude)
+    r, low, shifted = reduce_exp(y + y, form.bias)
+    scale = (shifted.bits(form.integer) << form.mantissa_bits).bits(x.dtype)
+    table = form.tables["EXP"]
+    rise = fma(r, table[0], fma(r * r, polynomial(r, table[1:]), low))
+    whole = scale + 1.0  # exact: the scale is at most 2**mantissa_bits
+    below = fma(scale, rise, whole)
+    lost = fma(scale, rise, whole - below)
+    quotient = 2.0 / below
+    remainder = fma(-quotient, lost, fma(-quotient, below, 2.0))
+    large = 1.0 - fma(remainder * 0.5, quotient, quotient)
+    return with_sign_of(x, where(magnitude.less(SWITCH), small, large))
 
 
 def cosh(x: Value[Raw]) -> Value[Raw]:
     """Return the hyperbolic cosine."""
-    _, half = _half_exp(x)
+    half = exp(x.abs(), offset=-1)
     return half + 0.25 / half
 
 
 def sinh(x: Value[Raw]) -> Value[Raw]:
     """Return the hyperbolic sine: an odd polynomial up to 1, exponentials above."""
-    magnitude, half = _half_exp(x)
-    sign = x.bits("int32") & -0x80000000
-    large = ((half - 0.25 / half).bits("int32") | sign).bits("float32")
+    magnitude = x.abs()
+    half = exp(magnitude, offset=-1)
     z = x * x
-    small = fma(x * z, polynomial(z, coefficients.SINH), x)
-    return where(magnitude.less(1.0), small, large)
+    small = fma(magnitude * z, polynomial(z, format_of(x).tables["SINH"]), magnitude)
+    return with_sign_of(x, where(magnitude.less(1.0), small, half - 0.25 / half))

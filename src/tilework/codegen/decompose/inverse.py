@@ -1,32 +1,26 @@
-"""asin, acos, atan, asinh, acosh and atanh of float32."""
+"""asin, acos, atan, asinh, acosh and atanh of float32 and float64."""
 
 from __future__ import annotations
 
 import math
 
-from tilework.codegen.decompose import coefficients
 from tilework.codegen.decompose.builder import Raw, Value, fma, polynomial, where
+from tilework.codegen.decompose.formats import format_of, with_sign_of
 from tilework.codegen.decompose.logarithm import log1p
-
-HALF_PI_HIGH, HALF_PI_LOW, _ = coefficients.HALF_PI_WORDS
-LN2 = coefficients.LN2_ROUNDED[0]
-HUGE = 2.0**24
-
-
-def _with_sign(x: Value[Raw], magnitude: Value[Raw]) -> Value[Raw]:
-    return (magnitude.bits("int32") | (x.bits("int32") & -0x80000000)).bits("float32")
 
 
 def atan(x: Value[Raw]) -> Value[Raw]:
     """Return the arc tangent: an odd polynomial up to 1, that of 1/x beyond."""
+    form = format_of(x)
+    half_pi_high, half_pi_low, _ = form.tables["HALF_PI"]
     magnitude = x.abs()
     beyond = magnitude.greater(1.0)
     t = where(beyond, -1.0 / magnitude, magnitude)
     z = t * t
-    tail = t * z * polynomial(z, coefficients.ATAN)
-    high = where(beyond, t.const(HALF_PI_HIGH), 0.0)
-    low = where(beyond, t.const(HALF_PI_LOW), 0.0)
-    return _with_sign(x, high + (t + (tail + low)))
+    tail = t * z * polynomial(z, form.tables["ATAN"])
+    high = where(beyond, t.const(half_pi_high), 0.0)
+    low = where(beyond, t.const(half_pi_low), 0.0)
+    return with_sign_of(x, high + (t + (tail + low)))
 
 
 def _asin_parts(x: Value[Raw]) -> tuple[Value[Raw], Value[Raw], Value[Raw]]:
@@ -39,46 +33,54 @@ def _asin_parts(x: Value[Raw]) -> tuple[Value[Raw], Value[Raw], Value[Raw]]:
     # What the root's rounding lost matters once the sum is doubled.
     lost = where(beyond, fma(root, -root, z) / (root * 2.0), 0.0)
     lost = where(z.equal(0.0), 0.0, lost)
-    return beyond, t, fma(t * z, polynomial(z, coefficients.ASIN), lost)
+    return beyond, t, fma(t * z, polynomial(z, format_of(x).tables["ASIN"]), lost)
 
 
 def asin(x: Value[Raw]) -> Value[Raw]:
     """Return the arc sine; NaN outside [-1, 1]."""
+    half_pi_high, half_pi_low, _ = format_of(x).tables["HALF_PI"]
     beyond, t, tail = _asin_parts(x)
-    far = HALF_PI_HIGH - (t * 2.0 - fma(tail, -2.0, HALF_PI_LOW))
-    return _with_sign(x, where(beyond, far, t + tail))
+    far = half_pi_high - (t * 2.0 - fma(tail, -2.0, half_pi_low))
+    return with_sign_of(x, where(beyond, far, t + tail))
 
 
 def acos(x: Value[Raw]) -> Value[Raw]:
     """Return the arc cosine; NaN outside [-1, 1]."""
+    half_pi_high, half_pi_low, _ = format_of(x).tables["HALF_PI"]
     beyond, t, tail = _asin_parts(x)
-    signed = _with_sign(x, t)
+    signed = with_sign_of(x, t)
     signed_tail = where(x.less(0.0), -tail, tail)
-    near = HALF_PI_HIGH - (signed - (HALF_PI_LOW - signed_tail))
+    near = half_pi_high - (signed - (half_pi_low - signed_tail))
     twice = (t + tail) * 2.0
-    opposite = HALF_PI_HIGH * 2.0 - (t * 2.0 - fma(tail, -2.0, HALF_PI_LOW * 2.0))
+    opposite = half_pi_high * 2.0 - (t * 2.0 - fma(tail, -2.0, half_pi_low * 2.0))
     return where(beyond, where(x.less(0.0), opposite, twice), near)
 
 
 def asinh(x: Value[Raw]) -> Value[Raw]:
     """Return the inverse hyperbolic sine, as log1p(x + x**2 / (1 + sqrt(1 + x**2)))."""
+    form = format_of(x)
+    (ln2,) = form.tables["LN2_ROUNDED"]
+    huge_from = 2.0 ** (form.mantissa_bits + 1)
     magnitude = x.abs()
-    huge = magnitude.greater(HUGE)
+    huge = magnitude.greater(huge_from)
     safe = where(huge, 1.0, magnitude)
     square = safe * safe
     sum_ = safe + square / ((square + 1.0).sqrt() + 1.0)
     logarithm = log1p(where(huge, magnitude, sum_))
-    return _with_sign(x, logarithm + where(huge, x.const(LN2), 0.0))
+    return with_sign_of(x, logarithm + where(huge, x.const(ln2), 0.0))
 
 
 def acosh(x: Value[Raw]) -> Value[Raw]:
     """Return the inverse hyperbolic cosine; NaN below 1."""
-    huge = x.greater(HUGE)
+    form = format_of(x)
+    (ln2,) = form.tables["LN2_ROUNDED"]
+    huge_from = 2.0 ** (form.mantissa_bits + 1)
+    huge = x.greater(huge_from)
     safe = where(huge, 2.0, x)
     above = safe - 1.0
     sum_ = above + (above * (safe + 1.0)).sqrt()
     logarithm = log1p(where(huge, x, sum_))
-    result = logarithm + where(huge, x.const(LN2), 0.0)
+    result = logarithm + where(huge, x.const(ln2), 0.0)
     return where(x.less(1.0), x.const(math.nan), result)
 
 
@@ -86,6 +88,6 @@ def atanh(x: Value[Raw]) -> Value[Raw]:
     """Return the inverse hyperbolic tangent, as log1p(2x / (1 - x)) / 2; NaN outside [-1, 1]."""
     magnitude = x.abs()
     result = log1p((magnitude * 2.0) / (1.0 - magnitude)) * 0.5
-    result = where(magnitude.less(2.0**-12), magnitude, result)
+    result = where(magnitude.less(2.0 ** -(format_of(x).mantissa_bits // 2 + 1)), magnitude, result)
     result = where(magnitude.greater(1.0), x.const(math.nan), result)
-    return _with_sign(x, result)
+    return with_sign_of(x, result)

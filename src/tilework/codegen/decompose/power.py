@@ -11,7 +11,7 @@ import math
 
 from tilework.codegen.decompose import coefficients
 from tilework.codegen.decompose.builder import Raw, Value, fma, polynomial, where
-from tilework.codegen.decompose.exponential import clamp
+from tilework.codegen.decompose.formats import clamp
 from tilework.codegen.decompose.logarithm import split
 
 MAGIC_FLOAT64 = 1.5 * 2.0**52
@@ -21,7 +21,7 @@ def wide_log2(magnitude: Value[Raw]) -> Value[Raw]:
     """Return log2 of a non-negative float32 as float64, with at least 35 right bits."""
     exponent, fraction = split(magnitude)
     f = fraction.cast("float64")
-    result = fma(f, polynomial(f, coefficients.LOG2_WIDE), exponent.cast("float64"))
+    result = fma(f, polynomial(f, coefficients.FLOAT64["LOG2_WIDE"]), exponent.cast("float64"))
     finite = where(magnitude.less(math.inf), result, magnitude.cast("float64"))
     return where(magnitude.equal(0.0), -math.inf, finite)
 
@@ -30,7 +30,7 @@ def wide_exp2(t: Value[Raw]) -> Value[Raw]:
     """Return 2**t for a float64 `t`, rounded to float32."""
     t = clamp(t, -160.0, 160.0)
     shifted = t + MAGIC_FLOAT64
-    power = polynomial(t - (shifted - MAGIC_FLOAT64), coefficients.EXP2_WIDE)
+    power = polynomial(t - (shifted - MAGIC_FLOAT64), coefficients.FLOAT64["EXP2_WIDE"])
     return (power.bits("int64") + (shifted.bits("int64") << 52)).bits("float64").cast("float32")
 
 

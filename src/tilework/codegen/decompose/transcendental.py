@@ -59,9 +59,13 @@ FLOAT32: Final[dict[str, Construction]] = {
     "tan": trigonometric.tan,
     "tanh": hyperbolic.tanh,
 }
+#: The same for float64; most constructions serve both formats.
 FLOAT64: Final[dict[str, Construction]] = {
-    "mulacc": multiply_add.emulated_fma,
-    "reciprocal": exponential.reciprocal,
+    name: FLOAT32[name]
+    for name in (
+        *("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "erf", "exp", "exp2"),
+        *("expm1", "log", "log1p", "log2", "mulacc", "reciprocal", "sinh", "tanh"),
+    )
 }
 #: Functions that are no ops, but that the sweeps measure too.
 MORE_FLOAT32: Final[dict[str, Construction]] = {

@@ -47,7 +47,7 @@ def _scaled(
 
 def _sin_half_turns(fraction: Value[Raw], parity: Value[Raw]) -> Value[Raw]:
     """Return sin(pi * fraction) as float32, negated if the low bit of `parity` is set."""
-    result = fraction * polynomial(fraction * fraction, coefficients.SIN_HALF_TURN)
+    result = fraction * polynomial(fraction * fraction, coefficients.FLOAT64["SIN_HALF_TURN"])
     return (result.bits("int64") ^ (parity << 63)).bits("float64").cast("float32")
 
 
@@ -76,15 +76,15 @@ def tan(x: Value[Raw]) -> Value[Raw]:
     shifted = fma(y, high, MAGIC_FLOAT64)
     fraction = fma(y, low, fma(y, high, -(shifted - MAGIC_FLOAT64)))
     z = fraction * fraction
-    sine = fraction * polynomial(z, coefficients.SIN_QUADRANT)
-    cosine = polynomial(z, coefficients.COS_QUADRANT)
+    sine = fraction * polynomial(z, coefficients.FLOAT64["SIN_QUADRANT"])
+    cosine = polynomial(z, coefficients.FLOAT64["COS_QUADRANT"])
     odd = (shifted.bits("int64") & 1).equal(1)
     return (where(odd, -cosine, sine) / where(odd, sine, cosine)).cast("float32")
 
 
 def _quadrant(x: Value[Raw]) -> tuple[Value[Raw], Value[Raw], Value[Raw]]:
     """Return `n` in low bits and two words of `x - n * pi/2`, for |x| <= FLOAT32_LIMIT."""
-    first, second, third = coefficients.HALF_PI_WORDS
+    first, second, third = coefficients.FLOAT32["HALF_PI"]
     shifted = fma(x, TWO_OVER_PI, MAGIC)
     n = shifted - MAGIC
     near = fma(n, -first, x)  # exact
@@ -98,8 +98,8 @@ def _quadrant(x: Value[Raw]) -> tuple[Value[Raw], Value[Raw], Value[Raw]]:
 def _quadrant_value(n: Value[Raw], high: Value[Raw], low: Value[Raw]) -> Value[Raw]:
     """Return sin(n * pi/2 + high + low)."""
     z = high * high
-    sine = high + fma(high * z, polynomial(z, coefficients.SIN), low)
-    tail = fma(z * z, polynomial(z, coefficients.COS), -(high * low))
+    sine = high + fma(high * z, polynomial(z, coefficients.FLOAT32["SIN"]), low)
+    tail = fma(z * z, polynomial(z, coefficients.FLOAT32["COS"]), -(high * low))
     half = z * 0.5
     lead = 1.0 - half
     cosine = lead + (((1.0 - lead) - half) + tail)
