@@ -11,6 +11,7 @@ from tilework.codegen.passes.expand import expand
 from tilework.codegen.passes.normalise import normalise_ranges
 from tilework.codegen.plan.apply import apply_plan
 from tilework.codegen.plan.choose import choose_plan, estimate_work
+from tilework.codegen.sort.lower import is_sort, lower_sort, sort_work
 from tilework.ir.build import const_index
 from tilework.ir.digest import digest
 from tilework.ir.lowered import LoweredKernel
@@ -20,7 +21,6 @@ from tilework.ir.ops.memory import PARAM
 from tilework.ir.symbolic.bounds import bounds
 
 if TYPE_CHECKING:
-    from tilework.codegen.analysis import Kernel
     from tilework.codegen.plan.plan import Plan
     from tilework.target.spec import TargetSpec
 
@@ -34,17 +34,21 @@ def lower_kernel(sink: Node, target: TargetSpec, plan: Plan | None = None) -> Lo
         plan: A plan from `tune` or a database; it refers to the ranges of `normalise_ranges`.
     """
     with in_use():
+        if is_sort(sink):
+            linear, scratch_bytes = lower_sort(sink, target)
+            return _describe(sink, sort_work(sink), "sort of rows", linear, scratch_bytes)
         kernel = analyse(normalise_ranges(sink))
         chosen = choose_plan(kernel, target) if plan is None else plan
         tiled = apply_plan(kernel, chosen)
         lowered, scratch_bytes = expand(tiled)
         decomposed = decompose(lowered, target)
         linear = linearise(decomposed)
-        return _describe(sink, kernel, chosen, linear, scratch_bytes)
+        work = estimate_work(kernel)
+        return _describe(sink, work, repr(chosen), linear, scratch_bytes)
 
 
 def _describe(
-    sink: Node, kernel: Kernel, plan: Plan, linear: Node, scratch_bytes: int
+    sink: Node, work: float, plan: str, linear: Node, scratch_bytes: int
 ) -> LoweredKernel:
     nodes = toposort(linear)
     tasks = next(
@@ -59,11 +63,6 @@ def _describe(
         scratch_bytes,
         max(slots, default=-1) + 1,
         tuple(variables),
-        _task_cost(kernel, tasks),
-        repr(plan),
+        max(int(work / max(bounds(tasks)[1], 1)), 1),
+        plan,
     )
-
-
-def _task_cost(kernel: Kernel, tasks: Node) -> int:
-    """Element operations of the kernel divided by its tasks."""
-    return max(int(estimate_work(kernel) / max(bounds(tasks)[1], 1)), 1)

@@ -103,6 +103,7 @@ class _Function:
         self.block = "start"
         self.counter = 0
         self.loops: list[_Loop] = []
+        self.conditions: list[str] = []  # where each open IF goes on
 
     def text(self) -> str:
         for node in self.kernel.linear.src:
@@ -208,6 +209,10 @@ class _Function:
             self._open(node)
         elif op is control.END:
             self._close()
+        elif op is control.IF:
+            self._enter(node)
+        elif op is control.ENDIF:
+            self._leave()
         elif op is control.ACCUMULATOR:
             self._accumulator(node)
         elif op is control.ACCUMULATE:
@@ -268,6 +273,17 @@ class _Function:
         test = self.define(f"icmp slt i64 {loop.following}, {loop.stop}")
         self.emit(f"br i1 {test}, label %{loop.head}, label %{loop.done}")
         self.begin_block(loop.done)
+
+    def _enter(self, node: Node) -> None:
+        then, done = self.label(), self.label()
+        self.emit(f"br i1 {self.operand(node.src[0])}, label %{then}, label %{done}")
+        self.begin_block(then)
+        self.conditions.append(done)
+
+    def _leave(self) -> None:
+        done = self.conditions.pop()
+        self.emit(f"br label %{done}")
+        self.begin_block(done)
 
     # ---- memory
 

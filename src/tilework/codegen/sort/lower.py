@@ -1,0 +1,100 @@
+"""SORT_ROWS -> LINEAR: the algorithm for a row, in a loop over the rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilework.base.errors import UnsupportedError
+from tilework.codegen.analysis import substitute_ranges
+from tilework.codegen.passes.decompose import decompose
+from tilework.codegen.sort.radix import sort_by_digits
+from tilework.codegen.sort.rank import sort_by_rank
+from tilework.codegen.sort.row import Row
+from tilework.codegen.sort.statements import Statements
+from tilework.ir.build import const_index
+from tilework.ir.node import toposort
+from tilework.ir.ops.index import RANGE, Unit
+from tilework.ir.ops.sort import SORT_ROWS
+from tilework.ir.symbolic import simplify
+from tilework.ir.symbolic.bounds import bounds
+
+if TYPE_CHECKING:
+    from tilework.ir.node import Node
+    from tilework.target.spec import TargetSpec
+
+#: Rows of at most this many elements are sorted by rank (measured: on x86-64 with AVX2 both
+#: algorithms take the same time at about 90).
+RANK_LIMIT = 80
+_MOST_ELEMENTS = (1 << 31) - 1
+
+
+def is_sort(sink: Node) -> bool:
+    """Does this kernel sort rows?"""
+    return any(effect.op is SORT_ROWS for effect in sink.src)
+
+
+def sort_work(sink: Node) -> float:
+    """Element operations of a kernel that sorts rows."""
+    (effect,) = sink.src
+    total = max(bounds(effect.src[2])[1], 1)
+    for node in toposort(sink):
+        if node.op is RANGE:
+            total *= max(bounds(node.src[0])[1], 1)
+    return 20.0 * total
+
+
+def lower_sort(sink: Node, target: TargetSpec) -> tuple[Node, int]:
+    """Return the LINEAR of a kernel whose one effect is SORT_ROWS, and its bytes of scratch.
+
+    Raises: UnsupportedError for a kernel with other effects, or rows that are too long.
+    """
+    if len(sink.src) != 1:
+        raise UnsupportedError("sort_rows: must be the only effect of its kernel")
+    out = Statements()
+    ranges = sorted(
+        (node for node in toposort(sink) if node.op is RANGE), key=lambda r: int(r.attrs.number)
+    )
+    total = const_index(1)
+    for range_ in ranges:
+        total = simplify.mul(total, range_.src[0])
+    with out.loop(total, Unit.THREAD) as task:
+        _sort_row(out, _at_task(sink, ranges, task, target), target)
+    return out.linear(), out.scratch_bytes
+
+
+def _at_task(sink: Node, ranges: list[Node], task: Node, target: TargetSpec) -> Node:
+    """The SORT_ROWS of one task, with addresses that the target can compute."""
+    values: dict[Node, Node] = {}
+    rest = task
+    for range_ in reversed(ranges):
+        values[range_] = simplify.mod(rest, range_.src[0]) if range_ is not ranges[0] else rest
+        rest = simplify.idiv(rest, range_.src[0])
+    return decompose(substitute_ranges(sink, values, {}), target).src[0]
+
+
+def _sort_row(out: Statements, effect: Node, target: TargetSpec) -> None:
+    written, read, size = effect.src
+    limit = bounds(size)[1]
+    if limit > _MOST_ELEMENTS:
+        raise UnsupportedError(
+            "sort: a row is too long",
+            got=f"up to {limit} elements",
+            expected=f"at most {_MOST_ELEMENTS}",
+        )
+    row = Row(
+        read.src[0],
+        out.emit(read.src[1]),
+        written.src[0],
+        out.emit(written.src[1]),
+        out.emit(size),
+        limit,
+        effect.attrs.descending,
+    )
+    if limit <= RANK_LIMIT:
+        sort_by_rank(out, row, max(target.vector_bits // 64, 1))
+        return
+    with out.when(simplify.less(const_index(0), row.size)):
+        sort_by_digits(out, row)
+
+
+__all__ = ["RANK_LIMIT", "is_sort", "lower_sort"]
