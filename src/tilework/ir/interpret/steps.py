@@ -245,7 +245,15 @@ def _fold_lanes(node: Node, target: int, sources: list[int]) -> Any:
 
 
 _EFFECTS: frozenset[OpDef] = frozenset(
-    [memory.STORE, memory.AFTER, control.BARRIER, control.STAGE, control.END, program_ops.FAULT_IF]
+    [
+        memory.STORE,
+        memory.AFTER,
+        control.BARRIER,
+        control.STAGE,
+        control.END,
+        program_ops.FAULT_IF,
+        sort_ops.SORT_ROWS,
+    ]
 )
 _MAKERS: dict[OpDef, Callable[[Node, int, list[int]], Any]] = {
     math.BITCAST: _bitcast,

@@ -95,7 +95,8 @@ def div_by_power_of_two(x: Node, c: Node) -> Node | None:
         return x
     inverse = 1.0 / divisor
     least = 2.0 ** (2 - (1 << (x.dtype.exponent_bits - 1)))
-    if round_to(inverse, x.dtype) != inverse or abs(inverse) < least:
+    is_exact = pymath.isfinite(inverse) and round_to(inverse, x.dtype) == inverse
+    if not is_exact or abs(inverse) < least:
         return None
     return MUL(x, const_like(inverse, x))
 
@@ -120,8 +121,11 @@ def neg_neg(x: Node) -> Node | None:
 
 @ALGEBRA.rule(ABS, Pat((ABS, NEG), Var("x")))
 def abs_of_sign(node: Node, x: Node) -> Node | None:
-    """|-x| and ||x||  ->  |x|"""
-    return None if node.dtype.is_bool else ABS(x)
+    """|-x| and ||x||  ->  |x|
+
+    Needs: a signed type; the negative of an unsigned number has another magnitude.
+    """
+    return ABS(x) if node.dtype.is_float or node.dtype.is_signed else None
 
 
 @ALGEBRA.rule(ADD, Var("x"), Pat(NEG, Var("y")))

@@ -122,7 +122,7 @@ def shrink_twice(node: Node, inner: Node, x: Node) -> Node | None:
         last = dims.add(first, dims.mul(dims.sub(size, 1), stride))
         end = dims.add(last, 1)
         if isinstance(size, int) and size == 0:
-            end = first
+            first = end = 0
         elif outer[2] == 1 and step == 1:
             end = dims.add(start, outer[1])
         merged.append((first, end, stride))
