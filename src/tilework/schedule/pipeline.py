@@ -1,5 +1,6 @@
 """The steps from a function over PARAMs to its schedule, in order; read as a table of contents.
 
+0. `split_reduce`: long reductions to few results in two steps.
 1. `prepare.Layout`: which nodes are which version of which buffer; what must be stored.
 2. `rangeify.Rangeify`: indices flow from results to sources; `decide` says what is stored.
 3. `order.Ordering`: hazards separated, edges between kernels, circles broken.
@@ -24,6 +25,7 @@ from tilework.schedule.passes.group import group_kernels
 from tilework.schedule.passes.order import Ordering
 from tilework.schedule.passes.prepare import Layout
 from tilework.schedule.passes.rangeify import Rangeify
+from tilework.schedule.passes.split_reduce import split_reductions
 from tilework.schedule.schedule import DEFAULT_LIMITS, Limits, Schedule
 
 if TYPE_CHECKING:
@@ -66,6 +68,8 @@ def build_schedule(function: Node, limits: Limits = DEFAULT_LIMITS) -> Schedule:
     """`create_schedule` without its caches."""
     with in_use():
         clock = _Clock(function)
+        function = split_reductions(function)
+        clock.ended("split-reductions", function)
         layout = Layout(function)
         clock.ended("prepare", layout)
         kernels = Rangeify(layout, limits).kernels
