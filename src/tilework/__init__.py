@@ -1,0 +1,59 @@
+"""tilework: a tensor compiler and runtime.
+
+The public names are loaded when they are first used, so that `import tilework` costs little.
+
+Example:
+    >>> from tilework import Tensor
+    >>> (Tensor([1.0, 2.0]) + 1).tolist()
+    [2.0, 3.0]
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tilework import dtypes, nn, onnx
+    from tilework.base import errors, settings
+    from tilework.base.settings import override
+    from tilework.engine.capture import TinyJit, jit
+    from tilework.engine.device import Device
+    from tilework.tensor.tensor import Tensor
+    from tilework.tensor.variable import Variable
+
+__version__ = "0.1.0"
+
+#: Public name -> the module it is from, and its name there (None: the module itself).
+_WHERE: dict[str, tuple[str, str | None]] = {
+    "Device": ("tilework.engine.device", "Device"),
+    "Tensor": ("tilework.tensor.tensor", "Tensor"),
+    "TinyJit": ("tilework.engine.capture", "TinyJit"),
+    "Variable": ("tilework.tensor.variable", "Variable"),
+    "dtypes": ("tilework.dtypes", None),
+    "errors": ("tilework.base.errors", None),
+    "jit": ("tilework.engine.capture", "jit"),
+    "nn": ("tilework.nn", None),
+    "onnx": ("tilework.onnx", None),
+    "override": ("tilework.base.settings", "override"),
+    "settings": ("tilework.base.settings", None),
+}
+
+__all__ = [
+    "Device", "Tensor", "TinyJit", "Variable", "dtypes", "errors", "jit", "nn", "onnx", "override",
+    "settings",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    where = _WHERE.get(name)
+    if where is None:
+        raise AttributeError(f"module 'tilework' has no attribute {name!r}")
+    module = importlib.import_module(where[0])
+    found = module if where[1] is None else getattr(module, where[1])
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

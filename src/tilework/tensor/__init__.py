@@ -1,0 +1,1 @@
+"""Tensors: versions and storages, families of methods, differentiation."""

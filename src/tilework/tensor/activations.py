@@ -1,0 +1,134 @@
+"""Activation functions, written so that values and gradients are right at the edges.
+
+A branch that is not taken must not put NaN into the gradient, so its argument is replaced first.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Self
+
+from tilework.base.errors import UserError
+from tilework.tensor.functions import Functions
+
+SELU_SCALE = 1.0507009873554804934193349852946
+SELU_ALPHA = 1.6732632423543772848170429916717
+
+
+class Activations(Functions):
+    """The nonlinear functions of neural networks."""
+
+    __slots__ = ()
+
+    def relu(self) -> Self:
+        """The positive part; its gradient at 0 is 0, NaN stays NaN."""
+        return (self <= 0).where(0, self)
+
+    def relu6(self) -> Self:
+        """The part between 0 and 6."""
+        return self.hardtanh(0, 6)
+
+    def hardtanh(self, min_val: float = -1, max_val: float = 1) -> Self:
+        """The part between two bounds; no gradient at the bounds and outside."""
+        x = (self <= min_val).where(min_val, self)
+        return (x >= max_val).where(max_val, x)
+
+    def leaky_relu(self, neg_slope: float = 0.01) -> Self:
+        """self where positive, else self * neg_slope."""
+        return (self > 0).where(self, self * neg_slope)
+
+    def sigmoid(self) -> Self:
+        """1 / (1 + exp(-self)), accurate on both sides."""
+        return self._as_float()._sigmoid()
+
+    def _as_float(self) -> Self:
+        return self if self.dtype.is_float else self.float()
+
+    def _minus_abs(self) -> Self:
+        """-|self|, whose slope at 0 is that of the positive side."""
+        return (self >= 0).where(-self, self)
+
+    def _sigmoid(self) -> Self:
+        small = self._minus_abs().exp()
+        return (self >= 0).where(1.0, small) / (small + 1.0)
+
+    def logsigmoid(self) -> Self:
+        """log(sigmoid(self)) without overflow."""
+        return -((-self).softplus())
+
+    def softplus(self, beta: float = 1.0) -> Self:
+        """log(1 + exp(beta * self)) / beta without overflow."""
+        x = self * beta
+        large = (x > 0).where(x, 0.0)
+        small = (x > 0).where(-x, x).exp().log1p()
+        return (large + small) * (1 / beta)
+
+    def silu(self) -> Self:
+        """self * sigmoid(self)."""
+        return self * self.sigmoid()
+
+    def swish(self) -> Self:
+        """Another name for `silu`."""
+        return self.silu()
+
+    def quick_gelu(self) -> Self:
+        """self * sigmoid(1.702 * self)."""
+        return self * (self * 1.702).sigmoid()
+
+    def gelu(self, approximate: str = "tanh") -> Self:
+        """The Gaussian error linear unit.
+
+        Args:
+            approximate: "tanh" for the usual formula with tanh, "none" for the exact one with erf.
+        """
+        if approximate == "none":
+            return self * 0.5 * ((self * math.sqrt(0.5)).erf() + 1)
+        if approximate != "tanh":
+            raise UserError(
+                "gelu: unknown approximation", got=approximate, expected='"tanh" or "none"'
+            )
+        inner = (self + self * self * self * 0.044715) * math.sqrt(2 / math.pi)
+        return self * 0.5 * (inner.tanh() + 1)
+
+    def elu(self, alpha: float = 1.0) -> Self:
+        """self where positive, else alpha * (exp(self) - 1)."""
+        low = (self > 0).where(0.0, self).expm1() * alpha
+        return (self > 0).where(self, low)
+
+    def celu(self, alpha: float = 1.0) -> Self:
+        """self where positive, else alpha * (exp(self / alpha) - 1)."""
+        low = ((self > 0).where(0.0, self) / alpha).expm1() * alpha
+        return (self > 0).where(self, low)
+
+    def selu(self, alpha: float = SELU_ALPHA, gamma: float = SELU_SCALE) -> Self:
+        """gamma * elu(self, alpha), with the constants that keep mean 0 and variance 1."""
+        return self.elu(alpha) * gamma
+
+    def hardsigmoid(self, alpha: float = 1 / 6, beta: float = 0.5) -> Self:
+        """alpha * self + beta, cut to [0, 1]."""
+        return (self * alpha + beta).hardtanh(0, 1)
+
+    def hardswish(self) -> Self:
+        """self * relu6(self + 3) / 6."""
+        return self * (self + 3).relu6() * (1 / 6)
+
+    def mish(self) -> Self:
+        """self * tanh(softplus(self))."""
+        return self * self.softplus().tanh()
+
+    def softsign(self) -> Self:
+        """self / (1 + |self|)."""
+        return self / (self.abs() + 1)
+
+    def tanhshrink(self) -> Self:
+        """self - tanh(self)."""
+        return self - self.tanh()
+
+    def hardshrink(self, lambd: float = 0.5) -> Self:
+        """self where its magnitude is above `lambd`, else 0."""
+        return (self.abs() <= lambd).where(0, self)
+
+    def softshrink(self, lambd: float = 0.5) -> Self:
+        """The magnitude less `lambd`, or 0."""
+        above = (self > lambd).where(self - lambd, self.zeros_like())
+        return (self < -lambd).where(self + lambd, above)

@@ -1,0 +1,1 @@
+"""Reverse-mode differentiation over the versions that tensors were computed from."""

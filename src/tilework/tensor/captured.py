@@ -1,0 +1,509 @@
+"""One capture of a function: when it may be replayed, and the replay itself.
+
+A replay (1) checks the arguments, what the function reads besides them, and the tensors that it
+holds; (2) keeps what somebody else still needs of the contents that it will overwrite; (3) takes
+memory for the results that no live result uses; (4) makes one native call; (5) wraps the results.
+Until (4) nothing that the user can see has changed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Final
+
+from tilework.base.errors import InternalError
+from tilework.engine.device import Device
+from tilework.engine.link import copy_between
+from tilework.engine.stale import StaleBuffer
+from tilework.engine.stats import COUNTERS
+from tilework.tensor import realize
+from tilework.tensor.core import TensorBase
+from tilework.tensor.signature import (
+    Flat,
+    Leaf,
+    TensorSpec,
+    Tree,
+    VariableSpec,
+    first_difference,
+    flatten_call,
+    rebuild,
+    value_difference,
+)
+from tilework.tensor.version import (
+    ANYTHING,
+    Storage,
+    Version,
+    from_buffer,
+    merge_bindings,
+    next_epoch,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tilework.engine.capture import CapturedProgram
+    from tilework.engine.guards import Guards
+    from tilework.engine.latency import Latency
+    from tilework.runtime.buffer import Buffer
+    from tilework.tensor.version import Chain
+
+# References to a version that nobody outside needs: its storage, a local name, the argument.
+_OWN_REFERENCES: Final = 3
+_KEPT_RESULTS: Final = 4
+
+
+class Mismatch(Exception):  # noqa: N818  (control flow between this file and jit.py)
+    """The call differs from the captured one."""
+
+    def __init__(self, field: str, got: object = None, expected: object = None) -> None:
+        super().__init__(field)
+        self.field = field
+        self.got = got
+        self.expected = expected
+
+
+@dataclass(slots=True)
+class Held:
+    """A storage that the program reads or writes at its place: number `slot` of the held buffers.
+
+    `serial` is the version that the program knows; another one means that somebody wrote.
+    """
+
+    storage: Storage
+    slot: int
+    serial: int
+    is_written: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where one returned tensor comes from.
+
+    `kind`: "made" (number of a program's output), "argument" (number of a tensor argument,
+    returned as it is), "view" (of the storage of an argument), "object" (always the same tensor),
+    "storage" (a view of always the same storage), "value" (always the same version).
+    """
+
+    kind: str
+    number: int
+    what: Any
+    chain: Chain
+    type: Any
+    variables: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Result:
+    """Memory for one output, free when nobody else refers to any of the three."""
+
+    version: Version
+    buffer: Buffer
+    memory: Any
+
+    def is_free(self) -> bool:
+        # Counted: our slot and the argument; the buffer also in the version, the memory in it.
+        return (
+            sys.getrefcount(self.version) == 2
+            and sys.getrefcount(self.buffer) == 3
+            and sys.getrefcount(self.memory) == 3
+        )
+
+
+@dataclass(slots=True)
+class Made:
+    """How the results of one output of the program look."""
+
+    device: str
+    shape: tuple[Any, ...]
+    dtype: Any
+    needs_gradient: bool
+    variables: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Recipe:
+    """Everything that a capture has found out; see `Captured`."""
+
+    tree: Tree
+    tensors: list[TensorSpec]
+    variables: list[VariableSpec]
+    values: list[Any]
+    pinned: dict[str, int]
+    frozen: dict[str, int]
+    fixed_sources: list[tuple[int, Storage]]
+    num_inputs: int
+    program: CapturedProgram
+    guards: Guards
+    held: list[Held]
+    outputs: list[Output]
+    made: list[Made]
+    result: Tree
+    result_values: list[Any]
+    ambient: tuple[Any, ...]
+    orphans: list[Any]  # weak references to storages that the capture left behind
+    tensor_type: type[TensorBase]
+
+
+class Captured:
+    """A recipe with its memory.  Used by one thread at a time, which `jit` sees to."""
+
+    def __init__(self, recipe: Recipe, ring: int | None) -> None:
+        self.recipe = recipe
+        self.replays = 0
+        self._ring = ring
+        self._results: list[list[_Result]] = [[] for _ in recipe.made]
+        program = recipe.program
+        written = program.written
+        self._written_inputs = [n for n in range(recipe.num_inputs) if n in written]
+        self._has_writes = bool(written)
+        held_memory = {
+            id(buffer.memory)
+            for number, buffer in enumerate(program.held)
+            if self._written_inputs or recipe.num_inputs + number in written
+        }
+        self._guarded = frozenset(held_memory) if self._has_writes else frozenset()
+        names = {spec.name for spec in recipe.tensors}
+        tree = recipe.tree
+        self._is_simple = (
+            not isinstance(tree, Leaf)
+            and not tree.keys
+            and all(isinstance(item, Leaf) and item.kind == "tensor" for item in tree.items)
+            and len(names) == len(tree.items)
+        )
+        self._has_variables = bool(recipe.variables or recipe.frozen or recipe.pinned) or any(
+            spec.variables for spec in recipe.tensors
+        )
+        out = recipe.result
+        self._is_single = isinstance(out, Leaf) and out.kind == "tensor"
+
+    # --- checking ----------------------------------------------------------------------------
+
+    def bind(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Sequence[TensorBase], list[Buffer], Mapping[str, int]]:
+        """Return the tensors, the input buffers and the variables of a call like the captured one.
+
+        Raises: Mismatch with the field that differs.
+        """
+        recipe = self.recipe
+        if self._is_simple and not kwargs:
+            if len(args) != len(recipe.tensors):
+                raise Mismatch("the number of arguments", len(args), len(recipe.tensors))
+            tensors: Sequence[TensorBase] = args
+            flat = None
+        else:
+            flat = self._flatten(args, kwargs)
+            tensors = flat.tensors
+        buffers = self._buffers(tensors)
+        values: Mapping[str, int] = recipe.frozen
+        if self._has_variables:
+            values = self._variables(tensors, flat)
+        if self._has_writes:
+            self._check_aliases(buffers)
+        return tensors, buffers, values
+
+    def _flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Flat:
+        recipe = self.recipe
+        flat = flatten_call(args, kwargs)
+        if flat.tree != recipe.tree:
+            where = first_difference(recipe.tree, flat.tree)
+            raise Mismatch(where or "the arguments", "another structure")
+        for number, now in enumerate(flat.values):
+            found = value_difference(now, recipe.values[number])
+            if found is not None:
+                raise Mismatch(_value_name(recipe.tree, number), *found[1:])
+        for row, variable in zip(recipe.variables, flat.variables, strict=True):
+            found = row.difference(variable)
+            if found is not None:
+                raise Mismatch(f"{row.name}: {found[0]}", *found[1:])
+        return flat
+
+    def _buffers(self, tensors: Sequence[TensorBase]) -> list[Buffer]:
+        found: list[Buffer | None] = [None] * self.recipe.num_inputs
+        for spec, tensor in zip(self.recipe.tensors, tensors, strict=True):
+            if not isinstance(tensor, TensorBase):
+                raise Mismatch(spec.name, type(tensor).__name__, "a tensor")
+            version = tensor._storage.version
+            if version.buffer is None:
+                tensor.realize()
+                version = tensor._storage.version
+            if (
+                tensor._type is not spec.type
+                or version.node.type is not spec.base
+                or tensor._chain != spec.chain
+                or version.device != spec.device
+            ):
+                difference = spec.difference(tensor) or ("signature", tensor, spec.type)
+                raise Mismatch(f"{spec.name}: {difference[0]}", *difference[1:])
+            buffer = version.buffer
+            before = found[spec.source]
+            if before is None:
+                found[spec.source] = buffer
+            elif before is not buffer:
+                raise Mismatch(f"{spec.name}: alias pattern", "another tensor", "the same tensor")
+        for number, storage in self.recipe.fixed_sources:
+            if tensors[number]._storage is not storage:
+                name = self.recipe.tensors[number].name
+                raise Mismatch(
+                    f"{name}: alias pattern", "another tensor", "the one that the function reads"
+                )
+        return found  # type: ignore[return-value]  # every source has a tensor
+
+    def _variables(self, tensors: Sequence[TensorBase], flat: Flat | None) -> Mapping[str, int]:
+        rows: list[Mapping[str, int] | None] = []
+        for spec, tensor in zip(self.recipe.tensors, tensors, strict=True):
+            version = tensor._storage.version
+            rows += (tensor._bindings, version.bindings)
+            if not spec.variables and not tensor._bindings:
+                continue
+        if flat is not None:
+            rows += [variable.bindings for variable in flat.variables]
+        values = {**self.recipe.frozen, **(merge_bindings(rows, "jit") or {})}
+        for name, value in self.recipe.pinned.items():
+            if values.get(name) != value:
+                raise Mismatch(f"the value of variable {name}", values.get(name), value)
+        return values
+
+    def _check_aliases(self, buffers: list[Buffer]) -> None:
+        """Refuse overlaps with memory that is written, unless the capture had the same."""
+        guarded = self._guarded
+        if guarded:
+            for buffer in buffers:
+                if id(buffer.memory) in guarded:
+                    raise Mismatch("alias pattern", "an argument that the function also holds")
+        for number in self._written_inputs:
+            target = buffers[number]
+            if target.memory.is_readonly:
+                raise Mismatch("read-only memory", repr(target), "memory that can be written")
+            for other, buffer in enumerate(buffers):
+                if other != number and target.overlaps(buffer):
+                    raise Mismatch("alias pattern", "arguments that overlap", "separate memory")
+
+    def check_surroundings(self, ambient: tuple[Any, ...]) -> None:
+        """Compare what the function reads besides its arguments.  Raises: Mismatch."""
+        recipe = self.recipe
+        if ambient != recipe.ambient:
+            raise Mismatch("the settings, Tensor.training or no_grad")
+        changed = recipe.guards.changed()
+        if changed is not None:
+            raise Mismatch(changed)
+        for held in recipe.held:
+            version = held.storage.version
+            if version.serial != held.serial:
+                self._refresh(held)
+
+    def _refresh(self, held: Held) -> None:
+        """Somebody wrote to a held storage: bring it into memory, and note where that is."""
+        realize.realize([held.storage.version])
+        version = held.storage.version
+        buffer = version.buffer
+        program = self.recipe.program
+        if buffer is None:
+            raise InternalError("jit: a realized tensor has no memory")
+        old = program.held[held.slot]
+        if buffer.memory is not old.memory:
+            if buffer.size_bytes != old.size_bytes or version.node.type.dtype.itemsize == 0:
+                raise Mismatch("a tensor that the function holds", buffer.size_bytes)
+            program.held[held.slot] = buffer
+            program.release()
+        held.serial = version.serial
+
+    # --- running -----------------------------------------------------------------------------
+
+    def replay(
+        self,
+        tensors: Sequence[TensorBase],
+        buffers: list[Buffer],
+        values: Mapping[str, int],
+        latency: Latency | None = None,
+    ) -> Any:
+        """Run on a call that `bind` has accepted."""
+        recipe = self.recipe
+        if self.replays == 0:
+            self._mark_orphans()
+        self.replays += 1
+        COUNTERS.replays += 1
+        if self._has_writes:
+            self._keep_old_contents(tensors, buffers)
+        results = [self._result(number, values) for number in range(len(recipe.made))]
+        outputs = [result.buffer for result in results]
+        if latency is None:
+            recipe.program.run(buffers, outputs, values)
+        else:
+            started = perf_counter_ns()
+            recipe.program.run(buffers, outputs, values)
+            latency.add("run", perf_counter_ns() - started)
+        return self._wrap(tensors, results, values)
+
+    def _keep_old_contents(self, tensors: Sequence[TensorBase], buffers: list[Buffer]) -> None:
+        """Copy what is about to be overwritten if anybody else refers to it."""
+        for held in self.recipe.held:
+            if held.is_written:
+                version = held.storage.version
+                if sys.getrefcount(version) != _OWN_REFERENCES:
+                    del version
+                    held.serial = preserve(held.storage).serial
+        if self._written_inputs:
+            for number in self._written_inputs:
+                for spec, tensor in zip(self.recipe.tensors, tensors, strict=True):
+                    if spec.source == number:
+                        version = tensor._storage.version
+                        if sys.getrefcount(version) != _OWN_REFERENCES:
+                            del version
+                            preserve(tensor._storage)
+                        break
+
+    def _result(self, number: int, values: Mapping[str, int]) -> _Result:
+        """Return memory for output `number` that no live result uses."""
+        pool = self._results[number]
+        if self._ring is not None:
+            result = self._ring_result(number, pool)
+        else:
+            for result in pool:
+                if result.is_free():
+                    break
+            else:
+                result = self._new_result(number)
+                if len(pool) >= _KEPT_RESULTS:
+                    del pool[0]  # its memory is now the holder's alone
+                pool.append(result)
+        made = self.recipe.made[number]
+        if made.variables:
+            result.version.bindings = {name: values[name] for name in made.variables}
+        return result
+
+    def _ring_result(self, number: int, pool: list[_Result]) -> _Result:
+        ring = self._ring or 1
+        if len(pool) < ring:
+            pool.append(self._new_result(number))
+            return pool[-1]
+        result = pool[(self.replays - 1) % ring]
+        if sys.getrefcount(result.version) > 2:
+            old = result.version
+            old.buffer = StaleBuffer(
+                old.device,
+                result.buffer.size_bytes,
+                f"jit: this result was superseded {ring} calls later",
+                "read results earlier, or use a larger ring: jit(outputs=n)",
+            )
+            result.version = self._version(number, result.buffer)
+        return result
+
+    def _new_result(self, number: int) -> _Result:
+        device, size = self.recipe.program.outputs[number]
+        COUNTERS.allocations += 1
+        buffer = Device[device].allocate(size)
+        return _Result(self._version(number, buffer), buffer, buffer.memory)
+
+    def _version(self, number: int, buffer: Buffer) -> Version:
+        made = self.recipe.made[number]
+        version = from_buffer(buffer, made.device, made.shape, made.dtype)
+        if made.needs_gradient:
+            # Its history is not there: a gradient through it must raise, and not be 0.
+            version.needs_gradient = True
+            version.is_freed = True
+            version.origins = ANYTHING
+        return version
+
+    def _wrap(
+        self, tensors: Sequence[TensorBase], results: list[_Result], values: Mapping[str, int]
+    ) -> Any:
+        recipe = self.recipe
+        storages = [Storage(result.version) for result in results]
+        new = recipe.tensor_type.__new__
+        kind = recipe.tensor_type
+
+        def tensor_at(number: int) -> Any:
+            row = recipe.outputs[number]
+            if row.kind == "made":
+                storage = storages[row.number]
+            elif row.kind == "argument":
+                return tensors[row.number]
+            elif row.kind == "object":
+                return row.what
+            elif row.kind == "view":
+                storage = tensors[row.number]._storage
+            elif row.kind == "storage":
+                storage = row.what
+            else:
+                storage = Storage(row.what)
+            bindings = {name: values[name] for name in row.variables} if row.variables else None
+            return new(kind)._set(storage, row.chain, row.type, bindings)
+
+        if self._is_single:
+            return tensor_at(0)
+        return rebuild(recipe.result, tensor_at, recipe.result_values)
+
+    def _mark_orphans(self) -> None:
+        """Tensors that the captured call left behind, and that no replay makes anew, go stale."""
+        for reference in self.recipe.orphans:
+            storage = reference()
+            if storage is None:
+                continue
+            old = storage.version
+            stale = Version(old.node, old.device)
+            stale.node = from_buffer(
+                StaleBuffer(
+                    old.device,
+                    0,
+                    "jit: this tensor was made inside a captured function that has run again",
+                    "return it from the function",
+                ),
+                old.device,
+                old.node.type.shape,
+                old.node.type.dtype,
+            ).node
+            stale.buffer = StaleBuffer(
+                old.device,
+                0,
+                "jit: this tensor was made inside a captured function that has run again",
+                "return it from the function",
+            )
+            storage.version = stale
+        self.recipe.orphans.clear()
+
+    def release(self) -> None:
+        """Give back the memory of results and intermediates; the next replay takes it again."""
+        self.recipe.program.release()
+        for pool in self._results:
+            pool.clear()
+
+
+def preserve(storage: Storage) -> Version:
+    """Move the contents of `storage` elsewhere for their readers; the storage keeps its memory.
+
+    Returns: the storage's new version, over the old memory, to be overwritten.
+    """
+    old = storage.version
+    buffer = old.buffer
+    if buffer is None:
+        raise InternalError("jit: a realized tensor has no memory")
+    device = Device[old.device]
+    kept = device.allocate(buffer.size_bytes)
+    copy_between(device, kept, device, buffer)
+    new = from_buffer(buffer, old.device, old.node.type.shape, old.node.type.dtype)
+    new.bindings = old.bindings
+    new.is_state = old.is_state
+    new.leaves = old.leaves
+    if old.leaves:
+        new.needs_gradient = True
+        new.is_tracked = False
+    old.move_to(kept)
+    storage.version = new
+    next_epoch()
+    return new
+
+
+def _value_name(tree: Tree, number: int) -> str:
+    stack = [tree]
+    while stack:
+        top = stack.pop()
+        if isinstance(top, Leaf):
+            if top.kind == "value" and top.number == number:
+                return top.name
+        else:
+            stack.extend(top.items)
+    return "the arguments"

@@ -1,0 +1,75 @@
+"""Conversion between dtypes."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from tilework import dtypes
+from tilework.dtypes import DType
+from tilework.ir.ops import math as ops
+from tilework.tensor.creation import Creation, as_dtype
+from tilework.tensor.movement import Movement
+
+
+class Conversion(Creation, Movement):
+    """Casts; in a class of its own, since some are called as Python's types are."""
+
+    __slots__ = ()
+
+    def cast(self, dtype: DType | str) -> Self:
+        """The values in another dtype.
+
+        Floats to integers truncate; out of range they saturate, NaN gives 0.  Integers keep the
+        value modulo 2**width.
+        """
+        kind = dtype if isinstance(dtype, DType) else as_dtype(dtype)
+        if kind is self.dtype:
+            return self
+        return self._apply(ops.CAST, attrs=ops.CastAttrs(kind))
+
+    def type(self, dtype: DType | str) -> Self:
+        """Another name for `cast`."""
+        return self.cast(dtype)
+
+    def bitcast(self, dtype: DType | str) -> Self:
+        """The bits read as another dtype; the last axis scales if the widths differ."""
+        kind = as_dtype(dtype)
+        if kind is self.dtype:
+            return self
+        return self._apply(ops.BITCAST, attrs=ops.CastAttrs(kind))
+
+    def float(self) -> Self:
+        """Cast to float32."""
+        return self.cast(dtypes.float32)
+
+    def double(self) -> Self:
+        """Cast to float64."""
+        return self.cast(dtypes.float64)
+
+    def half(self) -> Self:
+        """Cast to float16."""
+        return self.cast(dtypes.float16)
+
+    def bfloat16(self) -> Self:
+        """Cast to bfloat16."""
+        return self.cast(dtypes.bfloat16)
+
+    def short(self) -> Self:
+        """Cast to int16."""
+        return self.cast(dtypes.int16)
+
+    def int(self) -> Self:
+        """Cast to int32."""
+        return self.cast(dtypes.int32)
+
+    def long(self) -> Self:
+        """Cast to int64."""
+        return self.cast(dtypes.int64)
+
+    def bool(self) -> Self:
+        """Cast to bool: whether each element is not zero."""
+        return self.cast(dtypes.bool_)
+
+    def is_floating_point(self) -> Any:
+        """Whether the elements are floats."""
+        return self.dtype.is_float

@@ -1,0 +1,444 @@
+"""Convolution and pooling over any number of axes, as windows, a product and a fold.
+
+Padding is given as in PyTorch: a number, one for each axis, or before and after each axis from the
+last to the first.  Negative padding cuts off.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from tilework import dtypes
+from tilework.base.errors import ShapeError
+from tilework.base.integers import ceil_div
+from tilework.ir.ops import tensor
+from tilework.ir.ops.tensor import Fold
+from tilework.ir.symbolic import dims
+from tilework.tensor.creation import as_dtype
+from tilework.tensor.sorting import Sorting
+from tilework.tensor.variable import as_size, format_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tilework.dtypes import DType
+
+Ints = Any  # one int for all axes, or a sequence with one for each
+
+
+def per_axis(value: Ints, count: int, what: str) -> tuple[int, ...]:
+    """One number for each axis."""
+    if isinstance(value, int):
+        return (value,) * count
+    found = tuple(value)
+    if len(found) != count:
+        raise ShapeError(
+            f"{what}: needs a number, or one for each of the {count} axes", got=f"{value}"
+        )
+    return found
+
+
+def read_padding(padding: Ints, count: int, what: str) -> list[tuple[int, int]]:
+    """(before, after) for each axis, from the first to the last."""
+    if isinstance(padding, int):
+        return [(padding, padding)] * count
+    given = tuple(padding)
+    if len(given) == count:
+        return [(one, one) for one in given]
+    if len(given) != 2 * count:
+        raise ShapeError(
+            f"{what}: the padding doesn't fit",
+            got=f"{padding}",
+            expected=f"a number, {count} numbers, or {2 * count} (before and after, last axis first)",
+        )
+    return [(given[2 * i], given[2 * i + 1]) for i in range(count)][::-1]
+
+
+class Convolution(Sorting):
+    """conv2d, conv_transpose2d, pooling."""
+
+    __slots__ = ()
+
+    # --- windows -----------------------------------------------------------------------------
+
+    def _pooled(
+        self, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int], what: str
+    ) -> Self:
+        """Windows over the last axes.
+
+        Shape: (..., h, w) -> (..., oh, ow, kh, kw)
+        """
+        count = len(kernel)
+        first = self.ndim - count
+        for axis, (size, spread) in enumerate(zip(kernel, dilation, strict=True), first):
+            reach = (size - 1) * spread + 1
+            if dims.greatest(self._dims[axis]) < reach:
+                raise ShapeError(
+                    f"{what}: the kernel is larger than the input with its padding",
+                    got=f"kernel of {reach} on axis {axis} of {format_shape(self._dims)}",
+                )
+        x = self
+        for number in range(count):
+            x = x._window(first + 2 * number, kernel[number], stride[number], dilation[number])
+        positions = [first + 2 * number for number in range(count)]
+        taps = [first + 2 * number + 1 for number in range(count)]
+        return x.permute([*range(first), *positions, *taps])
+
+    def _pad_axes(self, pads: Sequence[tuple[int, int]], value: Any = 0) -> Self:
+        """Padding of the last axes."""
+        rest = self.ndim - len(pads)
+        return self.pad(((0, 0),) * rest + tuple(pads), value=value)
+
+    # --- convolution -------------------------------------------------------------------------
+
+    def conv2d(
+        self,
+        weight: Self,
+        bias: Self | None = None,
+        groups: int = 1,
+        stride: Ints = 1,
+        dilation: Ints = 1,
+        padding: Ints = 0,
+        dtype: DType | str | None = None,
+    ) -> Self:
+        """Convolution over as many axes as the weight has behind its first two.
+
+        Args:
+            weight: what is summed with each window.
+            bias: added to each output channel.
+            groups: parts of the channels that don't mix.
+            stride: distance of windows, in elements.
+            dilation: distance of taps, in elements.
+            padding: zeros around the input; see the module.
+            dtype: of the result; by default integers give 64 bits.
+
+        Shape: self (n, ci, h, w), weight (co, ci / groups, kh, kw), bias (co,) -> (n, co, oh, ow)
+
+        Raises:
+            ShapeError: channels, groups or sizes don't fit.
+        """
+        self._check_channels(weight, weight._dims[1], groups, "conv2d")
+        count = weight.ndim - 2
+        compute, result = self._product_dtypes(weight, dtype)
+        kernel = tuple([weight._fixed_size(axis, "conv2d") for axis in range(2, weight.ndim)])
+        x = self.cast(compute)._pad_axes(read_padding(padding, count, "conv2d"))
+        x = x._pooled(
+            kernel, per_axis(stride, count, "conv2d"), per_axis(dilation, count, "conv2d"), "conv2d"
+        )
+        out, per_group = weight._fixed_size(0, "conv2d"), weight._fixed_size(1, "conv2d")
+        batch, places = self.shape[0], x.shape[2 : 2 + count]
+        # (n, g, 1, oh, ow, c, kh, kw) * (1, g, o, 1, 1, c, kh, kw), added over the last three.
+        x = x.reshape(batch, groups, 1, per_group, *places, *kernel)
+        x = x.permute(0, 1, 2, *range(4, 4 + count), 3, *range(4 + count, 4 + 2 * count))
+        x = x.expand(batch, groups, out // groups, *places, per_group, *kernel)
+        w = weight.cast(compute).reshape(
+            1, groups, out // groups, *(1,) * count, per_group, *kernel
+        )
+        axes = tuple(range(x.ndim - count - 1, x.ndim))
+        found = (x * w.expand(x.shape))._fold(Fold.ADD, axes, keepdim=False)
+        found = found.reshape(batch, out, *places)
+        if bias is not None:
+            found = found + bias.cast(compute).reshape(1, -1, *(1,) * count)
+        return found.cast(result)
+
+    def _check_channels(self, weight: Self, channels: Any, groups: int, what: str) -> None:
+        fits = (
+            self.ndim == weight.ndim >= 3
+            and groups >= 1
+            and dims.mul(channels, groups) == self._dims[1]
+            and dims.greatest(weight._dims[0]) % groups == 0
+        )
+        if not fits:
+            raise ShapeError(
+                f"{what}: the weight doesn't fit",
+                got=f"input {format_shape(self._dims)}, weight {format_shape(weight._dims)}, "
+                f"groups {groups}",
+                expected="(n, ci, ...) and (co, ci / groups, ...), co a multiple of groups",
+            )
+
+    def conv_transpose2d(
+        self,
+        weight: Self,
+        bias: Self | None = None,
+        groups: int = 1,
+        stride: Ints = 1,
+        dilation: Ints = 1,
+        padding: Ints = 0,
+        output_padding: Ints = 0,
+    ) -> Self:
+        """The adjoint of `conv2d`: each element spreads the weight over its window.
+
+        Shape: self (n, ci, h, w), weight (ci, co / groups, kh, kw) -> (n, co, oh, ow) with
+            oh = (h - 1) * stride - padding before and after + dilation * (kh - 1) + 1 +
+            output_padding
+
+        Raises:
+            ShapeError: channels, groups or sizes don't fit.
+        """
+        what = "conv_transpose2d"
+        if self.ndim != weight.ndim or weight._dims[0] != self._dims[1] or groups < 1:
+            raise ShapeError(
+                f"{what}: the weight doesn't fit",
+                got=f"input {format_shape(self._dims)}, weight {format_shape(weight._dims)}",
+                expected="(n, ci, ...) and (ci, co / groups, ...)",
+            )
+        count = weight.ndim - 2
+        compute, result = self._product_dtypes(weight, None)
+        kernel = tuple([weight._fixed_size(axis, what) for axis in range(2, weight.ndim)])
+        steps, spread = per_axis(stride, count, what), per_axis(dilation, count, what)
+        extra = per_axis(output_padding, count, what)
+        x = self.cast(compute)
+        for number in range(count):
+            axis = 2 + 2 * number
+            x = x._spread(axis, kernel[number], steps[number], spread[number], extra[number])
+        channels, per_group = weight._fixed_size(0, what), weight._fixed_size(1, what)
+        batch, places = self.shape[0], x.shape[2::2]
+        # (n, g, c, 1, oh, kh, ow, kw) * (1, g, c, o, 1, kh, 1, kw), added over c, kh, kw.
+        inner = channels // groups
+        taps = [size for pair in zip(places, kernel, strict=True) for size in pair]
+        x = x.reshape(batch, groups, inner, 1, *taps)
+        x = x.expand(batch, groups, inner, per_group, *taps)
+        spaced = [size for each in kernel for size in (1, each)]
+        w = weight.cast(compute).reshape(1, groups, inner, per_group, *spaced).expand(x.shape)
+        axes = (2, *[5 + 2 * number for number in range(count)])
+        found = (x * w)._fold(Fold.ADD, axes, keepdim=False)
+        found = found.reshape(batch, groups * per_group, *places)
+        cuts = read_padding(padding, count, what)
+        found = found._pad_axes([(-low, -high) for low, high in cuts])
+        if bias is not None:
+            found = found + bias.cast(compute).reshape(1, -1, *(1,) * count)
+        return found.cast(result)
+
+    def _spread(self, axis: int, size: int, stride: int, dilation: int, extra: int) -> Self:
+        """Axis `axis` becomes (places, taps): the windows that each place is reached from."""
+        last = dims.mul(dims.sub(self._dims[axis], 1), stride)
+        total = dims.add(last, (size - 1) * dilation + 1 + extra)
+        sizes = list(self.shape)
+        sizes.insert(axis + 1, size)
+        grown = self.unsqueeze(axis + 1).expand(sizes)
+        attrs = tensor.WindowAttrs(axis, total, size, stride, dilation)
+        return grown._apply(tensor.UNWINDOW, attrs=attrs)
+
+    # --- pooling -----------------------------------------------------------------------------
+
+    def _pool_sizes(
+        self, kernel_size: Ints, stride: Ints | None, dilation: Ints, what: str
+    ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        kernel = (kernel_size,) * 2 if isinstance(kernel_size, int) else tuple(kernel_size)
+        if len(kernel) > self.ndim:
+            raise ShapeError(
+                f"{what}: the kernel has more axes than the input",
+                got=f"{kernel} for {format_shape(self._dims)}",
+            )
+        steps = kernel if stride is None else per_axis(stride, len(kernel), what)
+        return kernel, steps, per_axis(dilation, len(kernel), what)
+
+    def _overhang(
+        self,
+        pads: Sequence[tuple[int, int]],
+        sizes: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]],
+    ) -> list[tuple[int, int]]:
+        """More padding behind, so that a last window that starts inside is not lost."""
+        kernel, stride, dilation = sizes
+        found = []
+        first = self.ndim - len(kernel)
+        for number, (low, high) in enumerate(pads):
+            size = self._fixed_size(first + number, "ceil_mode")
+            reach = dilation[number] * (kernel[number] - 1) + 1
+            count = ceil_div(size + low + high - reach, stride[number]) + 1
+            if (count - 1) * stride[number] >= size + low:
+                count -= 1  # it would lie wholly in the padding behind
+            total = (count - 1) * stride[number] + reach
+            found.append((low, max(high, total - size - low)))
+        return found
+
+    def avg_pool2d(
+        self,
+        kernel_size: Ints = (2, 2),
+        stride: Ints | None = None,
+        dilation: Ints = 1,
+        padding: Ints = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> Self:
+        """The mean of each window over the last axes.
+
+        Args:
+            kernel_size: size of the window; one for each pooled axis.
+            stride: distance of windows; the kernel's size by default.
+            dilation: distance of taps.
+            padding: zeros around the input; see the module.
+            ceil_mode: keep a last window that reaches out.
+            count_include_pad: whether padding counts in the mean.
+        """
+        sizes = self._pool_sizes(kernel_size, stride, dilation, "avg_pool2d")
+        count = len(sizes[0])
+        pads = read_padding(padding, count, "avg_pool2d")
+        grown = self._overhang(pads, sizes) if ceil_mode else pads
+        x = self._wide() if self.dtype.is_float else self.float()
+        axes = tuple(range(x.ndim, x.ndim + count))
+        total = x._pad_axes(grown)._pooled(*sizes, "avg_pool2d")._fold(Fold.ADD, axes, False)
+        if not ceil_mode and (count_include_pad or all([pair == (0, 0) for pair in pads])):
+            taps = 1
+            for size in sizes[0]:
+                taps *= size
+            mean = total / taps
+        else:
+            mean = total / x._window_counts(pads, grown, sizes, count_include_pad)
+        return mean.cast(self.dtype) if self.dtype.is_float else mean
+
+    def _window_counts(
+        self,
+        pads: Sequence[tuple[int, int]],
+        grown: Sequence[tuple[int, int]],
+        sizes: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]],
+        count_include_pad: bool,
+    ) -> Self:
+        """How many elements count in each window."""
+        count = len(sizes[0])
+        ones = type(self).ones(*self.shape[self.ndim - count :], device=self.device)
+        if count_include_pad:
+            ones = ones._pad_axes(pads, value=1)
+            extra = [
+                (b[0] - a[0], b[1] - a[1]) for a, b in zip(pads, grown, strict=True)
+            ]
+        else:
+            extra = list(grown)
+        windows = ones._pad_axes(extra)._pooled(*sizes, "avg_pool2d")
+        found = windows._fold(Fold.ADD, tuple(range(count, 2 * count)), keepdim=False)
+        return found.cast(self.dtype)
+
+    def max_pool2d(
+        self,
+        kernel_size: Ints = (2, 2),
+        stride: Ints | None = None,
+        dilation: Ints = 1,
+        padding: Ints = 0,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> Any:
+        """The greatest element of each window over the last axes; padding never wins.
+
+        Args:
+            kernel_size: size of the window; one for each pooled axis.
+            stride: distance of windows; the kernel's size by default.
+            dilation: distance of taps.
+            padding: around the input; see the module.
+            ceil_mode: keep a last window that reaches out.
+            return_indices: give the positions too, counted over the pooled axes.
+        """
+        sizes = self._pool_sizes(kernel_size, stride, dilation, "max_pool2d")
+        count = len(sizes[0])
+        pads = read_padding(padding, count, "max_pool2d")
+        grown = self._overhang(pads, sizes) if ceil_mode else pads
+        windows = self._pad_axes(grown, self._least())._pooled(*sizes, "max_pool2d")
+        axes = tuple(range(self.ndim, self.ndim + count))
+        found = windows._fold(Fold.MAX, axes, keepdim=False)
+        if not return_indices:
+            return found
+        spatial = self.shape[self.ndim - count :]
+        place = type(self).arange(dims.greatest(dims.product(spatial)), dtype=dtypes.int64)
+        place = place.reshape(spatial)._pad_axes(grown, 1 << 62)._pooled(*sizes, "max_pool2d")
+        best = windows._fold(Fold.MAX, axes, keepdim=True)
+        is_best = (windows == best) | windows.isnan()
+        return found, is_best.where(place, 1 << 62)._fold(Fold.MIN, axes, keepdim=False)
+
+    def _least(self) -> Any:
+        if self.dtype.is_float:
+            return float("-inf")
+        return False if self.dtype.is_bool else self.dtype.minimum
+
+    def max_unpool2d(
+        self,
+        indices: Self,
+        kernel_size: Ints = (2, 2),
+        stride: Ints | None = None,
+        dilation: Ints = 1,
+        padding: Ints = 0,
+        output_size: Sequence[int] | None = None,
+    ) -> Self:
+        """The elements at the places where `max_pool2d` found them, zeros elsewhere."""
+        kernel, steps, spread = self._pool_sizes(kernel_size, stride, dilation, "max_unpool2d")
+        count = len(kernel)
+        first = self.ndim - count
+        pads = read_padding(padding, count, "max_unpool2d")
+        if output_size is None:
+            target = [
+                (self._fixed_size(first + i, "max_unpool2d") - 1) * steps[i]
+                + spread[i] * (kernel[i] - 1) + 1 - sum(pads[i])
+                for i in range(count)
+            ]  # fmt: skip
+        else:
+            target = list(output_size)[-count:]
+        lead = self.shape[:first]
+        flat = self.reshape(*lead, -1)
+        total = 1
+        for size in target:
+            total *= size
+        zeros = type(self).zeros(*lead, total, dtype=self.dtype, device=self.device)
+        return zeros.scatter(-1, indices.reshape(flat.shape), flat).reshape(*lead, *target)
+
+    # --- resizing ----------------------------------------------------------------------------
+
+    def interpolate(
+        self, size: Sequence[int], mode: str = "linear", align_corners: bool = False
+    ) -> Self:
+        """The last axes resized to `size`.
+
+        Args:
+            size: the new sizes of the last axes.
+            mode: "linear" (also "bilinear", "trilinear"), "nearest" or "nearest-exact".
+            align_corners: let the first and the last elements stay where they are.
+        """
+        new = (size,) if isinstance(size, int) else tuple(size)
+        known = {"linear", "bilinear", "trilinear", "nearest", "nearest-exact"}
+        if mode not in known or len(new) > self.ndim:
+            raise ShapeError(
+                "interpolate: the mode or the size doesn't fit",
+                got=f"mode {mode}, size {new} for {format_shape(self._dims)}",
+                expected=f"one of {', '.join(sorted(known))}",
+            )
+        x = self
+        first = self.ndim - len(new)
+        for axis, target in enumerate(new, first):
+            if mode.startswith("nearest"):
+                x = x._nearest(axis, target, mode)
+            else:
+                x = x._linear(axis, target, align_corners)
+        return x
+
+    def _nearest(self, axis: int, target: int, mode: str) -> Self:
+        size = self._fixed_size(axis, "interpolate")
+        if target == size:
+            return self
+        half = 0.5 if mode == "nearest-exact" else 0.0
+        places = [min(int((i + half) * size / target), size - 1) for i in range(target)]
+        return self._gathered(axis, [self._from_numbers(places, dtypes.index, self.device)])
+
+    def _linear(self, axis: int, target: int, align_corners: bool) -> Self:
+        size = self._fixed_size(axis, "interpolate")
+        if target == size:
+            return self
+        places = _linear_places(size, target, align_corners)
+        low = [int(place) for place in places]
+        high = [min(place + 1, size - 1) for place in low]
+        shape = [1] * self.ndim
+        shape[axis] = target
+        wide = self._wide() if self.dtype.is_float else self.float()
+        share = [place - base for place, base in zip(places, low, strict=True)]
+        weight = self._from_numbers(share, wide.dtype, self.device).reshape(shape)
+        a = wide._gathered(axis, [self._from_numbers(low, dtypes.index, self.device)])
+        b = wide._gathered(axis, [self._from_numbers(high, dtypes.index, self.device)])
+        mixed = a * (1 - weight) + b * weight
+        return mixed.cast(self.dtype) if self.dtype.is_float else mixed
+
+
+def _linear_places(size: int, target: int, align_corners: bool) -> list[float]:
+    """Where in the input each element of the output lies."""
+    if align_corners:
+        step = (size - 1) / (target - 1) if target > 1 else 0.0
+        return [i * step for i in range(target)]
+    scale = size / target
+    return [min(max((i + 0.5) * scale - 0.5, 0.0), size - 1.0) for i in range(target)]
+
+

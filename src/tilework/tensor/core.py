@@ -1,0 +1,422 @@
+"""The base of `Tensor`: a storage seen through a chain of movement ops, and how ops apply."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Self
+
+from tilework.base.errors import AliasError, DTypeError, ShapeError, UserError
+from tilework.engine.device import Device
+from tilework.ir.node import make
+from tilework.ir.ops import memory, tensor
+from tilework.ir.symbolic import dims
+from tilework.tensor import observe, realize
+from tilework.tensor.variable import (
+    Size,
+    as_size,
+    bindings_of,
+    evaluate,
+    format_dim,
+    format_shape,
+)
+from tilework.tensor.version import (
+    NO_VIEW,
+    Chain,
+    Storage,
+    Version,
+    apply_chain,
+    merge_bindings,
+    records_history,
+    write_node,
+)
+
+if TYPE_CHECKING:
+    import weakref
+    from collections.abc import Mapping
+
+    from tilework.dtypes import DType
+    from tilework.ir.node import Attrs, Node, OpDef
+    from tilework.ir.types import Dim, Shape, Type
+
+
+class TensorBase:
+    """A storage seen through movement ops; the families of methods are built upon it.
+
+    Immutable but for its storage: a write puts a new version there, which every view of the same
+    storage sees.  Not thread-safe as a whole: two threads must not write one storage at once.
+    """
+
+    __slots__ = (
+        "__weakref__", "_bindings", "_chain", "_grad", "_seen_from", "_seen_node", "_storage",
+        "_type", "_wants_gradient",
+    )  # fmt: skip
+
+    _storage: Storage
+    _chain: Chain
+    _type: Type
+    _bindings: Mapping[str, int] | None
+    _wants_gradient: bool | None
+    _grad: Self | None
+    _seen_from: Node | None
+    _seen_node: Node | None
+
+    # --- making tensors ----------------------------------------------------------------------
+
+    def _set(
+        self,
+        storage: Storage,
+        chain: Chain,
+        type_: Type,
+        bindings: Mapping[str, int] | None = None,
+    ) -> Self:
+        self._storage = storage
+        self._chain = chain
+        self._type = type_
+        self._bindings = bindings
+        self._wants_gradient = None
+        self._grad = None
+        self._seen_from = None
+        self._seen_node = None
+        return self
+
+    @classmethod
+    def _over(cls, version: Version) -> Self:
+        """A tensor with a storage of its own that holds `version`."""
+        made = cls.__new__(cls)
+        return made._set(Storage(version), NO_VIEW, version.node.type, version.bindings)
+
+    @classmethod
+    def _from_node(
+        cls, node: Node, device: str | None = None, bindings: Mapping[str, int] | None = None
+    ) -> Self:
+        """A tensor made by an expression that reads no other tensor."""
+        version = Version(node, Device.canonicalize(device), bindings=bindings)
+        return cls._over(version)
+
+    def _seen(
+        self, op: OpDef, attrs: Attrs | None, bindings: Mapping[str, int] | None = None
+    ) -> Self:
+        """A view of this tensor: the same storage through one more movement op."""
+        chain = self._chain
+        if chain and op is tensor.RESHAPE and chain[-1][0] is tensor.RESHAPE:
+            chain = chain[:-1]
+        chain = (*chain, (op, attrs))
+        base = self._storage.version.node
+        node = apply_chain(base, chain)
+        if bindings is not None:
+            bindings = merge_bindings((self._bindings, bindings), op.name)
+        else:
+            bindings = self._bindings
+        made = type(self).__new__(type(self))
+        made._set(self._storage, chain, node.type, bindings)
+        made._seen_from = base
+        made._seen_node = node
+        return made
+
+    def _apply(self, op: OpDef | None, *others: TensorBase, attrs: Attrs | None = None) -> Self:
+        """The value of `op` on this and the other tensors, whose types fit already.
+
+        None as the op takes this tensor as it is seen, as a value of its own.
+        """
+        operands = (self, *others)
+        nodes = tuple([operand.node for operand in operands])
+        node = nodes[0] if op is None else make(op, nodes, attrs)
+        device = self._storage.version.device
+        has_views = has_bindings = False
+        for operand in operands:
+            has_views = has_views or operand._chain is not NO_VIEW
+            has_bindings = has_bindings or operand._bindings is not None
+            if operand._storage.version.device != device:
+                raise _other_device(op, operands)
+        version = Version(
+            node,
+            device,
+            op,
+            attrs,
+            tuple([operand._storage.version for operand in operands]),
+            tuple([operand._chain for operand in operands]) if has_views else None,
+            merge_bindings([operand._bindings for operand in operands], node.op.name)
+            if has_bindings
+            else None,
+        )
+        made = type(self).__new__(type(self))
+        return made._set(Storage(version), NO_VIEW, node.type, version.bindings)
+
+    # --- what it is --------------------------------------------------------------------------
+
+    @property
+    def node(self) -> Node:
+        """The TENSOR expression that this tensor is now."""
+        base = self._storage.version.node
+        chain = self._chain
+        if not chain:
+            return base
+        if self._seen_from is not base or self._seen_node is None:
+            self._seen_node = apply_chain(base, chain)
+            self._seen_from = base
+        return self._seen_node
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return self._type.dtype
+
+    @property
+    def device(self) -> str:
+        """The canonical name of the device that holds it."""
+        return self._storage.version.device
+
+    @property
+    def _dims(self) -> Shape:
+        """The shape as the IR has it: symbolic sizes are nodes."""
+        return self._type.shape
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """The size of each axis: ints, or Variables for sizes that are given at run time."""
+        shape = self._type.shape
+        for size in shape:
+            if not isinstance(size, int):
+                return tuple([as_size(size, self._bindings) for size in shape])
+        return shape
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self._type.shape)
+
+    @property
+    def is_realized(self) -> bool:
+        """Whether the value is in memory already."""
+        return self._storage.version.buffer is not None
+
+    def numel(self) -> Size:
+        """The number of elements."""
+        return as_size(dims.product(self._type.shape), self._bindings)
+
+    def nbytes(self) -> int:
+        """The bytes that the elements take."""
+        return self._count() * self.dtype.itemsize
+
+    def element_size(self) -> int:
+        """The bytes that one element takes."""
+        return self.dtype.itemsize
+
+    def size(self, dim: int | None = None) -> Any:
+        """The shape, or the size of axis `dim`."""
+        return self.shape if dim is None else self.shape[dim]
+
+    def dim(self) -> int:
+        """The number of axes."""
+        return self.ndim
+
+    def _count(self) -> int:
+        """The number of elements; bound sizes count with their values."""
+        return evaluate(dims.product(self._type.shape), self._bindings)
+
+    def _sizes(self) -> tuple[int, ...]:
+        """The shape in numbers; bound sizes with their values."""
+        return tuple([evaluate(size, self._bindings) for size in self._type.shape])
+
+    # --- realizing ---------------------------------------------------------------------------
+
+    def realize(self, *others: TensorBase) -> Self:
+        """Compute this tensor and `others`, all in one go; returns this one.
+
+        A tensor that is in memory already costs nothing.  `Tensor.realize(a, b)` works too.
+        """
+        realize.realize([tensor_._version_to_realize() for tensor_ in (self, *others)])
+        return self
+
+    def _version_to_realize(self) -> Version:
+        storage = self._storage
+        # Nobody else sees the storage (2: our slot and the argument of getrefcount and the local
+        # name make 3), so only the part that this view shows has to be computed.
+        if self._chain and storage.version.buffer is None and sys.getrefcount(storage) == 3:
+            owned = self._apply(None)
+            owned._storage.version.leaves = None
+            self._storage, self._chain = owned._storage, NO_VIEW
+        return self._storage.version
+
+    def contiguous(self) -> Self:
+        """The value of this tensor in a storage of its own, in row-major order."""
+        if not self._chain and self._storage.version.node.op is tensor.CONTIGUOUS:
+            return self
+        if not self._chain and self._storage.version.buffer is not None:
+            return self
+        return self._apply(tensor.CONTIGUOUS)
+
+    def clone(self) -> Self:
+        """A copy with memory of its own; gradients flow through it."""
+        return self._apply(tensor.CONTIGUOUS)
+
+    def detach(self) -> Self:
+        """The same memory, through which no gradient flows."""
+        made = self._seen(tensor.DETACH, None)
+        made._wants_gradient = False
+        return made
+
+    def to(self, device: str | None) -> Self:
+        """This tensor on `device` (None: the default one); itself if it is there already."""
+        name = Device.canonicalize(device)
+        if name == self.device:
+            return self
+        moved = self._apply(tensor.COPY, attrs=tensor.DeviceAttrs(name))
+        moved._storage.version.device = name
+        return moved
+
+    def to_(self, device: str | None) -> Self:
+        """Move this very tensor to `device`."""
+        moved = self.to(device)
+        if moved is not self:
+            self._storage, self._chain = moved._storage, moved._chain
+        return self
+
+    # --- writing -----------------------------------------------------------------------------
+
+    def _write(self, value: TensorBase) -> None:
+        """Put `value`, of the very shape and dtype of this tensor, into the storage."""
+        if value._type is not self._type:
+            raise ShapeError(
+                "assign: the value does not fit",
+                got=f"{value.dtype.name}{format_shape(value._dims)}",
+                expected=f"{self.dtype.name}{format_shape(self._dims)}",
+            )
+        _check_writable(self._chain)
+        storage = self._storage
+        old = storage.version
+        if not self._chain and old.buffer is None and old.op is not memory.AFTER:
+            # Nothing is in memory yet, so there is no place to keep.
+            new = value._apply(None)._storage.version
+        else:
+            source = value._storage.version
+            if source.device != old.device:
+                raise _other_device(memory.STORE, (self, value))
+            node = write_node(old, self._chain, value.node)
+            new = Version(
+                node,
+                old.device,
+                memory.AFTER,
+                None,
+                (old, source),
+                (self._chain, value._chain),
+                merge_bindings((old.bindings, self._bindings, value._bindings), "assign"),
+            )
+        new.is_state = old.is_state
+        if old.leaves:
+            self._keep_leaves(old, new)
+        storage.version = new
+        if observe.active:
+            observe.storage_written(storage)
+
+    def _keep_leaves(self, old: Version, new: Version) -> None:
+        """The next version of a tensor with requires_grad is a leaf of its own."""
+        if self._chain and records_history():
+            raise AliasError(
+                "assign: part of a tensor with requires_grad is written",
+                try_="write inside `with Tensor.no_grad():`, or into a clone",
+            )
+        new.leaves = old.leaves
+        new.needs_gradient = True
+        new.is_tracked = False
+
+    def _shares_place_with(self, other: TensorBase) -> bool:
+        """Whether both are the very same view of one storage."""
+        return self._storage is other._storage and self._chain == other._chain
+
+    # --- gradients ---------------------------------------------------------------------------
+
+    @property
+    def requires_grad(self) -> bool | None:
+        """Whether `backward` fills `grad`; None means that nobody has said."""
+        return self._wants_gradient
+
+    @requires_grad.setter
+    def requires_grad(self, wanted: bool | None) -> None:
+        self.requires_grad_(wanted)
+
+    def requires_grad_(self, requires_grad: bool | None = True) -> Self:
+        """Say whether `backward` fills `grad`; returns this tensor."""
+        if requires_grad and not self.dtype.is_float:
+            raise DTypeError(
+                "requires_grad: only floats have gradients", got=self.dtype.name, expected="a float"
+            )
+        self._wants_gradient = requires_grad
+        realize.mark_leaf(self._storage.version, self._chain, self, bool(requires_grad))
+        return self
+
+    @property
+    def grad(self) -> Self | None:
+        """The gradient that `backward` has added up, or None."""
+        return self._grad
+
+    @grad.setter
+    def grad(self, value: Self | None) -> None:
+        if value is not None and value._dims != self._dims:
+            raise ShapeError(
+                "grad: it must have the shape of its tensor",
+                got=format_shape(value._dims),
+                expected=format_shape(self._dims),
+            )
+        self._grad = value
+
+    # --- sizes and axes ----------------------------------------------------------------------
+
+    def _axis(self, axis: int, what: str, extra: int = 0) -> int:
+        """An axis counted from the front; negative ones count from the end."""
+        ndim = self.ndim + extra
+        number = axis.__index__()
+        if not -max(ndim, 1) <= number < max(ndim, 1):
+            raise ShapeError(
+                f"{what}: axis {number} is out of range",
+                got=f"shape {format_shape(self._dims)}",
+                expected=f"an axis in [{-ndim}, {ndim})",
+            )
+        return number % ndim if ndim else 0
+
+    def _axes(self, axis: int | tuple[int, ...] | list[int] | None, what: str) -> tuple[int, ...]:
+        """Axes counted from the front, ascending; None stands for all."""
+        if axis is None:
+            return tuple(range(self.ndim))
+        if isinstance(axis, tuple | list):
+            found = [self._axis(one, what) for one in axis]
+        else:
+            found = [self._axis(axis, what)] if self.ndim else []
+        if len(set(found)) != len(found):
+            raise ShapeError(f"{what}: an axis is named twice", got=f"axes {axis}")
+        return tuple(sorted(found))
+
+    def _size_of_axis(self, axis: int) -> Dim:
+        return self._type.shape[axis]
+
+    def _fixed_size(self, axis: int, what: str) -> int:
+        """The size of an axis, which must be a number."""
+        size = self._type.shape[axis]
+        if not isinstance(size, int):
+            raise ShapeError(
+                f"{what}: axis {axis} must have a fixed size", got=format_dim(size),
+                try_="use a size that is a number",
+            )  # fmt: skip
+        return size
+
+
+def _check_writable(chain: Chain) -> None:
+    for op, _ in chain:
+        if op is tensor.EXPAND or op is tensor.PAD or op is tensor.WINDOW:
+            raise AliasError(
+                "assign: some elements of this view are one place in memory",
+                got=f"a view through {op.name}",
+                try_="write into .contiguous() or .clone() of it",
+            )
+
+
+def _other_device(op: OpDef | None, operands: tuple[TensorBase, ...]) -> UserError:
+    found = " and ".join(dict.fromkeys(operand.device for operand in operands))
+    return UserError(
+        f"{op.name if op is not None else 'view'}: operands are on different devices",
+        got=found,
+        try_="move one of them: tensor.to(device)",
+    )
+
+
+__all__ = ["TensorBase", "bindings_of"]

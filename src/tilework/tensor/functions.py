@@ -1,0 +1,138 @@
+"""Elementary functions, element by element; integers are taken as float32."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Self
+
+from tilework.ir.ops import math as ops
+from tilework.tensor.elementwise import Elementwise, Operand
+
+if TYPE_CHECKING:
+    from tilework.ir.node import OpDef
+
+
+class Functions(Elementwise):
+    """Exponentials, logarithms, trigonometry, rounding."""
+
+    __slots__ = ()
+
+    def exp(self) -> Self:
+        """e to the power of self."""
+        return self._float_unary(ops.EXP)
+
+    def exp2(self) -> Self:
+        """2 to the power of self."""
+        return self._float_unary(ops.EXP2)
+
+    def expm1(self) -> Self:
+        """exp(self) - 1, accurate near 0."""
+        return self._float_unary(ops.EXPM1)
+
+    def log(self) -> Self:
+        """The natural logarithm."""
+        return self._float_unary(ops.LOG)
+
+    def log2(self) -> Self:
+        """The logarithm to base 2."""
+        return self._float_unary(ops.LOG2)
+
+    def log10(self) -> Self:
+        """The logarithm to base 10."""
+        return self._float_unary(ops.LOG2) * math.log10(2)
+
+    def log1p(self) -> Self:
+        """log(1 + self), accurate near 0."""
+        return self._float_unary(ops.LOG1P)
+
+    def sin(self) -> Self:
+        """The sine of radians."""
+        return self._float_unary(ops.SIN)
+
+    def cos(self) -> Self:
+        """The cosine of radians."""
+        return self._float_unary(ops.COS)
+
+    def tan(self) -> Self:
+        """The tangent of radians."""
+        return self._float_unary(ops.TAN)
+
+    def asin(self) -> Self:
+        """The arc sine in radians."""
+        return self._float_unary(ops.ASIN)
+
+    def acos(self) -> Self:
+        """The arc cosine in radians."""
+        return self._float_unary(ops.ACOS)
+
+    def atan(self) -> Self:
+        """The arc tangent in radians."""
+        return self._float_unary(ops.ATAN)
+
+    def atan2(self, other: Operand) -> Self:
+        """The angle of the point (other, self)."""
+        x, y = self._matched(other, "atan2", as_float=True)
+        return x._apply(ops.ATAN2, y)
+
+    def sinh(self) -> Self:
+        """The hyperbolic sine."""
+        return self._float_unary(ops.SINH)
+
+    def cosh(self) -> Self:
+        """The hyperbolic cosine."""
+        return self._float_unary(ops.COSH)
+
+    def tanh(self) -> Self:
+        """The hyperbolic tangent."""
+        return self._float_unary(ops.TANH)
+
+    def asinh(self) -> Self:
+        """The inverse hyperbolic sine."""
+        return self._float_unary(ops.ASINH)
+
+    def acosh(self) -> Self:
+        """The inverse hyperbolic cosine."""
+        return self._float_unary(ops.ACOSH)
+
+    def atanh(self) -> Self:
+        """The inverse hyperbolic tangent."""
+        return self._float_unary(ops.ATANH)
+
+    def erf(self) -> Self:
+        """The error function."""
+        return self._float_unary(ops.ERF)
+
+    def _rounded(self, op: OpDef) -> Self:
+        return self._apply(op) if self.dtype.is_float else self
+
+    def floor(self) -> Self:
+        """The greatest integer not above each element."""
+        return self._rounded(ops.FLOOR)
+
+    def ceil(self) -> Self:
+        """The least integer not below each element."""
+        return self._rounded(ops.CEIL)
+
+    def trunc(self) -> Self:
+        """Each element rounded towards zero."""
+        return self._rounded(ops.TRUNC)
+
+    def round(self) -> Self:
+        """Each element rounded to the nearest integer, ties to even."""
+        return self._rounded(ops.ROUND)
+
+    def logaddexp(self, other: Operand) -> Self:
+        """log(exp(self) + exp(other)) without overflow."""
+        x, y = self._matched(other, "logaddexp", as_float=True)
+        distance = (x == y).where(0.0, (x - y).abs())
+        return x.maximum(y) + (-distance).exp().log1p()
+
+    def hypot(self, other: Operand) -> Self:
+        """sqrt(self**2 + other**2) without overflow in between."""
+        x, y = self._matched(other, "hypot", as_float=True)
+        large, small = x.abs().maximum(y.abs()), x.abs().minimum(y.abs())
+        is_plain = (large != 0) & large.isfinite()
+        ratio = small / is_plain.where(large, 1.0)
+        found = is_plain.where(large * (ratio * ratio + 1).sqrt(), large)
+        is_infinite = (x.abs() == math.inf) | (y.abs() == math.inf)
+        return is_infinite.where(math.inf, found)

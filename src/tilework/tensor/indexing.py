@@ -1,0 +1,574 @@
+"""Reading and writing parts by index: views for slices, GATHER and SCATTER for tensors.
+
+What the host knows is checked at once; an index computed on a device that is out of range reads 0
+and is reported at the next readback.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+from tilework import dtypes
+from tilework.base.errors import DTypeError, IndexingError, ShapeError, UserError
+from tilework.base.sequences import row_major_strides
+from tilework.ir.ops import tensor
+from tilework.ir.ops.tensor import Fold, GatherAttrs
+from tilework.ir.symbolic import dims
+from tilework.tensor import host
+from tilework.tensor.core import TensorBase
+from tilework.tensor.joining import Joining
+from tilework.tensor.promotion import (
+    Number,
+    broadcast_shapes,
+    check_fits,
+    check_same_kind,
+)
+from tilework.tensor.variable import (
+    Variable,
+    as_dim,
+    as_size,
+    bindings_of,
+    format_dim,
+    format_shape,
+)
+from tilework.tensor.version import merge_bindings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tilework.ir.types import Dim
+
+
+@dataclass(frozen=True, slots=True)
+class KnownIndex:
+    """Positions that the host knows; `mask_size` is the size of the mask's axis they came from."""
+
+    positions: list[int]
+    shape: tuple[int, ...]
+    mask_size: int | None = None
+
+
+def _known_items(item: Any) -> list[Any]:
+    """A list or array as an index: positions, or for a mask the positions of its True elements."""
+    nested = item.tolist() if hasattr(item, "tolist") else item
+    if isinstance(nested, range):
+        nested = list(nested)
+    if not isinstance(nested, list | tuple):
+        raise IndexingError(
+            "index: this is not an index", got=f"{item!r} of type {type(item).__name__}"
+        )
+    flat, shape = host.flatten(nested)
+    if flat and all([isinstance(each, bool) for each in flat]):
+        strides = row_major_strides(shape)
+        found = [number for number, each in enumerate(flat) if each]
+        return [
+            KnownIndex([number // stride % size for number in found], (len(found),), size)
+            for stride, size in zip(strides, shape, strict=True)
+        ]
+    for each in flat:
+        if isinstance(each, bool) or not isinstance(each, int):
+            raise IndexingError("index: an index must be an integer", got=f"{each!r}")
+    return [KnownIndex(flat, tuple(shape))]
+
+
+@dataclass
+class Plan:
+    """An index taken apart: cuts of a view, mirrored axes, the new shape, and index tensors."""
+
+    bounds: list[tuple[Dim, Dim, int]] = field(default_factory=list)
+    flips: list[int] = field(default_factory=list)
+    shape: list[Any] = field(default_factory=list)
+    #: Axis of the viewed tensor and the index tensor for it.
+    advanced: list[tuple[int, Any]] = field(default_factory=list)
+    bindings: Mapping[str, int] | None = None
+    #: The index tensors stand side by side, so that their axes come where they stood.
+    is_adjacent: bool = True
+
+
+class Indexing(Joining):
+    """`x[...]`, `x[...] = v`, gather, scatter and their kin."""
+
+    __slots__ = ()
+
+    # --- x[index] ----------------------------------------------------------------------------
+
+    def __getitem__(self, index: Any) -> Self:
+        """Part of the tensor; slices and integers give views, tensors and lists copies.
+
+        Raises:
+            IndexingError: an index that the host knows is out of range, or there are too many.
+        """
+        plan = self._plan(index)
+        view = self._view_of(plan)
+        if not plan.advanced:
+            return view
+        x, first, indices = view._arranged(plan)
+        return x._gathered(first, indices)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Write part of the tensor; bases and other views of the storage see it.
+
+        Raises:
+            AliasError: two elements of the part are one place in memory.
+            DTypeError: the value would be changed by the tensor's dtype.
+        """
+        plan = self._plan(index)
+        view = self._view_of(plan)
+        if not plan.advanced:
+            view._put(value)
+            return
+        x, first, indices = view._arranged(plan)
+        shape = (*x._dims[:first], *indices[0]._dims, *x._dims[first + len(indices) :])
+        updates = x._fitting(value, shape, "setitem")
+        x._write(x._scattered(first, updates, indices, None))
+
+    def _view_of(self, plan: Plan) -> Self:
+        x = self
+        if plan.bounds:
+            x = x._cut(plan.bounds, plan.bindings)
+        x = x._flipped_view(tuple(plan.flips))
+        return x.reshape(plan.shape)
+
+    def _arranged(self, plan: Plan) -> tuple[Self, int, list[Self]]:
+        """The view with its indexed axes side by side, the first of them, and the indices."""
+        axes = [axis for axis, _ in plan.advanced]
+        given = [each for _, each in plan.advanced]
+        shape = broadcast_shapes([each._dims for each in given], "index")
+        indices = [each._broadcast_to(shape, each._bindings, "index") for each in given]
+        x, first = self, axes[0]
+        if not plan.is_adjacent:
+            rest = [axis for axis in range(self.ndim) if axis not in axes]
+            x, first = self.permute([*axes, *rest]), 0
+        return x, first, indices
+
+    def _plan(self, index: Any) -> Plan:
+        items = self._expanded(list(index) if isinstance(index, tuple) else [index])
+        plan = Plan()
+        axis = 0
+        last = -2
+        for position, item in enumerate(items):
+            if item is None:
+                plan.shape.append(1)
+                continue
+            if isinstance(item, TensorBase | KnownIndex):
+                if plan.advanced and last != position - 1:
+                    plan.is_adjacent = False
+                last = position
+                size = self._dims[axis]
+                known = isinstance(item, KnownIndex)
+                found = self._upload_index(item, size, axis) if known else self._wrapped(item, size)
+                plan.advanced.append((len(plan.shape), found))
+                plan.bounds.append((0, size, 1))
+                plan.shape.append(self.shape[axis])
+            elif isinstance(item, slice):
+                self._plan_slice(plan, item, axis)
+            else:
+                self._plan_position(plan, item, axis)
+            axis += 1
+        if all(
+            start == 0 and stop is size and step == 1
+            for (start, stop, step), size in zip(plan.bounds, self._dims, strict=True)
+        ):
+            plan.bounds.clear()
+        return plan
+
+    def _expanded(self, items: list[Any]) -> list[Any]:
+        """The index with one item for each axis: lists as tensors, masks as positions."""
+        found: list[Any] = []
+        for item in items:
+            found.extend(self._read_item(item))
+        used = sum([item is not None and item is not Ellipsis for item in found])
+        dots = [place for place, item in enumerate(found) if item is Ellipsis]
+        if used > self.ndim or len(dots) > 1:
+            what = "more than one ..." if len(dots) > 1 else "too many indices"
+            raise IndexingError(
+                f"index: {what}",
+                got=f"{used} for shape {format_shape(self._dims)}",
+                expected=f"at most {self.ndim}",
+            )
+        rest = [slice(None)] * (self.ndim - used)
+        place = dots[0] if dots else len(found)
+        return [*found[:place], *rest, *found[place + len(dots) :]]
+
+    def _read_item(self, item: Any) -> list[Any]:
+        if item is None or item is Ellipsis or isinstance(item, slice | Variable):
+            return [item]
+        if isinstance(item, bool):
+            raise IndexingError("index: a single bool is not an index", try_="use a mask tensor")
+        if isinstance(item, TensorBase):
+            return self._read_tensor(item)
+        if hasattr(type(item), "__index__") and getattr(item, "ndim", 0) == 0:
+            return [item]
+        if isinstance(item, float):
+            raise IndexingError(
+                "index: an index must be an integer", got=f"{item!r}", try_="int(index)"
+            )
+        return _known_items(item)
+
+    def _read_tensor(self, item: Any) -> list[Any]:
+        if item.dtype.is_bool:
+            return list(item._known_positions())
+        if not item.dtype.is_integer:
+            raise IndexingError(
+                "index: an index tensor must hold integers or bool", got=item.dtype.name
+            )
+        return [item]
+
+    def _known_positions(self) -> list[KnownIndex]:
+        """The positions where a mask is True, one list for each axis; reads the mask."""
+        places = self._host_array().nonzero()
+        return [
+            KnownIndex(axis.tolist(), (len(axis),), size)
+            for axis, size in zip(places, self._sizes(), strict=True)
+        ]
+
+    def _upload_index(self, index: KnownIndex, size: Dim, axis: int) -> Self:
+        """A known index in int64, checked against the size of its axis."""
+        length = dims.least(size)
+        if index.mask_size is not None and index.mask_size != length:
+            raise IndexingError(
+                f"index: the mask doesn't fit axis {axis}",
+                got=f"{index.mask_size} for {format_shape(self._dims)}",
+                expected=f"{length}",
+            )
+        for position in index.positions:
+            if not -length <= position < length:
+                raise IndexingError(
+                    f"index: {position} is out of range",
+                    got=f"axis {axis} of shape {format_shape(self._dims)}",
+                    expected=f"{-length} to {length - 1}",
+                )
+        wrapped = [position % length for position in index.positions]
+        data = host.pack(wrapped, dtypes.index)
+        return self._over(host.upload(data, index.shape, dtypes.index, self.device))
+
+    def _host_array(self) -> Any:
+        """The values on the host; `Tensor` says how."""
+        raise NotImplementedError
+
+    def _wrapped(self, index: Any, size: Dim) -> Any:
+        """An index tensor in int64 with negative positions counted from the end."""
+        x = index.to(self.device).cast(dtypes.index)
+        if index.dtype.is_unsigned:
+            return x
+        return (x < 0).where(x + x._size_as(size, dtypes.index), x)
+
+    def _plan_slice(self, plan: Plan, item: slice, axis: int) -> None:
+        size = self._dims[axis]
+        ends = [item.start, item.stop]
+        if isinstance(size, int) and not any([isinstance(end, Variable) for end in ends]):
+            step = 1 if item.step is None else item.step.__index__()
+            if step == 0:
+                raise IndexingError("index: the step of a slice is 0")
+            start, stop, step = item.indices(size)
+            count = len(range(start, stop, step))
+            if step < 0:
+                plan.flips.append(axis)
+                start, stop, step = start + (count - 1) * step, start + 1, -step
+            low = start if count else 0
+            plan.bounds.append((low, max(stop, low) if count else low, step))
+            plan.shape.append(count)
+            return
+        if item.step not in (None, 1):
+            raise IndexingError(
+                "index: a slice of a symbolic size can't have a step", got=f"step {item.step}"
+            )
+        start = self._end_of(item.start, size, 0)
+        stop = self._end_of(item.stop, size, size)
+        plan.bindings = merge_bindings(
+            (plan.bindings, self._bindings, *[bindings_of(end) for end in ends]), "index"
+        )
+        plan.bounds.append((start, stop, 1))
+        plan.shape.append(as_size(dims.sub(stop, start), plan.bindings))
+
+    def _end_of(self, end: Any, size: Dim, default: Dim) -> Dim:
+        if end is None:
+            return default
+        found = as_dim(end)
+        if isinstance(found, int):
+            if found < 0:
+                return dims.add(size, found)
+            if found > dims.least(size):
+                raise IndexingError(
+                    "index: the slice may reach past the end of a symbolic size",
+                    got=f"{found} of {format_dim(size)}",
+                    expected=f"at most {dims.least(size)}",
+                )
+        elif dims.greatest(found) > dims.greatest(size) or dims.least(found) < 0:
+            raise IndexingError(
+                "index: the bounds of the variable reach outside",
+                got=f"{dims.least(found)} to {dims.greatest(found)} of {format_dim(size)}",
+            )
+        return found
+
+    def _plan_position(self, plan: Plan, item: Any, axis: int) -> None:
+        size = self._dims[axis]
+        position = as_dim(item)
+        if isinstance(position, int):
+            length = dims.least(size)
+            if not -length <= position < length:
+                raise IndexingError(
+                    f"index: {position} is out of range",
+                    got=f"axis {axis} of shape {format_shape(self._dims)}",
+                    expected=f"{-length} to {length - 1}",
+                )
+            position = dims.add(size, position) if position < 0 else position
+        elif dims.least(position) < 0 or dims.greatest(position) >= dims.least(size):
+            raise IndexingError(
+                "index: the bounds of the variable reach outside",
+                got=f"{dims.least(position)} to {dims.greatest(position)} of {format_dim(size)}",
+            )
+        plan.bindings = merge_bindings((plan.bindings, bindings_of(item)), "index")
+        plan.bounds.append((position, dims.add(position, 1), 1))
+
+    # --- gather and scatter on axes ----------------------------------------------------------
+
+    def _gathered(self, axis: int, indices: Sequence[Self]) -> Self:
+        return self._apply(tensor.GATHER, *indices, attrs=GatherAttrs(axis))
+
+    def _scattered(
+        self, axis: int, updates: Self, indices: Sequence[Self], fold: Fold | None
+    ) -> Self:
+        return self._apply(tensor.SCATTER, updates, *indices, attrs=GatherAttrs(axis, fold))
+
+    def _all_indices(self, axis: int, index: Self) -> list[Self]:
+        """Index tensors for every axis: `index` along `axis`, the own position elsewhere."""
+        found = [index._positions(other) for other in range(self.ndim)]
+        found[axis] = self._wrapped(index, self._dims[axis])
+        return found
+
+    def _check_index(self, axis: int, index: Self, what: str) -> None:
+        if not index.dtype.is_integer:
+            raise IndexingError(f"{what}: the index must hold integers", got=index.dtype.name)
+        fits = index.ndim == self.ndim and all(
+            other == axis or dims.greatest(own) <= dims.least(size)
+            for other, (own, size) in enumerate(zip(index._dims, self._dims, strict=True))
+        )
+        if not fits:
+            raise ShapeError(
+                f"{what}: the index doesn't fit",
+                got=f"index {format_shape(index._dims)} for {format_shape(self._dims)}, dim {axis}",
+                expected="as many axes, none longer but for dim",
+            )
+
+    def gather(self, dim: int, index: Self) -> Self:
+        """The elements at `index` along `dim`: result[i][j] = self[index[i][j]][j] for dim 0.
+
+        Shape: index is the shape of the result.
+        """
+        axis = self._axis(dim, "gather")
+        if not self.ndim:
+            return self
+        self._check_index(axis, index, "gather")
+        return self._gathered(0, self._all_indices(axis, index))
+
+    def take_along_dim(self, index: Self, dim: int) -> Self:
+        """Another name for `gather`."""
+        return self.gather(dim, index)
+
+    def index_select(self, dim: int, index: Self) -> Self:
+        """The slices along `dim` at the positions of the vector `index`."""
+        axis = self._axis(dim, "index_select")
+        return self._gathered(axis, [self._wrapped(index, self._dims[axis])])
+
+    def scatter(
+        self, dim: int, index: Self, src: Any, reduce: str | None = None
+    ) -> Self:
+        """A copy with `src` written at `index` along `dim`; of equal places the last one wins.
+
+        Args:
+            dim: the axis that `index` counts along.
+            index: integers, with as many axes as this tensor.
+            src: a tensor at least as large as `index`, or a number.
+            reduce: None, or "add" or "multiply" to combine with what is there.
+        """
+        folds = {None: None, "add": Fold.ADD, "multiply": Fold.MUL}
+        if reduce not in folds:
+            raise UserError("scatter: unknown reduce", got=reduce, expected="add or multiply")
+        axis = self._axis(dim, "scatter")
+        self._check_index(axis, index, "scatter")
+        updates = self._updates(index, src, "scatter")
+        return self._scattered(0, updates, self._all_indices(axis, index), folds[reduce])
+
+    def scatter_add(self, dim: int, index: Self, src: Any) -> Self:
+        """A copy with `src` added at `index` along `dim`."""
+        return self.scatter(dim, index, src, "add")
+
+    def _updates(self, index: Self, src: Any, what: str) -> Self:
+        if not isinstance(src, TensorBase):
+            check_fits(self.dtype, src, what)
+            return index._constant(src, self.dtype)
+        check_same_kind(src.dtype, self.dtype, what)
+        updates: Self = src.cast(self.dtype)  # type: ignore[attr-defined]
+        if updates.ndim != index.ndim:
+            raise ShapeError(
+                f"{what}: src and index differ in their number of axes",
+                got=f"{format_shape(updates._dims)} and {format_shape(index._dims)}",
+            )
+        return updates._cut([(0, size, 1) for size in index._dims])
+
+    def scatter_reduce(
+        self, dim: int, index: Self, src: Self, reduce: str, include_self: bool = True
+    ) -> Self:
+        """A copy with `src` folded into the places at `index` along `dim`.
+
+        Args:
+            dim: the axis that `index` counts along.
+            index: integers, with as many axes as this tensor.
+            src: a tensor at least as large as `index`.
+            reduce: "sum", "prod", "mean", "amax" or "amin".
+            include_self: whether what was there takes part.
+        """
+        folds = {
+            "sum": Fold.ADD, "prod": Fold.MUL, "mean": Fold.ADD,
+            "amax": Fold.MAX, "amin": Fold.MIN,
+        }  # fmt: skip
+        if reduce not in folds:
+            raise UserError(
+                "scatter_reduce: unknown reduce", got=reduce, expected=", ".join(folds)
+            )
+        axis = self._axis(dim, "scatter_reduce")
+        self._check_index(axis, index, "scatter_reduce")
+        indices = self._all_indices(axis, index)
+        updates = self._updates(index, src, "scatter_reduce")
+        base = self
+        if not include_self:
+            first = updates._identity_of(folds[reduce])
+            base = self._scattered(0, first, indices, None)
+        found = base._scattered(0, updates, indices, folds[reduce])
+        if reduce != "mean":
+            return found
+        ones = index._constant(1, dtypes.int64)
+        start = self._constant(1, dtypes.int64)
+        if not include_self:
+            start = start._scattered(0, index._constant(0, dtypes.int64), indices, None)
+        count = start._scattered(0, ones, indices, Fold.ADD)
+        if self.dtype.is_float:
+            return found / count.cast(self.dtype)
+        return found.floordiv(count).cast(self.dtype)
+
+    def _identity_of(self, fold: Fold) -> Self:
+        """A tensor of this shape that changes nothing when folded."""
+        if fold is Fold.ADD or fold is Fold.MUL:
+            return self._constant(0 if fold is Fold.ADD else 1, self.dtype)
+        is_max = fold is Fold.MAX
+        if self.dtype.is_float:
+            return self._constant(float("-inf") if is_max else float("inf"), self.dtype)
+        return self._constant(self.dtype.minimum if is_max else self.dtype.maximum, self.dtype)
+
+    def masked_select(self, mask: Self) -> Self:
+        """The elements where `mask` is True, as a vector; reads the mask."""
+        x, chosen = self._together(mask.cast(dtypes.bool_), "masked_select")
+        return x[chosen]
+
+    def nonzero(self) -> Self:
+        """The positions of the elements that are not zero, one row each; reads the tensor."""
+        positions = self._truth()._known_positions()
+        if not positions:
+            return type(self).zeros(int(bool(self.item())), 0, dtype=dtypes.index)
+        rows = list(zip(*[each.positions for each in positions], strict=True))
+        flat = [place for row in rows for place in row]
+        data = host.pack(flat, dtypes.index)
+        shape = (len(rows), self.ndim)
+        return self._over(host.upload(data, shape, dtypes.index, self.device))
+
+    def item(self) -> bool | int | float:
+        """The only element; `Tensor` says how."""
+        raise NotImplementedError
+
+    def one_hot(self, num_classes: int) -> Self:
+        """A new last axis with 1 at the position that each element names, else 0.
+
+        Shape: (...) -> (..., num_classes)
+        """
+        if not self.dtype.is_integer:
+            raise DTypeError("one_hot: needs integers", got=self.dtype.name)
+        grown = self.unsqueeze(-1).expand(*self.shape, num_classes).cast(dtypes.index)
+        return (grown == grown._positions(self.ndim)).cast(dtypes.default_int)
+
+    # --- whole writes ------------------------------------------------------------------------
+
+    def assign(self, value: Any) -> Self:
+        """Write `value`, broadcast to this tensor's shape, into its memory; returns this tensor.
+
+        Raises:
+            DTypeError: the value would be changed by this tensor's dtype.
+            AliasError: two elements of this view are one place in memory.
+        """
+        self._put(value)
+        return self
+
+    def replace(self, other: Self) -> Self:
+        """Make this tensor refer to the storage of `other`; nothing is copied."""
+        if other._dims != self._dims:
+            raise ShapeError(
+                "replace: the shapes differ",
+                got=f"{format_shape(other._dims)} for {format_shape(self._dims)}",
+            )
+        self._storage, self._chain, self._type = other._storage, other._chain, other._type
+        return self
+
+    def _put(self, value: Any) -> None:
+        if isinstance(value, TensorBase) and self._shares_place_with(value):
+            return  # `x[i] += 1` ends with x[i] = x[i]
+        self._write(self._fitting(value, self._dims, "assign"))
+
+    def _fitting(self, value: Any, shape: tuple[Dim, ...], what: str) -> Self:
+        """A value to write, in this tensor's dtype and the given shape."""
+        found = self._operand(value, what)
+        if isinstance(found, bool | int | float):
+            return self._from_number(found, shape, what)
+        check_same_kind(found.dtype, self.dtype, what)
+        if found.ndim > len(shape):
+            extra = found.ndim - len(shape)
+            if any([size != 1 for size in found._dims[:extra]]):
+                raise ShapeError(
+                    f"{what}: the value doesn't fit",
+                    got=f"{format_shape(found._dims)} into {format_shape(shape)}",
+                )
+            found = found.reshape(found.shape[extra:])
+        return found.cast(self.dtype)._broadcast_to(shape, self._bindings, what)
+
+    def _from_number(self, value: Number, shape: tuple[Dim, ...], what: str) -> Self:
+        check_fits(self.dtype, value, what)
+        return self._like(shape)._constant(value, self.dtype)
+
+    def _add_in_place(self, found: Self, what: str) -> Self:
+        if self._wants_gradient and found._storage.version.is_tracked:
+            raise UserError(
+                f"{what}: a tensor with requires_grad is changed in place",
+                try_="write `x = x + y`, or do it inside `with Tensor.no_grad():`",
+            )
+        self._put(found)
+        return self
+
+    def __iadd__(self, other: Any) -> Self:
+        return self._add_in_place(self + other, "+=")
+
+    def __isub__(self, other: Any) -> Self:
+        return self._add_in_place(self - other, "-=")
+
+    def __imul__(self, other: Any) -> Self:
+        return self._add_in_place(self * other, "*=")
+
+    def __itruediv__(self, other: Any) -> Self:
+        return self._add_in_place(self / other, "/=")
+
+    def __ifloordiv__(self, other: Any) -> Self:
+        return self._add_in_place(self // other, "//=")
+
+    def __imod__(self, other: Any) -> Self:
+        return self._add_in_place(self % other, "%=")
+
+    def __ipow__(self, other: Any) -> Self:  # type: ignore[misc]
+        return self._add_in_place(self**other, "**=")
+
+    def __iand__(self, other: Any) -> Self:
+        return self._add_in_place(self & other, "&=")
+
+    def __ior__(self, other: Any) -> Self:
+        return self._add_in_place(self | other, "|=")
+
+    def __ixor__(self, other: Any) -> Self:
+        return self._add_in_place(self ^ other, "^=")

@@ -1,0 +1,386 @@
+"""Putting tensors together, taking them apart, and repeating, rolling and padding them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from tilework import dtypes
+from tilework.base.errors import ShapeError, UserError
+from tilework.dtypes import promote
+from tilework.ir.symbolic import dims
+from tilework.tensor.linalg import Linalg
+from tilework.tensor.movement import as_sizes, read_sizes
+from tilework.tensor.promotion import Number
+from tilework.tensor.variable import as_size, format_shape
+from tilework.tensor.version import merge_bindings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tilework.ir.types import Dim
+
+Pads = tuple[tuple["Dim", "Dim"], ...]
+
+
+class Joining(Linalg):
+    """cat, stack, split, repeat, roll, pad and triangles."""
+
+    __slots__ = ()
+
+    # --- joining -----------------------------------------------------------------------------
+
+    def cat(self, *others: Any, dim: int = 0) -> Self:
+        """This tensor and the others one behind the other along `dim`.
+
+        Raises:
+            ShapeError: they differ in another axis.
+
+        Example:
+            >>> Tensor([1, 2]).cat(Tensor([3])).tolist()
+            [1, 2, 3]
+        """
+        parts: list[Self] = _as_list(self, others)
+        axis = self._axis(dim, "cat")
+        dtype = parts[0].dtype
+        for part in parts[1:]:
+            dtype = promote(dtype, part.dtype)
+        _check_joinable(parts, axis)
+        kept = [part.cast(dtype) for part in parts if part._dims[axis] != 0]
+        if not kept:
+            return parts[0].cast(dtype)
+        return _joined(kept, axis) if len(kept) > 1 else kept[0]._apply(None)
+
+    def stack(self, *others: Any, dim: int = 0) -> Self:
+        """This tensor and the others along a new axis `dim`."""
+        parts: list[Self] = _as_list(self, others)
+        axis = parts[0]._axis(dim, "stack", extra=1)
+        for part in parts:
+            if part._dims != parts[0]._dims:
+                raise ShapeError(
+                    "stack: the shapes differ",
+                    got=" and ".join([format_shape(each._dims) for each in parts]),
+                )
+        raised = [part.unsqueeze(axis) for part in parts]
+        return raised[0].cat(*raised[1:], dim=axis)
+
+    # --- taking apart ------------------------------------------------------------------------
+
+    def split(self, sizes: int | Sequence[int], dim: int = 0) -> tuple[Self, ...]:
+        """Parts of the given size (the last may be smaller), or of the given sizes, along `dim`."""
+        axis = self._axis(dim, "split")
+        length = self._fixed_size(axis, "split")
+        if isinstance(sizes, int):
+            if sizes < 1 and length:
+                raise ShapeError("split: the size must be at least 1", got=sizes)
+            step = max(sizes, 1)
+            parts = [min(step, length - start) for start in range(0, max(length, 1), step)]
+        else:
+            parts = list(sizes)
+        if sum(parts) != length:
+            raise ShapeError(
+                "split: the sizes don't add up to the axis",
+                got=f"{parts} for axis {axis} of {format_shape(self._dims)}",
+            )
+        found = []
+        start = 0
+        for part in parts:
+            found.append(self._cut_axis(axis, start, start + part))
+            start += part
+        return tuple(found)
+
+    def chunk(self, chunks: int, dim: int = 0) -> list[Self]:
+        """At most `chunks` parts of equal size along `dim`; the last may be smaller."""
+        axis = self._axis(dim, "chunk")
+        if chunks < 1:
+            raise ShapeError("chunk: the number must be at least 1", got=chunks)
+        length = self._fixed_size(axis, "chunk")
+        return list(self.split(max(-(-length // chunks), 1), axis))
+
+    def unbind(self, dim: int = 0) -> tuple[Self, ...]:
+        """The slices along `dim`, without that axis."""
+        axis = self._axis(dim, "unbind")
+        length = self._fixed_size(axis, "unbind")
+        return tuple([self._cut_axis(axis, i, i + 1).squeeze(axis) for i in range(length)])
+
+    # --- repeating ---------------------------------------------------------------------------
+
+    def repeat(self, *repeats: Any) -> Self:
+        """The whole tensor repeated along each axis; new axes come first.
+
+        Example:
+            >>> Tensor([1, 2]).repeat(2, 2).tolist()
+            [[1, 2, 1, 2], [1, 2, 1, 2]]
+        """
+        times = list(as_sizes(repeats))
+        if len(times) < self.ndim:
+            raise ShapeError(
+                "repeat: needs a number for each axis",
+                got=f"{times} for {format_shape(self._dims)}",
+            )
+        old = (1,) * (len(times) - self.ndim) + self.shape
+        apart = [size for each in old for size in (1, each)]
+        grown = [size for time, each in zip(times, old, strict=True) for size in (time, each)]
+        joined = [time * each for time, each in zip(times, old, strict=True)]
+        return self.reshape(apart).expand(grown).reshape(joined)._apply(None)
+
+    def tile(self, *repeats: Any) -> Self:
+        """Another name for `repeat`, which fills in 1 for leading axes."""
+        times = list(as_sizes(repeats))
+        return self.repeat([1] * (self.ndim - len(times)) + times)
+
+    def repeat_interleave(self, repeats: int, dim: int | None = None) -> Self:
+        """Each element (or slice along `dim`) repeated in place."""
+        x = self.flatten() if dim is None else self
+        axis = 0 if dim is None else self._axis(dim, "repeat_interleave")
+        shape = list(x.shape)
+        grown = x.unsqueeze(axis + 1).expand(*shape[: axis + 1], repeats, *shape[axis + 1 :])
+        shape[axis] = shape[axis] * repeats
+        return grown.reshape(shape)._apply(None)
+
+    def roll(
+        self, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None
+    ) -> Self:
+        """Elements moved `shifts` places along `dims`; what leaves at the end enters in front."""
+        if dims is None:
+            amount = shifts if isinstance(shifts, int) else sum(shifts)
+            return self.flatten().roll(amount, 0).reshape(self.shape)
+        moves = [shifts] if isinstance(shifts, int) else list(shifts)
+        axes = [dims] if isinstance(dims, int) else list(dims)
+        if len(moves) != len(axes):
+            raise ShapeError("roll: needs a shift for each axis", got=f"{shifts} and {dims}")
+        x = self
+        for move, axis in zip(moves, axes, strict=True):
+            x = x._rolled(move, x._axis(axis, "roll"))
+        return x
+
+    def _rolled(self, move: int, axis: int) -> Self:
+        length = self._fixed_size(axis, "roll")
+        start = -move % length if length else 0
+        if start == 0:
+            return self
+        return self._cut_axis(axis, start, length).cat(self._cut_axis(axis, 0, start), dim=axis)
+
+    # --- padding -----------------------------------------------------------------------------
+
+    def pad(
+        self,
+        padding: Sequence[Any],
+        mode: str = "constant",
+        value: Number = 0.0,
+    ) -> Self:
+        """Elements added before and after axes; negative counts cut off.
+
+        Args:
+            padding: pairs (before, after), one for each axis from the first on (None for none),
+                or numbers in PyTorch's order: before and after the last axis, the last but one...
+            mode: "constant", "reflect" (without the edge), "replicate" or "circular".
+            value: what to pad with in mode "constant".
+
+        Raises:
+            ShapeError: the counts don't fit the tensor.
+
+        Example:
+            >>> Tensor([1, 2]).pad(((1, 0),)).tolist()
+            [0, 1, 2]
+        """
+        pads, bindings = self._read_pads(padding)
+        if mode == "constant":
+            return self._pad_constant(pads, bindings, value)
+        if mode not in ("reflect", "replicate", "circular"):
+            raise UserError(
+                "pad: unknown mode", got=mode, expected="constant, reflect, replicate or circular"
+            )
+        x = self
+        for axis, (low, high) in enumerate(pads):
+            if not isinstance(low, int) or not isinstance(high, int):
+                raise ShapeError(f"pad: mode {mode} needs fixed counts", got=f"axis {axis}")
+            if low or high:
+                x = x._pad_from_inside(axis, low, high, mode)
+        return x
+
+    def _read_pads(self, padding: Sequence[Any]) -> tuple[Pads, Mapping[str, int] | None]:
+        given = list(padding)
+        if all(pair is None or isinstance(pair, tuple | list) for pair in given):
+            pairs = [(0, 0) if pair is None else tuple(pair) for pair in given]
+            if len(pairs) != self.ndim or any(len(pair) != 2 for pair in pairs):
+                raise ShapeError(
+                    "pad: needs a pair for each axis",
+                    got=f"{padding} for shape {format_shape(self._dims)}",
+                )
+        else:
+            if len(given) % 2 or len(given) > 2 * self.ndim:
+                raise ShapeError(
+                    "pad: needs two counts for each axis, the last axis first",
+                    got=f"{padding} for shape {format_shape(self._dims)}",
+                )
+            named = [(given[i], given[i + 1]) for i in range(0, len(given), 2)][::-1]
+            pairs = [(0, 0)] * (self.ndim - len(named)) + named
+        flat, bindings = read_sizes([count for pair in pairs for count in pair], "pad")
+        return tuple([(flat[2 * i], flat[2 * i + 1]) for i in range(len(pairs))]), bindings
+
+    def _pad_constant(
+        self, pads: Pads, bindings: Mapping[str, int] | None, value: Number
+    ) -> Self:
+        x = self._cut_negative(pads)
+        if bindings is not None:
+            x = x._seen_with(bindings)
+        positive = [
+            tuple([max(n, 0) if isinstance(n, int) else n for n in pair]) for pair in pads
+        ]
+        if all(pair == (0, 0) for pair in positive):
+            return x if x is self else x._apply(None)
+        filled = x._zero_pad([(low, high) for low, high in positive])
+        if value == 0 and not str(value).startswith("-"):
+            return filled
+        inside = x._constant(True, dtypes.bool_)._zero_pad([(a, b) for a, b in positive])
+        return inside.where(filled, value)
+
+    def _seen_with(self, bindings: Mapping[str, int]) -> Self:
+        """This tensor where the variables of `bindings` have their values too."""
+        made = type(self).__new__(type(self))
+        found = merge_bindings((self._bindings, bindings), "pad")
+        return made._set(self._storage, self._chain, self._type, found)
+
+    def _cut_negative(self, pads: Pads) -> Self:
+        bounds: list[tuple[Dim, Dim, int]] = []
+        for (low, high), size in zip(pads, self._dims, strict=True):
+            start = -low if isinstance(low, int) and low < 0 else 0
+            stop = dims.add(size, high) if isinstance(high, int) and high < 0 else size
+            if isinstance(stop, int) and stop < start:
+                raise ShapeError(
+                    "pad: more is cut off than there is",
+                    got=f"{pads} for shape {format_shape(self._dims)}",
+                )
+            bounds.append((start, stop, 1))
+        return self._cut(bounds)
+
+    def _pad_from_inside(self, axis: int, low: int, high: int, mode: str) -> Self:
+        size = self._fixed_size(axis, "pad")
+        most = {"reflect": size - 1, "circular": size, "replicate": max(low, high, 0)}[mode]
+        if low > most or high > most or size == 0:
+            raise ShapeError(
+                f"pad: mode {mode} can't take so much from inside",
+                got=f"{(low, high)} on axis {axis} of size {size}",
+                expected=f"at most {most}",
+            )
+        x = self._cut_axis(axis, max(-low, 0), size + min(high, 0))
+        parts = [x]
+        if low > 0:
+            parts.insert(0, self._border(axis, low, mode, is_low=True))
+        if high > 0:
+            parts.append(self._border(axis, high, mode, is_low=False))
+        return parts[0].cat(*parts[1:], dim=axis)
+
+    def _border(self, axis: int, count: int, mode: str, is_low: bool) -> Self:
+        size = self._fixed_size(axis, "pad")
+        if mode == "circular":
+            start = size - count if is_low else 0
+            return self._cut_axis(axis, start, start + count)
+        if mode == "replicate":
+            edge = self._cut_axis(axis, 0, 1) if is_low else self._cut_axis(axis, size - 1, size)
+            sizes = list(edge.shape)
+            sizes[axis] = count
+            return edge.expand(sizes)
+        start = 1 if is_low else size - 1 - count
+        return self._cut_axis(axis, start, start + count)._flipped_view((axis,))
+
+    def pad_to(self, *shape: Any, value: Number = 0) -> Self:
+        """Padded behind each axis up to `shape`; None keeps an axis."""
+        wanted = as_sizes(shape)
+        pairs = [
+            (0, 0 if new is None else new - size)
+            for new, size in zip(wanted, self.shape, strict=True)
+        ]
+        return self.pad(pairs, value=value)
+
+    def shrink_to(self, *shape: Any) -> Self:
+        """The first elements of each axis, as many as `shape` says; None keeps an axis."""
+        wanted = as_sizes(shape)
+        return self.shrink([None if new is None else (0, new) for new in wanted])
+
+    # --- triangles and grids -----------------------------------------------------------------
+
+    def tril(self, diagonal: int = 0) -> Self:
+        """The lower triangle of each matrix, zeros above; `diagonal` moves the border up."""
+        return self._triangle(diagonal, is_lower=True)
+
+    def triu(self, diagonal: int = 0) -> Self:
+        """The upper triangle of each matrix, zeros below; `diagonal` moves the border up."""
+        return self._triangle(diagonal, is_lower=False)
+
+    def _triangle(self, diagonal: int, is_lower: bool) -> Self:
+        if self.ndim < 2:
+            raise ShapeError("tril: needs a matrix", got=format_shape(self._dims))
+        row, column = self._positions(self.ndim - 2), self._positions(self.ndim - 1)
+        is_kept = column <= row + diagonal if is_lower else column >= row + diagonal
+        return is_kept.where(self, 0)
+
+    def diag(self) -> Self:
+        """The square matrix with this vector on its diagonal, or the diagonal of a matrix."""
+        if self.ndim == 2:
+            return self.diagonal()
+        if self.ndim != 1:
+            raise ShapeError("diag: needs a vector or a matrix", got=format_shape(self._dims))
+        size = as_size(self._dims[0], self._bindings)
+        square = self.expand(size, size)
+        return (square._positions(0) == square._positions(1)).where(square, 0)
+
+    def meshgrid(self, *others: Self, indexing: str = "ij") -> tuple[Self, ...]:
+        """Each vector along an axis of its own, all expanded to the common shape."""
+        vectors = (self, *others)
+        if indexing not in ("ij", "xy"):
+            raise UserError("meshgrid: unknown indexing", got=indexing, expected="ij or xy")
+        order = list(range(len(vectors)))
+        if indexing == "xy" and len(vectors) > 1:
+            order[0], order[1] = 1, 0
+        sizes = [vectors[position].numel() for position in order]
+        found = []
+        for number, vector in enumerate(vectors):
+            shape: list[Any] = [1] * len(vectors)
+            shape[order.index(number)] = -1
+            found.append(vector.reshape(shape).expand(sizes))
+        return tuple(found)
+
+
+def _as_list(first: Any, others: tuple[Any, ...]) -> list[Any]:
+    """Tensors given one by one, or as one sequence."""
+    if isinstance(first, list | tuple):
+        return [*first, *others]
+    if len(others) == 1 and isinstance(others[0], list | tuple):
+        return [first, *others[0]]
+    return [first, *others]
+
+
+def _check_joinable(parts: Sequence[Linalg], axis: int) -> None:
+    first = parts[0]._dims
+    for part in parts:
+        own = part._dims
+        if own[:axis] != first[:axis] or own[axis + 1 :] != first[axis + 1 :]:
+            raise ShapeError(
+                "cat: the shapes differ in another axis",
+                got=" and ".join([format_shape(each._dims) for each in parts]),
+                expected=f"equal sizes but for axis {axis}",
+            )
+
+
+def _joined(parts: Sequence[Any], axis: int) -> Any:
+    """Each part padded to the whole and the right one chosen by position (keeps -0.0 and NaN)."""
+    total: Dim = 0
+    ends: list[Dim] = []
+    bindings = merge_bindings([part._bindings for part in parts], "cat")
+    for part in parts:
+        total = dims.add(total, part._dims[axis])
+        ends.append(total)
+    padded = []
+    for part, end in zip(parts, ends, strict=True):
+        pads: list[tuple[Dim, Dim]] = [(0, 0)] * part.ndim
+        pads[axis] = (dims.sub(end, part._dims[axis]), dims.sub(total, end))
+        padded.append(part._zero_pad(pads))
+    result = padded[-1]
+    position = result._positions(axis)
+    for part, end in zip(padded[-2::-1], ends[-2::-1], strict=True):
+        limit = position._size_as(end, dtypes.index)
+        result = (position < limit).where(part, result)
+    if bindings is not None:
+        return result._seen_with(bindings)
+    return result

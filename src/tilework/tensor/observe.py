@@ -1,0 +1,92 @@
+"""How a capture learns which versions and storages appear while it runs.
+
+`active` is 0 nearly always, so that an observation costs one test.  Nothing here keeps a version
+or a storage alive: whether somebody else does decides what a write must preserve.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tilework.tensor.version import Storage, Version
+
+#: How many observers there are in this process; others test it before they call.
+active = 0
+
+_lock = threading.Lock()
+
+
+class Observer:
+    """What happened in one execution context."""
+
+    def __init__(self) -> None:
+        self._born: dict[int, weakref.ref[Any]] = {}
+        self.versions: list[weakref.ref[Version]] = []
+        self.storages: list[weakref.ref[Storage]] = []
+        self.written: list[weakref.ref[Storage]] = []
+        self.read: list[weakref.ref[Version]] = []
+        self.realized: list[weakref.ref[Version]] = []
+
+    def is_born(self, what: Version | Storage) -> bool:
+        """Whether a version or storage appeared while this observer was there."""
+        reference = self._born.get(id(what))
+        return reference is not None and reference() is what
+
+    def _add(self, what: Any) -> weakref.ref[Any]:
+        reference = weakref.ref(what)
+        self._born[id(what)] = reference
+        return reference
+
+
+_observer: ContextVar[Observer | None] = ContextVar("tilework_observer", default=None)
+
+
+@contextmanager
+def observing() -> Iterator[Observer]:
+    """Observe this execution context while the block runs."""
+    global active
+    found = Observer()
+    token = _observer.set(found)
+    with _lock:
+        active += 1
+    try:
+        yield found
+    finally:
+        with _lock:
+            active -= 1
+        _observer.reset(token)
+
+
+def version_born(version: Version) -> None:
+    """A version was made."""
+    observer = _observer.get()
+    if observer is not None:
+        observer.versions.append(observer._add(version))
+
+
+def storage_born(storage: Storage) -> None:
+    """A storage was made."""
+    observer = _observer.get()
+    if observer is not None:
+        observer.storages.append(observer._add(storage))
+
+
+def storage_written(storage: Storage) -> None:
+    """A storage got another version."""
+    observer = _observer.get()
+    if observer is not None:
+        observer.written.append(weakref.ref(storage))
+
+
+def run_ended(read: Sequence[Version], realized: Sequence[Version]) -> None:
+    """An engine run read the versions `read` and gave memory to `realized`."""
+    observer = _observer.get()
+    if observer is not None:
+        observer.read += [weakref.ref(version) for version in read]
+        observer.realized += [weakref.ref(version) for version in realized]

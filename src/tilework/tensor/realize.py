@@ -1,0 +1,249 @@
+"""Bringing versions into memory: what must be computed, and what must be kept from a write.
+
+A write to a storage in memory happens in place.  Whoever still needs the old contents is found by
+counting references: a version that something outside of this computation refers to, and that
+depends on contents about to be overwritten, is computed now too; the old contents themselves are
+kept by a copy if they are referred to.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from typing import TYPE_CHECKING, Final
+
+from tilework.engine import execute
+from tilework.ir.node import make, sweep
+from tilework.ir.ops.memory import AFTER
+from tilework.ir.ops.tensor import CONTIGUOUS
+from tilework.tensor import observe
+from tilework.tensor.version import Chain, Storage, Version, epoch, next_epoch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tilework.ir.node import Node
+    from tilework.runtime.buffer import Buffer
+
+_lock = threading.RLock()
+#: Storages that every use advances (random counters): their writes run with the reads before them.
+_states: list[Storage] = []
+#: References to a version while it is counted: a list of ours, the loop's name, the argument.
+_OWN_REFERENCES: Final = 3
+
+
+def realize(versions: Sequence[Version]) -> None:
+    """Compute all `versions` that are not in memory.  Thread-safe."""
+    with _lock:
+        for group in _groups([version for version in versions if version.buffer is None]):
+            _realize_group(group)
+
+
+def add_state(storage: Storage) -> None:
+    """Note that `storage` is advanced by a write with each use of its contents."""
+    storage.version.is_state = True
+    _states.append(storage)
+
+
+def mark_leaf(version: Version, chain: Chain, owner: object, wanted: bool) -> None:
+    """Note that `owner`, which sees `version` through `chain`, wants its gradient (or not)."""
+    leaves = [
+        (place, reference)
+        for place, reference in version.leaves or ()
+        if reference() is not None and reference() is not owner
+    ]
+    if wanted:
+        leaves.append((chain, weakref.ref(owner)))
+        version.needs_gradient = True
+    elif version.leaves:
+        version.needs_gradient = bool(leaves) or any(
+            [source.needs_gradient for source in version.sources]
+        )
+    version.leaves = leaves or None
+
+
+def _groups(roots: list[Version]) -> list[list[Version]]:
+    """The roots by values of their variables: one run has one value for each."""
+    if not any([root.bindings for root in roots]):
+        return [roots] if roots else []
+    groups: list[tuple[dict[str, int], list[Version]]] = []
+    for root in roots:
+        wanted = root.bindings or {}
+        for values, group in groups:
+            if all(values.get(name, value) == value for name, value in wanted.items()):
+                values.update(wanted)
+                group.append(root)
+                break
+        else:
+            groups.append((dict(wanted), [root]))
+    return [group for _, group in groups]
+
+
+def _realize_group(roots: list[Version]) -> None:
+    roots = list(dict.fromkeys([root for root in roots if root.buffer is None]))
+    if not roots:
+        return
+    order, leaves = _walk(roots)
+    if any([version.is_state for version in leaves]):
+        pending = [state.version for state in _states if state.version.buffer is None]
+        if any([version not in order for version in pending]):
+            roots = list(dict.fromkeys(roots + pending))
+            order, leaves = _walk(roots)
+        del pending
+    plan = _Plan(roots, order, leaves)
+    plan.make()
+    values: dict[str, int] = {}
+    for version in order:
+        values.update(version.bindings or {})
+    for version in leaves:
+        values.update(version.bindings or {})
+    buffers = {version.node: version.buffer for version in leaves}
+
+    def find(node: Node) -> Buffer:
+        found = buffers[node]
+        assert found is not None
+        return found
+
+    results = execute.run([node for _, node in plan.outputs], find, values)
+    next_epoch()
+    if observe.active:
+        observe.run_ended(leaves, [version for version, _ in plan.outputs])
+    for (version, _), buffer in zip(plan.outputs, results, strict=True):
+        if version.buffer is None:
+            version.bind(buffer)
+        else:
+            version.move_to(buffer)
+    sweep()
+
+
+def _walk(roots: Sequence[Version]) -> tuple[list[Version], list[Version]]:
+    """The lazy versions below `roots`, sources first, with nodes up to date; and those in memory."""
+    order: list[Version] = []
+    leaves: list[Version] = []
+    seen: set[int] = set()
+    now = epoch()
+    stack: list[tuple[Version, bool]] = [(root, False) for root in reversed(roots)]
+    while stack:
+        version, is_done = stack.pop()
+        if is_done:
+            if version.epoch != now:
+                version.rebuild()
+                version.epoch = now
+            order.append(version)
+            continue
+        if id(version) in seen:
+            continue
+        seen.add(id(version))
+        if version.buffer is not None:
+            leaves.append(version)
+            continue
+        stack.append((version, True))
+        for source in reversed(version.sources):
+            if id(source) not in seen:
+                stack.append((source, False))
+    return order, leaves
+
+
+class _Plan:
+    """What one run has to give: `outputs`, each with the node that makes it."""
+
+    def __init__(
+        self, roots: list[Version], order: list[Version], leaves: list[Version]
+    ) -> None:
+        self.roots = roots
+        self.order = order
+        self.leaves = leaves
+        self.outputs: list[tuple[Version, Node]] = []
+        self._taken: set[Node] = set()
+
+    def make(self) -> None:
+        writes = self._writes_in_place()
+        if not writes:
+            for root in self.roots:
+                self._add(root, root.node)
+            return
+        superseded = set(writes.values())
+        wanted = self._wanted(writes, superseded)
+        for version in self.order:
+            if id(version) in wanted:
+                node = version.node
+                if id(version) in superseded and id(version) in writes:
+                    node = make(CONTIGUOUS, (node,), None)
+                self._add(version, node)
+        self._keep_old(superseded)
+
+    def _add(self, version: Version, node: Node) -> None:
+        # Two values of one expression must not share memory.
+        while node in self._taken:
+            node = make(CONTIGUOUS, (node,), None)
+        self._taken.add(node)
+        self.outputs.append((version, node))
+
+    def _writes_in_place(self) -> dict[int, int]:
+        """The writes to memory that exists, by identity, each with what it replaces."""
+        found: dict[int, int] = {}
+        claimed: set[int] = set()
+        is_stale = False
+        for version in self.order:
+            if is_stale:
+                version.rebuild()
+            if version.op is not AFTER or version.is_private:
+                continue
+            old = version.sources[0]
+            if old.buffer is not None:
+                is_place = not old.buffer.memory.is_readonly
+            else:
+                is_place = id(old) in found
+            if not is_place:
+                continue
+            if id(old) in claimed:
+                # Another storage writes the same old contents: only one can have the memory.
+                version.is_private = is_stale = True
+                version.rebuild()
+                continue
+            claimed.add(id(old))
+            found[id(version)] = id(old)
+        return found
+
+    def _wanted(self, writes: dict[int, int], superseded: set[int]) -> set[int]:
+        """Lazy versions to compute: roots, last writes, and whoever needs old contents later."""
+        wanted = {id(root) for root in self.roots}
+        inside = self._references_inside()
+        needs_old = set(superseded)
+        for version in self.order:
+            # `needs_old` already holds superseded writes.
+            number = id(version)
+            if number not in needs_old:
+                for source in version.sources:
+                    if id(source) in needs_old:
+                        needs_old.add(number)
+                        break
+                del source
+            if number in writes and number not in superseded:
+                wanted.add(number)
+            elif number in needs_old and number not in wanted:
+                references = sys.getrefcount(version) - _OWN_REFERENCES
+                if references > inside.get(number, 0):
+                    wanted.add(number)
+            if number in wanted and number not in superseded:
+                needs_old.discard(number)
+        return wanted
+
+    def _references_inside(self) -> dict[int, int]:
+        """How often each version is a source within this run."""
+        inside: dict[int, int] = {}
+        for version in self.order:
+            for source in version.sources:
+                inside[id(source)] = inside.get(id(source), 0) + 1
+        return inside
+
+    def _keep_old(self, superseded: set[int]) -> None:
+        """Copy old contents that something outside still refers to."""
+        inside = self._references_inside()
+        for version in self.leaves:
+            if id(version) not in superseded:
+                continue
+            references = sys.getrefcount(version) - _OWN_REFERENCES
+            if references > inside.get(id(version), 0):
+                self._add(version, make(CONTIGUOUS, (version.node,), None))

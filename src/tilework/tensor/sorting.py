@@ -1,0 +1,93 @@
+"""Order: sort, argsort, topk, kthvalue, median.
+
+SORT gives positions, a stable order in which NaN comes last; the values are gathered by them.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from tilework import dtypes
+from tilework.base.errors import ShapeError
+from tilework.ir.ops import tensor
+from tilework.tensor.indexing import Indexing
+from tilework.tensor.variable import format_shape
+
+
+class Sorting(Indexing):
+    """Sorting along an axis."""
+
+    __slots__ = ()
+
+    def argsort(self, dim: int = -1, descending: bool = False) -> Self:
+        """The positions (int64) that sort along `dim`; equals keep their order."""
+        if not self.ndim:
+            return self._constant(0, dtypes.index)
+        axis = self._axis(dim, "argsort")
+        return self.detach()._apply(tensor.SORT, attrs=tensor.SortAttrs(axis, descending))
+
+    def sort(self, dim: int = -1, descending: bool = False) -> tuple[Self, Self]:
+        """The elements in order along `dim`, and the positions they had; NaN counts as greatest.
+
+        Example:
+            >>> Tensor([3, 1, 2]).sort()[0].tolist()
+            [1, 2, 3]
+        """
+        if not self.ndim:
+            return self, self._constant(0, dtypes.index)
+        axis = self._axis(dim, "sort")
+        order = self.argsort(axis, descending)
+        return self.gather(axis, order), order
+
+    def topk(
+        self, k: int, dim: int = -1, largest: bool = True, sorted_: bool = True
+    ) -> tuple[Self, Self]:
+        """The `k` greatest (or least) elements along `dim`, in order, and their positions.
+
+        Raises:
+            ShapeError: there are fewer than `k`.
+        """
+        axis = self._axis(dim, "topk")
+        length = self._fixed_size(axis, "topk") if self.ndim else 1
+        if not 0 <= k <= length:
+            raise ShapeError(
+                "topk: there are not so many elements",
+                got=f"k={k} on axis {axis} of {format_shape(self._dims)}",
+            )
+        order = self.argsort(axis, descending=largest)._cut_axis(axis, 0, k)
+        return self.gather(axis, order), order
+
+    def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Self, Self]:
+        """The k-th least element along `dim` (counted from 1), and its position."""
+        axis = self._axis(dim, "kthvalue")
+        length = self._fixed_size(axis, "kthvalue")
+        if not 1 <= k <= length:
+            raise ShapeError("kthvalue: k is out of range", got=k, expected=f"1 to {length}")
+        place = self.argsort(axis)._cut_axis(axis, k - 1, k)
+        found = self.gather(axis, place)
+        return (found, place) if keepdim else (found.squeeze(axis), place.squeeze(axis))
+
+    def median(self, dim: int | None = None, keepdim: bool = False) -> Self | tuple[Self, Self]:
+        """The median, the lower of the two middle elements; with its position if `dim` is given."""
+        if dim is None:
+            flat = self.flatten()
+            return flat.kthvalue((flat._fixed_size(0, "median") + 1) // 2)[0]
+        axis = self._axis(dim, "median")
+        return self.kthvalue((self._fixed_size(axis, "median") + 1) // 2, axis, keepdim)
+
+    def searchsorted(self, values: Self, right: bool = False) -> Self:
+        """Where each of `values` would be put into this sorted vector to keep its order.
+
+        Shape: self (n,), values (...) -> (...)
+        """
+        if self.ndim != 1:
+            raise ShapeError("searchsorted: needs a sorted vector", got=format_shape(self._dims))
+        grown = values.unsqueeze(-1)
+        is_before = self <= grown if right else self < grown
+        return is_before.cast(dtypes.int64).sum(-1)
+
+    def bincount(self, minlength: int = 0) -> Self:
+        """How often each number from 0 on occurs in a vector of integers; reads the vector."""
+        most = int(self.max().item()) if self.numel() != 0 else -1
+        zeros = type(self).zeros(max(most + 1, minlength), dtype=dtypes.int64, device=self.device)
+        return zeros.scatter_add(0, self, self._constant(1, dtypes.int64))

@@ -1,0 +1,380 @@
+"""`Tensor`: the public class, made of its families of methods."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from contextlib import ContextDecorator
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from tilework import dtypes
+from tilework.base.errors import DTypeError, ShapeError, UnsupportedError
+from tilework.base.frames import public
+from tilework.dtypes import DType
+from tilework.engine.device import Device
+from tilework.ir.build import const
+from tilework.ir.ops.math import CONST
+from tilework.tensor import host
+from tilework.tensor.autograd import tape
+from tilework.tensor.core import TensorBase
+from tilework.tensor.creation import as_dtype
+from tilework.tensor.functional import Functional
+from tilework.tensor.promotion import check_fits, dtype_of_number
+from tilework.tensor.variable import Variable, format_shape
+from tilework.tensor.version import Storage, Version, history
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    import numpy
+
+
+class Tensor(Functional):
+    """An array of numbers on a device, computed when it is needed.
+
+    Args:
+        data: a number, (nested) lists of numbers, a NumPy array or whatever NumPy can read, bytes,
+            a Variable, or a tensor.
+        device: where it lives; the default device unless given.
+        dtype: the element type; by default that of the data: Python floats are float32, Python
+            integers int32 (int64 or uint64 if they don't fit).
+        requires_grad: whether `backward` fills `grad`.
+
+    Raises:
+        DTypeError: the data does not fit the dtype.
+        ShapeError: nested lists have different lengths.
+
+    Example:
+        >>> (Tensor([1, 2, 3]) * 2).tolist()
+        [2, 4, 6]
+    """
+
+    __slots__ = ()
+
+    #: Whether layers such as dropout and batch norm behave as in training; see `Tensor.train`.
+    training: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        data: Any = None,
+        device: str | None = None,
+        dtype: DType | str | None = None,
+        requires_grad: bool | None = None,
+    ) -> None:
+        kind = None if dtype is None else as_dtype(dtype)
+        if isinstance(data, TensorBase):
+            moved: Any = data.to(device) if device is not None else data
+            moved = moved if kind is None else moved.cast(kind)
+            moved = moved._apply(None)
+            self._set(moved._storage, moved._chain, moved._type, moved._bindings)
+        else:
+            version = _read(data, kind, Device.canonicalize(device))
+            self._set(Storage(version), (), version.node.type, version.bindings)
+            if kind is not None and self.dtype is not kind:
+                converted = self.cast(kind)
+                self._set(converted._storage, (), converted._type, converted._bindings)
+        self._owned(requires_grad)
+
+    @classmethod
+    def _lift(cls, value: Any, device: str) -> Self:
+        return cls(value, device=device)
+
+    # --- to the host -------------------------------------------------------------------------
+
+    def _host_array(self) -> numpy.ndarray[Any, Any]:
+        version = self._storage.version
+        if version.buffer is None and not self._chain and version.node.op is CONST:
+            return _constant_array(version, self._sizes())
+        self.realize()
+        return host.as_array(self._storage.version, self._chain, self._bindings)
+
+    def numpy(self) -> numpy.ndarray[Any, Any]:
+        """A copy as a NumPy array; bfloat16 and fp8 come as float32, which holds their values."""
+        return self._host_array()
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of Python numbers."""
+        return self._host_array().tolist()
+
+    def item(self) -> bool | int | float:
+        """The only element as a Python number.
+
+        Raises:
+            ShapeError: there is not exactly one.
+        """
+        if self._count() != 1:
+            raise ShapeError(
+                "item: there is not exactly one element",
+                got=f"shape {format_shape(self._dims)}",
+                try_="tolist()",
+            )
+        found: bool | int | float = self._host_array().reshape(()).item()
+        return found
+
+    def data(self) -> memoryview:
+        """A copy of the elements as a memoryview of this tensor's shape."""
+        return self._host_array().data
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> numpy.ndarray[Any, Any]:
+        found = self._host_array()
+        return found if dtype is None else found.astype(dtype, copy=False)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._host_array().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)  # the host, where the exported copy lies
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __bool__(self) -> bool:
+        if self._count() != 1:
+            raise ShapeError(
+                "bool: a tensor of several elements is neither true nor false",
+                got=f"shape {format_shape(self._dims)}",
+                try_=".any() or .all()",
+            )
+        return bool(self.item())
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise ShapeError("len: a scalar has no length")
+        return self._sizes()[0]
+
+    def __iter__(self) -> Iterator[Self]:
+        if not self.ndim:
+            raise ShapeError("iter: a scalar can't be iterated over")
+        return iter([self[position] for position in range(self._fixed_size(0, "iter"))])
+
+    def __contains__(self, value: object) -> bool:
+        return bool((self == value).any().item())
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec else repr(self)
+
+    def __repr__(self) -> str:
+        """Type, shape and state; computes nothing."""
+        state = "" if self.is_realized else ", lazy"
+        grad = ", requires_grad" if self._wants_gradient else ""
+        shape = format_shape(self._dims)
+        return f"<Tensor {shape} {self.dtype.name} on {self.device}{state}{grad}>"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        copied = self.detach().clone()
+        memo[id(self)] = copied
+        copied.requires_grad_(self._wants_gradient)
+        return copied
+
+    # --- gradients ---------------------------------------------------------------------------
+
+    def gradient(
+        self, *targets: Self, gradient: Self | None = None, materialize_grads: bool = False
+    ) -> list[Self]:
+        """The gradients of this tensor by each target.
+
+        Args:
+            targets: tensors that this one was computed from.
+            gradient: what to multiply with, in this tensor's shape; needed unless it is a scalar.
+            materialize_grads: give zeros for targets that it does not depend on.
+
+        Raises:
+            UserError: it does not depend on a target, or the history in between is gone.
+
+        Example:
+            >>> x = Tensor([1.0, 2.0])
+            >>> (x * x).sum().gradient(x)[0].tolist()
+            [2.0, 4.0]
+        """
+        found = tape.gradient(self, targets, gradient, materialize_grads)
+        return list(found)  # type: ignore[arg-type]
+
+    def backward(self, gradient: Self | None = None, retain_graph: bool = False) -> Self:
+        """Add gradients to `grad` of the tensors with requires_grad that this one depends on.
+
+        Where no tensor asks for it, all float tensors that the user made get theirs.
+
+        Args:
+            gradient: what to multiply with, in this tensor's shape; needed unless it is a scalar.
+            retain_graph: keep the history of values in memory, to differentiate them again.
+
+        Returns:
+            This tensor.
+
+        Raises:
+            UserError: there is nothing to differentiate by, or the history is gone.
+        """
+        with history(False):
+            tape.backward(self, gradient, retain_graph)
+        return self
+
+    # --- modes -------------------------------------------------------------------------------
+
+    class train(ContextDecorator):  # noqa: N801  (called as a function)
+        """Training mode while a block (or a decorated function) runs.
+
+        Example:
+            >>> with Tensor.train():
+            ...     Tensor.training
+            True
+        """
+
+        def __init__(self, mode: bool = True) -> None:
+            self._mode = mode
+            self._before: list[bool] = []
+
+        def __enter__(self) -> None:
+            self._before.append(Tensor.training)
+            Tensor.training = self._mode
+
+        def __exit__(
+            self,
+            kind: type[BaseException] | None,
+            error: BaseException | None,
+            trace: TracebackType | None,
+        ) -> None:
+            Tensor.training = self._before.pop()
+
+    class no_grad(ContextDecorator):  # noqa: N801
+        """No history is recorded while a block (or a decorated function) runs."""
+
+        def __init__(self, mode: bool = True) -> None:
+            self._mode = mode
+            self._contexts: list[Any] = []
+
+        def __enter__(self) -> None:
+            context = history(not self._mode)
+            context.__enter__()
+            self._contexts.append(context)
+
+        def __exit__(
+            self,
+            kind: type[BaseException] | None,
+            error: BaseException | None,
+            trace: TracebackType | None,
+        ) -> None:
+            self._contexts.pop().__exit__(kind, error, trace)
+
+    inference_mode = no_grad
+
+    # --- several devices ---------------------------------------------------------------------
+
+    def shard(self, devices: tuple[str, ...], axis: int | None = None) -> Self:
+        """Spread over several devices.  Raises: UnsupportedError, for now."""
+        raise UnsupportedError(
+            "shard: tensors over several devices are not there yet",
+            got=f"{devices}, axis {axis}",
+            try_="keep the tensor on one device",
+        )
+
+    def shard_(self, devices: tuple[str, ...], axis: int | None = None) -> Self:
+        """Spread this very tensor over several devices.  Raises: UnsupportedError, for now."""
+        return self.shard(devices, axis)
+
+
+def _read(data: Any, dtype: DType | None, device: str) -> Version:
+    """Data of the host as a version."""
+    if data is None:
+        data = []
+    if isinstance(data, bool | int | float):
+        return _read_number(data, dtype, device)
+    if isinstance(data, Variable):
+        return Version(data.node, device, bindings=data.bindings)
+    if isinstance(data, list | tuple):
+        return _read_list(data, dtype, device)
+    if isinstance(data, range):
+        return host.from_nested(list(data), dtype, device)
+    if hasattr(data, "__array_interface__") or hasattr(data, "__array__"):
+        return host.from_array(_detached(data), dtype, device)
+    if hasattr(data, "__dlpack__"):
+        import numpy as np
+
+        return host.from_array(np.from_dlpack(data), dtype, device)
+    try:
+        memoryview(data)
+    except TypeError as error:
+        raise DTypeError(
+            "Tensor: there is no way to read this",
+            got=f"{type(data).__name__}",
+            expected="numbers, lists, arrays, bytes or a tensor",
+        ) from error
+    return host.from_buffer_protocol(data, dtype, device)
+
+
+def _detached(data: Any) -> Any:
+    """An array of another library without its history (PyTorch refuses to convert it else)."""
+    detach = getattr(data, "detach", None)
+    return data if detach is None else detach()
+
+
+def _read_list(data: Any, dtype: DType | None, device: str) -> Version:
+    first = data
+    while isinstance(first, list | tuple) and first:
+        first = first[0]
+    if isinstance(first, TensorBase):
+        whole: Any = _stacked(data)
+        whole = whole.to(device)
+        return whole._storage.version  # type: ignore[no-any-return]
+    if getattr(first, "ndim", 0):
+        return host.from_array(data, dtype, device)
+    return host.from_nested(data, dtype, device)
+
+
+def _stacked(data: Any) -> Any:
+    if isinstance(data, list | tuple):
+        parts = [_stacked(each) for each in data]
+        return parts[0].stack(*parts[1:])
+    return data
+
+
+def _read_number(value: bool | int | float, dtype: DType | None, device: str) -> Version:
+    kind = dtype_of_number(value) if dtype is None else dtype
+    if isinstance(value, float) and not kind.is_float and math.isfinite(value):
+        value = int(value) if not kind.is_bool else bool(value)
+    check_fits(kind, value, "Tensor")
+    return Version(const(value, kind), device)
+
+
+def _constant_array(version: Version, shape: tuple[int, ...]) -> Any:
+    import numpy as np
+
+    kind = version.node.type.dtype
+    value = dtypes.decode(version.node.attrs.bits, kind)
+    has_name = not kind.is_float or kind.name in ("float16", "float32", "float64")
+    return np.full(shape, value, dtype=np.dtype(kind.name if has_name else "float32"))
+
+
+def _trim_tracebacks(cls: type) -> None:
+    """Let errors of all public methods end at the user's line."""
+    for base in cls.__mro__:
+        if not base.__module__.startswith("tilework."):
+            continue
+        for name, member in list(vars(base).items()):
+            is_operator = name.startswith("__") and name in _OPERATORS
+            if is_operator or not name.startswith("_"):
+                _wrap(cls, name, member)
+
+
+def _wrap(cls: type, name: str, member: Any) -> None:
+    if inspect.getattr_static(cls, name) is not member:
+        return  # a class further down has its own
+    if isinstance(member, classmethod | staticmethod):
+        setattr(cls, name, type(member)(public(member.__func__)))
+    elif inspect.isfunction(member):
+        setattr(cls, name, public(member))
+
+
+_OPERATORS = frozenset(
+    f"__{prefix}{name}__"
+    for name in (
+        "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
+    )
+    for prefix in ("", "r", "i")
+) | {"__getitem__", "__setitem__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__",
+     "__neg__", "__invert__", "__init__", "__bool__", "__len__", "__iter__"}  # fmt: skip
+
+_trim_tracebacks(Tensor)

@@ -1,0 +1,255 @@
+"""Versions and storages: what a tensor holds, now and before each write.
+
+A `Version` is one immutable value: how it is made (an op over other versions) until it is
+realized, then also the buffer that holds it.  A `Storage` is the mutable cell that tensors share:
+it refers to its current version, and a write puts a new one there.  Readers keep the version that
+they were built from, so a later write can't reach them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Final
+
+from tilework.base.errors import UserError
+from tilework.ir.node import make
+from tilework.ir.ops.memory import AFTER, BUFFER, STORE, BufferAttrs
+from tilework.ir.ops.tensor import CONTIGUOUS
+from tilework.tensor import observe
+
+if TYPE_CHECKING:
+    import weakref
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tilework.ir.node import Attrs, Node, OpDef
+    from tilework.runtime.buffer import Buffer
+
+#: Movement ops, outermost last, each with its attributes.
+Chain = tuple[tuple["OpDef", "Attrs | None"], ...]
+NO_VIEW: Final[Chain] = ()
+
+_buffer_numbers = itertools.count(1)
+_serials = itertools.count(1)
+_MOST_ORIGINS: Final = 256
+#: The origins of a version that came from too many others to list.
+ANYTHING: Final = frozenset({-1})
+_records_history: ContextVar[bool] = ContextVar("tilework_records_history", default=True)
+
+
+def apply_chain(node: Node, chain: Chain) -> Node:
+    """`node` seen through `chain`."""
+    for op, attrs in chain:
+        node = make(op, (node,), attrs)
+    return node
+
+
+def records_history() -> bool:
+    """Whether values made here can be differentiated."""
+    return _records_history.get()
+
+
+@contextmanager
+def history(enabled: bool) -> Iterator[None]:
+    """Turn the recording of history for gradients on or off while the block runs."""
+    token = _records_history.set(enabled)
+    try:
+        yield
+    finally:
+        _records_history.reset(token)
+
+
+class Version:
+    """One immutable value of a storage.
+
+    `op` (None: the first source seen through its chain) over `sources`, each seen through its
+    entry of `chains` (None: all as they are), makes the value; a write is AFTER over (old, value),
+    whose first chain is the place written to.  `node` is the expression, or the BUFFER once
+    `buffer` holds it.  `bindings` are the values of the variables inside.
+    """
+
+    __slots__ = (
+        "__weakref__", "attrs", "bindings", "buffer", "chains", "device", "epoch", "is_consumed",
+        "is_freed", "is_private", "is_state", "is_tracked", "leaves", "needs_gradient", "node", "op",
+        "origins", "owner", "serial", "sources",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        node: Node,
+        device: str,
+        op: OpDef | None = None,
+        attrs: Attrs | None = None,
+        sources: tuple[Version, ...] = (),
+        chains: tuple[Chain, ...] | None = None,
+        bindings: Mapping[str, int] | None = None,
+    ) -> None:
+        self.node = node
+        self.device = device
+        self.op = op
+        self.attrs = attrs
+        self.sources = sources
+        self.chains = chains
+        self.bindings = bindings
+        self.buffer: Buffer | None = None
+        self.epoch = epoch()
+        # Tensors whose gradient is wanted: where they look at this version, and themselves.
+        self.leaves: list[tuple[Chain, weakref.ref[object]]] | None = None
+        # The tensor that a constructor made with this version: what users call a leaf.
+        self.owner: weakref.ref[object] | None = None
+        self.is_tracked = True
+        self.needs_gradient = False
+        self.is_consumed = False
+        self.is_freed = False
+        self.is_state = False
+        self.is_private = False  # a write that must not touch the memory of the old version
+        self.serial = next(_serials)
+        self.origins: frozenset[int] | None = None  # what a freed history came from
+        if observe.active:
+            observe.version_born(self)
+        if sources:
+            self.is_tracked = _records_history.get()
+            if self.is_tracked and node.type.dtype.is_float:
+                for source in sources:
+                    if source.needs_gradient:
+                        self.needs_gradient = True
+                        break
+
+    def rebuild(self) -> None:
+        """Bring `node` up to date after a source was realized."""
+        sources = self.sources
+        if not sources:
+            return
+        chains = self.chains
+        if self.op is AFTER and chains is not None:
+            value = apply_chain(sources[1].node, chains[1])
+            self.node = write_node(sources[0], chains[0], value, self.is_private)
+            return
+        nodes = [source.node for source in sources]
+        if chains is not None:
+            nodes = [apply_chain(node, chain) for node, chain in zip(nodes, chains, strict=True)]
+        self.node = nodes[0] if self.op is None else make(self.op, tuple(nodes), self.attrs)
+
+    def bind(self, buffer: Buffer) -> None:
+        """Note that `buffer` holds this value; forget how it was made unless gradients need it."""
+        kind = self.node.type
+        self.node = new_buffer_node(self.device, kind.shape, kind.dtype)
+        self.buffer = buffer
+        is_wanted = any([source.needs_gradient for source in self.sources])
+        if self.is_consumed or not (self.needs_gradient and is_wanted):
+            self.forget()
+
+    def move_to(self, buffer: Buffer) -> None:
+        """Note that the contents were copied to `buffer`, since the old memory is overwritten."""
+        kind = self.node.type
+        self.node = new_buffer_node(self.device, kind.shape, kind.dtype)
+        self.buffer = buffer
+
+    def forget(self) -> None:
+        """Drop the history; a gradient that would need it is an error from now on."""
+        if not self.sources:
+            return
+        if self.is_tracked and self.node.type.dtype.is_float:
+            self.is_freed = True
+            self.origins = _origins(self)
+        self.op = None
+        self.attrs = None
+        self.sources = ()
+        self.chains = None
+
+    def __repr__(self) -> str:
+        """What it holds and whether it is there."""
+        state = "realized" if self.buffer is not None else "lazy"
+        return f"Version({self.node.type}, {state})"
+
+
+def _origins(version: Version) -> frozenset[int]:
+    """Serial numbers of the versions that the value of `version` came from."""
+    found: set[int] = set()
+    stack = list(version.sources)
+    while stack:
+        source = stack.pop()
+        if source.serial in found or not source.is_tracked:
+            continue
+        found.add(source.serial)
+        if source.origins is not None:
+            found |= source.origins
+        if len(found) > _MOST_ORIGINS or source.origins is ANYTHING:
+            return ANYTHING
+        stack.extend(source.sources)
+    return frozenset(found)
+
+
+def write_node(old: Version, place: Chain, value: Node, is_private: bool = False) -> Node:
+    """The next state of `old` after `value` was written to the part that `place` shows."""
+    base = old.node
+    if is_private or (old.buffer is not None and old.buffer.memory.is_readonly):
+        base = make(CONTIGUOUS, (base,), None)
+    return make(AFTER, (base, make(STORE, (apply_chain(base, place), value), None)), None)
+
+
+class Storage:
+    """The cell that a tensor and its views share."""
+
+    __slots__ = ("__weakref__", "version")
+
+    def __init__(self, version: Version) -> None:
+        self.version = version
+        if observe.active:
+            observe.storage_born(self)
+
+
+class _Epoch:
+    """Counts realizations: nodes built in the current epoch are up to date."""
+
+    now = 0
+
+
+def epoch() -> int:
+    """The number of realizations so far."""
+    return _Epoch.now
+
+
+def next_epoch() -> None:
+    """Note that some versions were realized."""
+    _Epoch.now += 1
+
+
+def new_buffer_node(device: str, shape: tuple[object, ...], dtype: object) -> Node:
+    """A BUFFER with a number of its own."""
+    attrs = BufferAttrs(next(_buffer_numbers), shape, dtype, device)  # type: ignore[arg-type]
+    return make(BUFFER, (), attrs)
+
+
+def from_buffer(buffer: Buffer, device: str, shape: tuple[object, ...], dtype: object) -> Version:
+    """The version that `buffer` holds."""
+    version = Version(new_buffer_node(device, shape, dtype), device)
+    version.buffer = buffer
+    return version
+
+
+def merge_bindings(
+    found: Sequence[Mapping[str, int] | None], what: str
+) -> Mapping[str, int] | None:
+    """The values of all variables together.
+
+    Raises:
+        UserError: one variable has two values.
+    """
+    merged: dict[str, int] | None = None
+    for bindings in found:
+        if not bindings:
+            continue
+        if merged is None:
+            merged = dict(bindings)
+            continue
+        for name, value in bindings.items():
+            if merged.setdefault(name, value) != value:
+                raise UserError(
+                    f"{what}: the variable {name} has two values",
+                    got=f"{merged[name]} and {value}",
+                    expected="one value in one expression",
+                    try_="use variables of different names, or realize one operand first",
+                )
+    return merged
