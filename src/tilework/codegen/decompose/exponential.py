@@ -32,8 +32,10 @@ def scale_by_power(p: Value[Raw], shifted: Value[Raw], offset: int = 0) -> Value
     return p * half * rest
 
 
-def reduce_exp(x: Value[Raw], excess: int) -> tuple[Value[Raw], Value[Raw], Value[Raw]]:
+def reduce_exp(x: Value[Raw], excess: int) -> tuple[Value[Raw], Value[Raw] | None, Value[Raw]]:
     """Return two words of `r`, and `n + magic + excess`, with `x = n * ln(2) + r`, |r| <= ln(2)/2.
+
+    The second word is left out for float32, whose bounds hold without it.
 
     Args:
         x: at most four times the exponent's bias in magnitude.
@@ -45,6 +47,8 @@ def reduce_exp(x: Value[Raw], excess: int) -> tuple[Value[Raw], Value[Raw], Valu
     shifted = fma(x, form.tables["LOG2_E"][0], magic)
     n = shifted - magic
     near = fma(n, -ln2_high, x)  # exact: the first word of ln(2) is short
+    if x.dtype == "float32":
+        return fma(n, -ln2_low, near), None, shifted
     product = n * ln2_low
     r = near - product
     return r, (near - r) - product, shifted
@@ -85,7 +89,8 @@ def expm1(x: Value[Raw]) -> Value[Raw]:
     form = format_of(x)
     # e**x - 1 = 2 * (s * expm1(r) + (s - 1/2)) with s = 2**(n-1), finite for the largest n.
     r, low, shifted = reduce_exp(clamp(x, *form.expm1_limits), form.bias - 1)
-    power = r + fma(r * r, polynomial(r, form.tables["EXPM1"]), low)
+    tail = polynomial(r, form.tables["EXPM1"])
+    power = fma(r * r, tail, r) if low is None else r + fma(r * r, tail, low)
     scale = (shifted.bits(form.integer) << form.mantissa_bits).bits(x.dtype)
     result = fma(scale, power, scale - 0.5) * 2.0
     return where(x.equal(0.0), x, result)

@@ -9,11 +9,18 @@ from tilework.codegen.decompose.formats import format_of, with_sign_of
 SWITCH = 0.55078125
 
 
-def tanh(x: Value[Raw]) -> Value[Raw]:
-    """Return the hyperbolic tangent: an odd polynomial near 0, 1 - 2 / (1 + e**2|x|) beyond.
+def _one_minus_quotient(scale: Value[Raw], rise: Value[Raw]) -> Value[Raw]:
+    """Return 1 - 2 / (1 + scale * (1 + rise)), the quotient corrected by its remainder."""
+    whole = scale + 1.0  # exact: the scale is at most 2**mantissa_bits
+    below = fma(scale, rise, whole)
+    lost = fma(scale, rise, whole - below)
+    quotient = 2.0 / below
+    remainder = fma(-quotient, lost, fma(-quotient, below, 2.0))
+    return 1.0 - fma(remainder * 0.5, quotient, quotient)
 
-    The denominator is kept in two words, and the quotient corrected by its remainder.
-    """
+
+def tanh(x: Value[Raw]) -> Value[Raw]:
+    """Return the hyperbolic tangent: an odd polynomial near 0, 1 - 2 / (1 + e**2|x|) beyond."""
     form = format_of(x)
     magnitude = x.abs()
     z = x * x
@@ -22,13 +29,12 @@ def tanh(x: Value[Raw]) -> Value[Raw]:
     r, low, shifted = reduce_exp(y + y, form.bias)
     scale = (shifted.bits(form.integer) << form.mantissa_bits).bits(x.dtype)
     table = form.tables["EXP"]
-    rise = fma(r, table[0], fma(r * r, polynomial(r, table[1:]), low))
-    whole = scale + 1.0  # exact: the scale is at most 2**mantissa_bits
-    below = fma(scale, rise, whole)
-    lost = fma(scale, rise, whole - below)
-    quotient = 2.0 / below
-    remainder = fma(-quotient, lost, fma(-quotient, below, 2.0))
-    large = 1.0 - fma(remainder * 0.5, quotient, quotient)
+    if low is None:
+        rise = r * polynomial(r, table)
+        large = 1.0 - 2.0 / (fma(scale, rise, scale) + 1.0)
+    else:
+        rise = fma(r, table[0], fma(r * r, polynomial(r, table[1:]), low))
+        large = _one_minus_quotient(scale, rise)
     return with_sign_of(x, where(magnitude.less(SWITCH), small, large))
 
 

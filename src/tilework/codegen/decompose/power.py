@@ -1,7 +1,7 @@
-"""pow of float32, through a logarithm and an exponential in float64.
+"""pow of float32 and float64, through 2**(y * log2|x|).
 
-The product `y * log2|x|` reaches 150, so that its float32 result needs the logarithm to 33 bits;
-float64 gives that without double words. Signs, zeros, infinities and NaN follow IEEE 754 and
+For float32 the product reaches 150, so that the logarithm is needed to 33 bits, which float64 gives.
+For float64 it reaches 1100, and the logarithm is computed in two words, to 65 bits. Signs, zeros, infinities and NaN follow IEEE 754 and
 Annex F of the C standard.
 """
 
@@ -11,7 +11,8 @@ import math
 
 from tilework.codegen.decompose import coefficients
 from tilework.codegen.decompose.builder import Raw, Value, fma, polynomial, where
-from tilework.codegen.decompose.formats import clamp
+from tilework.codegen.decompose.exponential import power_near_one, scale_by_power
+from tilework.codegen.decompose.formats import clamp, format_of
 from tilework.codegen.decompose.logarithm import split
 
 MAGIC_FLOAT64 = 1.5 * 2.0**52
@@ -34,23 +35,75 @@ def wide_exp2(t: Value[Raw]) -> Value[Raw]:
     return (power.bits("int64") + (shifted.bits("int64") << 52)).bits("float64").cast("float32")
 
 
+def _log2_in_two_words(magnitude: Value[Raw]) -> tuple[Value[Raw], Value[Raw]]:
+    """Return log2 of a positive finite float64 to about 65 bits, as 2/ln(2) * atanh(s) + e."""
+    tables = coefficients.FLOAT64
+    third_high, third_low = tables["THIRD"]
+    scale_high, scale_low = tables["TWO_OVER_LN2"]
+    e, f = split(magnitude)
+    below = f + 2.0
+    s = f / below
+    s_low = fma(s, 2.0 - below + f, fma(s, below, -f)) / -below
+    z = s * s
+    z_low = fma(s, s, -z) + (s + s) * s_low
+    # 1 + u = 1 + z/3 + z**2 * tail, the sum of two words each.
+    lead = z * third_high
+    rest = fma(z, third_high, -lead) + fma(z, third_low, z_low * third_high)
+    rest = fma(z * z, polynomial(z, tables["ATANH_TAIL"]), rest)
+    u = lead + rest
+    u_low = rest - (u - lead)
+    v = u + 1.0
+    v_low = (u - (v - 1.0)) + u_low
+    w = s * v
+    w_low = fma(s, v, -w) + fma(s, v_low, s_low * v)
+    fraction = w * scale_high
+    fraction_low = fma(w, scale_high, -fraction) + fma(w, scale_low, w_low * scale_high)
+    total = e + fraction
+    return total, (fraction - (total - e)) + fraction_low
+
+
+def _power_float64(magnitude: Value[Raw], y: Value[Raw]) -> Value[Raw]:
+    """Return |x|**y for a finite `y`."""
+    form = format_of(y)
+    high, low = _log2_in_two_words(magnitude)
+    finite = where(magnitude.less(math.inf), high, magnitude)
+    high = where(magnitude.equal(0.0), -math.inf, finite)
+    t = y * high
+    rest = fma(y, high, -t) + y * low
+    t_limited = clamp(t, -1080.0, 1080.0)
+    rest = where(t.equal(t_limited), rest, 0.0)
+    magic = form.magic + 2 * form.bias
+    shifted = t_limited + magic
+    near = t_limited - (shifted - magic)
+    r = near + rest
+    r_low = (rest - (r - near)) * form.tables["LN2_ROUNDED"][0]
+    return scale_by_power(power_near_one(r, form.tables["EXP2"], r_low), shifted)
+
+
 def _is_whole(x: Value[Raw]) -> Value[Raw]:
-    """Return whether a float32 in [0, 2**23) is an integer."""
-    return ((x + 2.0**23) - 2.0**23).equal(x)
+    """Return whether a non-negative `x` is an integer, if it is too small to be one by format."""
+    threshold = 2.0 ** format_of(x).mantissa_bits
+    return ((x + threshold) - threshold).equal(x)
 
 
-def pow(x: Value[Raw], y: Value[Raw]) -> Value[Raw]:
+def pow(x: Value[Raw], y: Value[Raw]) -> Value[Raw]:  # noqa: A001
     """Return x**y."""
+    form = format_of(x)
     magnitude = x.abs()
-    # From 2**23 on each float32 is an integer, from 2**24 on an even one.
-    steepness = y.abs()
     # A large finite exponent acts as an infinite one, but makes no NaN with log2(1) = 0.
-    bounded = clamp(y, -(2.0**127), 2.0**127).cast("float64")
-    result = wide_exp2(bounded * wide_log2(magnitude))
-    is_whole = _is_whole(where(steepness.less(2.0**23), steepness, 0.0))
-    is_even = _is_whole(where(steepness.less(2.0**24), steepness, 0.0) * 0.5)
-    sign = where(is_even, 0, x.bits("int32") & -0x80000000)
-    signed = (result.bits("int32") ^ sign).bits("float32")
+    largest = 2.0 ** (form.bias - 23)
+    bounded = clamp(y, -largest, largest)
+    if x.dtype == "float32":
+        result = wide_exp2(bounded.cast("float64") * wide_log2(magnitude))
+    else:
+        result = _power_float64(magnitude, bounded)
+    # Each float from 2**mantissa_bits on is an integer, from twice that on an even one.
+    threshold = 2.0**form.mantissa_bits
+    steepness = y.abs()
+    is_whole = _is_whole(where(steepness.less(threshold), steepness, 0.0))
+    is_even = _is_whole(where(steepness.less(2 * threshold), steepness, 0.0) * 0.5)
+    sign = where(is_even, 0, x.bits(form.integer) & form.sign_bit)
+    signed = (result.bits(form.integer) ^ sign).bits(x.dtype)
     is_real = where(is_whole, signed, where(x.equal(-math.inf), result, x.const(math.nan)))
     result = where(x.less(0.0), is_real, where(is_whole, signed, result))
     result = where(y.equal(0.0), 1.0, result)

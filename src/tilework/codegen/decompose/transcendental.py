@@ -18,6 +18,7 @@ from tilework.codegen.decompose import (
     multiply_add,
     power,
     trigonometric,
+    trigonometric_float64,
 )
 from tilework.codegen.decompose.builder import Value
 from tilework.codegen.decompose.node_builder import NodeBuilder
@@ -64,8 +65,12 @@ FLOAT64: Final[dict[str, Construction]] = {
     name: FLOAT32[name]
     for name in (
         *("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "erf", "exp", "exp2"),
-        *("expm1", "log", "log1p", "log2", "mulacc", "reciprocal", "sinh", "tanh"),
+        *("expm1", "log", "log1p", "log2", "mulacc", "pow", "reciprocal", "sinh", "tanh"),
     )
+} | {
+    "cos": trigonometric_float64.cos,
+    "sin": trigonometric_float64.sin,
+    "tan": trigonometric_float64.tan,
 }
 #: Functions that are no ops, but that the sweeps measure too.
 MORE_FLOAT32: Final[dict[str, Construction]] = {

@@ -72,8 +72,9 @@ class CBuilder:
         if dtype == "float64":
             (bits,) = struct.unpack("<Q", struct.pack("<d", value))
             return f"f64(0x{bits:016x}ull)"
-        suffix = "ll" if dtype.endswith("64") else ""
-        return f"(({TYPES[dtype]}){int(value)}{suffix})"
+        if dtype.endswith("64"):
+            return f"(({TYPES[dtype]})0x{int(value) & (2**64 - 1):x}ull)"
+        return f"(({TYPES[dtype]}){int(value)})"
 
     def unary(self, name: UnaryName, x: str, dtype: Dtype) -> str:
         """Apply one operation of one operand."""
