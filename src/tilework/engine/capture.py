@@ -14,8 +14,8 @@ and decides when a program may be run again; this module knows buffers alone.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -53,6 +53,8 @@ class Seen:
         #: Names of variables whose values the function has looked at.
         self.pinned: set[str] = set()
         self._made: set[int] = set()
+        #: Called around each run: whatever watches Python code need not see the compiler's.
+        self.pause: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def record(
         self, schedule: Schedule, slots: Sequence[Buffer], values: Mapping[str, int]

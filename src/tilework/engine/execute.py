@@ -9,6 +9,7 @@ no compiler work.  Whoever captures (`engine.capture`) sees each run through `re
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -25,7 +26,12 @@ if TYPE_CHECKING:
 
 
 class Recorder(Protocol):
-    """What sees every run of its execution context, after it has succeeded."""
+    """What sees every run of its execution context, after it has succeeded.
+
+    `pause` gives a context in which each run happens.
+    """
+
+    pause: Callable[[], AbstractContextManager[None]]
 
     def record(
         self, schedule: Schedule, slots: Sequence[Buffer], values: Mapping[str, int]
@@ -56,16 +62,27 @@ def run(
     Raises: what scheduling, compiling and the devices raise; BoundsError for a variable out of
     range or an index that was found out of range.  Then nothing that was computed is returned.
     """
+    watcher = recorder.get()
+    if watcher is None:
+        return _run(outputs, find_buffer, values or {}, None)
+    with watcher.pause():
+        return _run(outputs, find_buffer, values or {}, watcher)
+
+
+def _run(
+    outputs: Sequence[Node],
+    find_buffer: Callable[[Node], Buffer],
+    values: Mapping[str, int],
+    watcher: Recorder | None,
+) -> list[Buffer]:
     call = transform_to_call(outputs)
     schedule = schedule_of(call.function)
     slots = [find_buffer(node) for node in call.arguments]
     slots += allocate_slots(schedule)
     linked = link_schedule(schedule, call.function)
-    known = values or {}
-    linked.run(slots, known)
-    watcher = recorder.get()
+    linked.run(slots, values)
     if watcher is not None:
-        watcher.record(schedule, slots, known)
+        watcher.record(schedule, slots, values)
     return [slots[slot] for slot in schedule.outputs]
 
 

@@ -13,6 +13,7 @@ contents of arrays, is not seen: `Guards.unseen` lists the arrays.
 
 from __future__ import annotations
 
+import dis
 import functools
 import struct
 import sys
@@ -29,6 +30,7 @@ _SCALARS: Final = (int, float, complex, str, bytes, bool, type(None), type(...),
 _MISSING: Final = object()
 _MAX_WATCHED: Final = 100_000
 _OWN: Final = str(Path(__file__).parent.parent) + "/"
+_LIBRARY: Final = _OWN + "nn/"  # layers and optimizers hold what a function reads
 _STANDARD: Final = tuple(
     {sysconfig.get_path("stdlib") + "/", sysconfig.get_path("platstdlib") + "/"}
 )
@@ -40,7 +42,7 @@ _CODE_FLAG_VARKEYWORDS: Final = 0x08
 def is_foreign(filename: str) -> bool:
     """Whether code of this file is not watched: tilework's own, the standard library's, C's."""
     if filename.startswith((_OWN, "<frozen")):
-        return True
+        return not filename.startswith(_LIBRARY)
     return filename.startswith(_STANDARD) and "site-packages" not in filename
 
 
@@ -161,6 +163,7 @@ class Watcher:
         self._walked: set[tuple[int, types.CodeType | None]] = set()
         self._leaves: dict[int, Any] = {}
         self._unseen: list[str] = []
+        self._profile: Any = None
         self._alive: list[Any] = []  # what `_known` and `_walked` know by identity
 
     def add_function(self, function: Callable[..., Any]) -> None:
@@ -178,16 +181,29 @@ class Watcher:
         before = sys.getprofile()
 
         def profile(frame: types.FrameType, event: Any, argument: Any) -> None:
-            if event == "call" and not is_foreign(frame.f_code.co_filename):
+            if event == "call" and not _is_foreign_code(frame.f_code):
                 self._enter(frame)
             if before is not None:
                 before(frame, event, argument)
 
+        self._profile = profile
         sys.setprofile(profile)
         try:
             yield
         finally:
             sys.setprofile(before)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """See no calls while the block runs."""
+        if self._profile is None or sys.getprofile() is not self._profile:
+            yield
+            return
+        sys.setprofile(None)
+        try:
+            yield
+        finally:
+            sys.setprofile(self._profile)
 
     def guards(self) -> Guards:
         """Return what was seen."""
@@ -348,10 +364,17 @@ class Watcher:
         return found
 
 
+@functools.lru_cache(maxsize=16384)
+def _is_foreign_code(code: types.CodeType) -> bool:
+    return is_foreign(code.co_filename)
+
+
 @functools.lru_cache(maxsize=4096)
 def _names_of(code: types.CodeType) -> frozenset[str]:
     """Names of globals and attributes in `code` and in the functions defined inside it."""
-    names = set(code.co_names)
+    names = {
+        str(step.argval) for step in dis.get_instructions(code) if step.opname.startswith("LOAD_")
+    } & set(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             names |= _names_of(constant)

@@ -55,7 +55,7 @@ _OWN_REFERENCES: Final = 3
 _KEPT_RESULTS: Final = 4
 
 
-class Mismatch(Exception):  # noqa: N818  (control flow between this file and jit.py)
+class Mismatch(Exception):
     """The call differs from the captured one."""
 
     def __init__(self, field: str, got: object = None, expected: object = None) -> None:
@@ -444,25 +444,14 @@ class Captured:
             if storage is None:
                 continue
             old = storage.version
-            stale = Version(old.node, old.device)
-            stale.node = from_buffer(
-                StaleBuffer(
-                    old.device,
-                    0,
-                    "jit: this tensor was made inside a captured function that has run again",
-                    "return it from the function",
-                ),
-                old.device,
-                old.node.type.shape,
-                old.node.type.dtype,
-            ).node
-            stale.buffer = StaleBuffer(
+            gone = StaleBuffer(
                 old.device,
                 0,
                 "jit: this tensor was made inside a captured function that has run again",
                 "return it from the function",
             )
-            storage.version = stale
+            kind = old.node.type
+            storage.version = from_buffer(gone, old.device, kind.shape, kind.dtype)
         self.recipe.orphans.clear()
 
     def release(self) -> None:

@@ -32,6 +32,8 @@ class Observer:
         self.written: list[weakref.ref[Storage]] = []
         self.read: list[weakref.ref[Version]] = []
         self.realized: list[weakref.ref[Version]] = []
+        #: Identities of the memories that runs read and that were there before.
+        self.old_memory: set[int] = set()
 
     def is_born(self, what: Version | Storage) -> bool:
         """Whether a version or storage appeared while this observer was there."""
@@ -89,4 +91,7 @@ def run_ended(read: Sequence[Version], realized: Sequence[Version]) -> None:
     observer = _observer.get()
     if observer is not None:
         observer.read += [weakref.ref(version) for version in read]
+        for version in read:
+            if version.buffer is not None and not observer.is_born(version):
+                observer.old_memory.add(id(version.buffer.memory))
         observer.realized += [weakref.ref(version) for version in realized]
