@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tilework import dtypes, nn, onnx
     from tilework.base import errors, settings
     from tilework.base.settings import override
-    from tilework.engine.capture import TinyJit, jit
+    from tilework.tensor.jit import TinyJit, jit
     from tilework.engine.device import Device
     from tilework.tensor.tensor import Tensor
     from tilework.tensor.variable import Variable
@@ -28,11 +28,11 @@ __version__ = "0.1.0"
 _WHERE: dict[str, tuple[str, str | None]] = {
     "Device": ("tilework.engine.device", "Device"),
     "Tensor": ("tilework.tensor.tensor", "Tensor"),
-    "TinyJit": ("tilework.engine.capture", "TinyJit"),
+    "TinyJit": ("tilework.tensor.jit", "TinyJit"),
     "Variable": ("tilework.tensor.variable", "Variable"),
     "dtypes": ("tilework.dtypes", None),
     "errors": ("tilework.base.errors", None),
-    "jit": ("tilework.engine.capture", "jit"),
+    "jit": ("tilework.tensor.jit", "jit"),
     "nn": ("tilework.nn", None),
     "onnx": ("tilework.onnx", None),
     "override": ("tilework.base.settings", "override"),

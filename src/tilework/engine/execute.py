@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tilework.base import faults
@@ -48,6 +49,7 @@ def run(
     outputs: Sequence[Node],
     find_buffer: Callable[[Node], Buffer],
     values: Mapping[str, int] | None = None,
+    device: str | None = None,
 ) -> list[Buffer]:
     """Compute TENSOR expressions and return a buffer for each, in their order.
 
@@ -55,6 +57,7 @@ def run(
         outputs: the expressions; an `AFTER(BUFFER, STORE...)` writes in place.
         find_buffer: gives the memory of each BUFFER node.
         values: the variables' values by name.
+        device: where what reads no buffer is computed; the default device unless given.
 
     Returns:
         New buffers; for an in-place write the buffer that was written.
@@ -64,9 +67,9 @@ def run(
     """
     watcher = recorder.get()
     if watcher is None:
-        return _run(outputs, find_buffer, values or {}, None)
+        return _run(outputs, find_buffer, values or {}, None, device)
     with watcher.pause():
-        return _run(outputs, find_buffer, values or {}, watcher)
+        return _run(outputs, find_buffer, values or {}, watcher, device)
 
 
 def _run(
@@ -74,9 +77,10 @@ def _run(
     find_buffer: Callable[[Node], Buffer],
     values: Mapping[str, int],
     watcher: Recorder | None,
+    device: str | None,
 ) -> list[Buffer]:
     call = transform_to_call(outputs)
-    schedule = schedule_of(call.function)
+    schedule = _placed(schedule_of(call.function), device)
     slots = [find_buffer(node) for node in call.arguments]
     slots += allocate_slots(schedule)
     linked = link_schedule(schedule, call.function)
@@ -92,6 +96,27 @@ def schedule_of(function: Node) -> Schedule:
 
     COUNTERS.schedules += 1
     return create_schedule(function)
+
+
+def _placed(schedule: Schedule, device: str | None) -> Schedule:
+    """`schedule` with the slots that no buffer ties to a device on `device`."""
+    if all([slot.device for slot in schedule.slots]):
+        return schedule
+    name = Device.canonicalize(device)
+    key = (schedule, name)
+    found = _PLACED.get(key)
+    if found is None:
+        slots = tuple([slot if slot.device else replace(slot, device=name) for slot in schedule.slots])
+        found = replace(schedule, slots=slots)
+        if len(_PLACED) >= _MOST_PLACED:
+            _PLACED.clear()
+        _PLACED[key] = found
+    return found
+
+
+#: Schedules of constants by device; `clear` is never needed for rightness.
+_PLACED: Final[dict[tuple[Schedule, str], Schedule]] = {}
+_MOST_PLACED: Final = 1024
 
 
 def allocate_slots(schedule: Schedule) -> list[Buffer]:

@@ -276,7 +276,7 @@ class TensorBase:
 
     def _write(self, value: TensorBase) -> None:
         """Put `value`, of the very shape and dtype of this tensor, into the storage."""
-        if value._type is not self._type:
+        if value.dtype is not self.dtype or value._dims != self._dims:
             raise ShapeError(
                 "assign: the value does not fit",
                 got=f"{value.dtype.name}{format_shape(value._dims)}",

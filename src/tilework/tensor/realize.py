@@ -40,6 +40,11 @@ def realize(versions: Sequence[Version]) -> None:
             _realize_group(group)
 
 
+def exclusive() -> threading.RLock:
+    """The lock under which memory of tensors is written; a context manager."""
+    return _lock
+
+
 def add_state(storage: Storage) -> None:
     """Note that `storage` is advanced by a write with each use of its contents."""
     storage.version.is_state = True
@@ -105,7 +110,8 @@ def _realize_group(roots: list[Version]) -> None:
         assert found is not None
         return found
 
-    results = execute.run([node for _, node in plan.outputs], find, values)
+    device = plan.outputs[0][0].device
+    results = execute.run([node for _, node in plan.outputs], find, values, device)
     next_epoch()
     if observe.active:
         observe.run_ended(leaves, [version for version, _ in plan.outputs])
@@ -215,11 +221,8 @@ class _Plan:
             # `needs_old` already holds superseded writes.
             number = id(version)
             if number not in needs_old:
-                for source in version.sources:
-                    if id(source) in needs_old:
-                        needs_old.add(number)
-                        break
-                del source
+                if any([id(source) in needs_old for source in version.sources]):
+                    needs_old.add(number)
             if number in writes and number not in superseded:
                 wanted.add(number)
             elif number in needs_old and number not in wanted:

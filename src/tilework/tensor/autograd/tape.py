@@ -30,8 +30,8 @@ Place = tuple[Version, Chain]
 
 def gradient(
     root: Tensor, targets: Sequence[Tensor], seed: Tensor | None, materialize: bool
-) -> list[Tensor | None]:
-    """The gradients of `root` (times `seed`) by the targets; None where it doesn't depend on one."""
+) -> list[Tensor]:
+    """The gradients of `root` (times `seed`) by the targets."""
     places = [(target._storage.version, target._chain) for target in targets]
     for target in targets:
         if not target.dtype.is_float:
@@ -47,10 +47,11 @@ def gradient(
             )
     walk.check_freed([version for version, _ in places])
     walk.run(_seed(root, seed))
-    found = []
+    found: list[Tensor] = []
     for target, place in zip(targets, places, strict=True):
-        found.append(walk.found.get(_key(place), None) or target.zeros_like())
-    return list(found)
+        part = walk.found.get(_key(place))
+        found.append(target.zeros_like() if part is None else part)
+    return found
 
 
 def backward(root: Tensor, seed: Tensor | None, retain_graph: bool) -> None:
