@@ -13,7 +13,8 @@ from tilework.base.errors import UserError
 from tilework.base.text import format_seconds
 from tilework.engine.device import Device
 from tilework.onnx import OnnxRunner
-from tilework.tensor import Tensor, jit
+from tilework.tensor.jit import jit
+from tilework.tensor.tensor import Tensor
 from tilework.tools.console import Console
 from tilework.tools.inputs import read_input, seeded_inputs
 from tilework.tools.measure import Latency, time_calls

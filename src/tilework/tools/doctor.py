@@ -111,7 +111,7 @@ def _check_device() -> dict[str, Any]:
     """Compute 1 + 2 on the default device."""
     name = settings.current().dev
     try:
-        from tilework.tensor import Tensor
+        from tilework.tensor.tensor import Tensor
 
         answer = (Tensor([1.0]) + Tensor([2.0])).numpy().tolist()
     except TileworkError as error:

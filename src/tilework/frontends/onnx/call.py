@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tilework.frontends.onnx.evaluate import Evaluator, Scope
     from tilework.frontends.onnx.graph import Graph, Node
     from tilework.frontends.onnx.values import Value
-    from tilework.tensor import Tensor
+    from tilework.tensor.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
 MISSING: Any = object()

@@ -16,11 +16,12 @@ import numpy as np
 from tilework.base.errors import TileworkError, UnsupportedError
 from tilework.frontends.onnx import ops as _families  # importing them fills the table  # noqa: F401
 from tilework.frontends.onnx.call import Call
+from tilework.frontends.onnx.expand import definition_of
 from tilework.frontends.onnx.graph import Function, Graph, Model, Node, Reference
 from tilework.frontends.onnx.host import HOST_LIMIT, find_host_rule
 from tilework.frontends.onnx.registry import OpRule, find_rule
 from tilework.frontends.onnx.values import HostValue, Value, as_device_value
-from tilework.tensor import Tensor
+from tilework.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from tilework.frontends.onnx.values import Array
@@ -257,6 +258,9 @@ class Evaluator:
             return self._run_function(function, call, operands)
         rule = find_rule(node.domain, node.op, node.version)
         if rule is None:
+            function = definition_of(node, call.attributes, operands)
+            if function is not None:
+                return self._run_function(function, call, operands)
             raise UnsupportedError(f"onnx: there is no rule for {node}")
         return _as_values(rule.function(call, *self._operands(rule, call, operands)))
 
@@ -300,7 +304,8 @@ class Evaluator:
         scope = Scope(values, None, attributes)
         for node in function.nodes:
             self.run_node(node, scope)
-        return [scope.find(name) for name in function.outputs]
+        # A definition leaves out outputs that the node does not ask for.
+        return [scope.values.get(name) for name in function.outputs]
 
     # --- what a call asks for ---
 

@@ -45,7 +45,7 @@ def find_host_rule(domain: str, name: str) -> HostRule | None:
 
 def _divide(a: Array, b: Array) -> Array | None:
     if a.dtype.kind == "f":
-        return np.divide(a, b)
+        return np.asarray(np.divide(a, b))
     if not np.all(b):
         return None
     quotient = np.floor_divide(a, b)
@@ -269,12 +269,13 @@ def reduce(call: Call, x: Array, axes: Array | None = None) -> Array | None:
         if call.integer("noop_with_empty_axes", 0):
             return x
         wanted = None
-    function = {
+    functions: dict[str, Callable[..., Any]] = {
         "ReduceProd": np.prod,
         "ReduceSum": np.sum,
         "ReduceMax": np.max,
         "ReduceMin": np.min,
-    }[call.node.op]
+    }
+    function = functions[call.node.op]
     keep = bool(call.integer("keepdims", 1))
     return np.asarray(function(x, axis=wanted, keepdims=keep)).astype(x.dtype)
 

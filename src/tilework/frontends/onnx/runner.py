@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
-from tilework.engine.capture import jit
+from tilework.tensor.jit import jit
 
 from tilework.frontends.onnx.evaluate import DataDependentError, Evaluator, Program
 from tilework.frontends.onnx.graph import ValueInfo
@@ -21,7 +21,7 @@ from tilework.frontends.onnx.signature import (
     host_inputs,
 )
 from tilework.frontends.onnx.values import HostValue, Value, as_device_value
-from tilework.tensor import Tensor
+from tilework.tensor.tensor import Tensor
 
 Key = tuple[Any, ...]
 Result: TypeAlias = Tensor | list[Any] | None

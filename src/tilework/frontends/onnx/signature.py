@@ -14,10 +14,11 @@ import numpy as np
 from tilework.base.errors import DTypeError, ShapeError, UnsupportedError, UserError
 from tilework.base.text import nearest, plural
 from tilework.frontends.onnx.element_types import dtype_of_array, numpy_dtype
+from tilework.frontends.onnx.expand import has_definition
 from tilework.frontends.onnx.graph import Graph, Model, Node, ValueInfo
 from tilework.frontends.onnx.host import find_host_rule
 from tilework.frontends.onnx.registry import find_rule
-from tilework.tensor import Tensor
+from tilework.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from tilework.dtypes import DType
@@ -35,6 +36,7 @@ def unsupported_nodes(model: Model) -> tuple[Node, ...]:
         for node in model.all_nodes()
         if find_rule(node.domain, node.op, node.version) is None
         and (node.domain, node.op) not in model.functions
+        and not has_definition(node)
     )
 
 

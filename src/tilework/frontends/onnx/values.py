@@ -8,7 +8,7 @@ import numpy as np
 
 from tilework.base.errors import UnsupportedError
 from tilework.frontends.onnx.element_types import EXTENSION_TYPES, dtype_of_array
-from tilework.tensor import Tensor
+from tilework.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ from tilework.frontends.onnx.values import full
 
 if TYPE_CHECKING:
     from tilework.frontends.onnx.call import Call
-    from tilework.tensor import Tensor
+    from tilework.tensor.tensor import Tensor
 
 
 def zero_of(x: Tensor) -> Tensor:

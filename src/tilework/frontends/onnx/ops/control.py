@@ -9,7 +9,7 @@ import numpy as np
 from tilework.frontends.onnx.ops.shape import taken
 from tilework.frontends.onnx.registry import onnx_op
 from tilework.frontends.onnx.values import Array, HostValue, Value, as_device_value
-from tilework.tensor import Tensor
+from tilework.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from tilework.frontends.onnx.call import Call

@@ -11,8 +11,9 @@ from tilework.frontends.onnx.ops.shape import padded
 from tilework.frontends.onnx.registry import onnx_op
 
 if TYPE_CHECKING:
+    from tilework.dtypes import DType
     from tilework.frontends.onnx.call import Call
-    from tilework.tensor import Tensor
+    from tilework.tensor.tensor import Tensor
 
 Pairs = list[tuple[int, int]]
 
@@ -52,7 +53,13 @@ def conv(call: Call, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> T
     return convolved(call, x, weight, bias)
 
 
-def convolved(call: Call, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def convolved(
+    call: Call,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    dtype: DType | None = None,
+) -> Tensor:
     """Apply Conv with the attributes of `call`."""
     window = Window(call, x.shape[2:], call.integers("kernel_shape", tuple(weight.shape[2:])))
     if all(before == after for before, after in window.pads):
@@ -67,6 +74,7 @@ def convolved(call: Call, x: Tensor, weight: Tensor, bias: Tensor | None = None)
         stride=window.strides,
         dilation=window.dilations,
         padding=padding,
+        dtype=dtype,
     )
 
 
@@ -117,9 +125,10 @@ def _transposed_pads(
         return list(zip(given[:rank], given[rank:], strict=True))
     pads = []
     for axis, size in enumerate(wanted[-rank:]):
-        total = whole[axis] + extra[axis] - size
-        small = total // 2
-        pads.append((total - small, small) if auto_pad == "SAME_LOWER" else (small, total - small))
+        total = max(0, whole[axis] + extra[axis] - size)
+        before = total - total // 2 if auto_pad == "SAME_LOWER" else total // 2
+        # What is cut at the end is whatever gives the wanted size; below zero it adds zeros.
+        pads.append((before, whole[axis] + extra[axis] - size - before))
     return pads
 
 

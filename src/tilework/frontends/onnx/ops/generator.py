@@ -12,7 +12,7 @@ from tilework.base.errors import UnsupportedError
 from tilework.frontends.onnx.element_types import dtype_of_array, dtype_of_number
 from tilework.frontends.onnx.registry import onnx_op
 from tilework.frontends.onnx.values import Array, full
-from tilework.tensor import Tensor
+from tilework.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

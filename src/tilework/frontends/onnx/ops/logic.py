@@ -10,7 +10,7 @@ from tilework.frontends.onnx.registry import onnx_op
 
 if TYPE_CHECKING:
     from tilework.frontends.onnx.call import Call
-    from tilework.tensor import Tensor
+    from tilework.tensor.tensor import Tensor
 
 _BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "Equal": lambda a, b: a == b,

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from tilework import dtypes
 from tilework.base.errors import UnsupportedError
-from tilework.frontends.onnx.element_types import dtype_of_number
+from tilework.frontends.onnx.element_types import FOUR_BITS, dtype_of_number
 from tilework.frontends.onnx.registry import onnx_op
 from tilework.frontends.onnx.values import Array, full
-from tilework.tensor import Tensor
+from tilework.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
+    from tilework.dtypes import DType
     from tilework.frontends.onnx.call import Call
 
 
@@ -64,12 +65,7 @@ def power(call: Call, base: Tensor, exponent: Tensor) -> Tensor:
 @onnx_op("Mod")
 def mod(call: Call, a: Tensor, b: Tensor) -> Tensor:
     """The remainder: with `fmod` it has the sign of `a`, else that of `b`."""
-    if not call.integer("fmod", 0):
-        return a % b
-    if a.dtype.is_unsigned:
-        return a % b
-    size = a.abs() % b.abs()
-    return (a < 0).where(-size, size)
+    return a.fmod(b) if call.integer("fmod", 0) else a % b
 
 
 def _fold(operands: tuple[Tensor, ...], function: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
@@ -137,12 +133,30 @@ for _name, _unary in _UNARY.items():
 
 @onnx_op("Cast")
 def cast(call: Call, x: Tensor) -> Tensor:
-    return x.cast(dtype_of_number(call.integer("to"), f"onnx: {call.node}"))
+    number = call.integer("to")
+    return _cast(call, x, dtype_of_number(number, f"onnx: {call.node}"), FOUR_BITS.get(number))
 
 
 @onnx_op("CastLike")
 def cast_like(call: Call, x: Tensor, like: Tensor) -> Tensor:
-    return x.cast(like.dtype)
+    return _cast(call, x, like.dtype, None)
+
+
+def _cast(call: Call, x: Tensor, dtype: DType, limits: tuple[int, int] | None) -> Tensor:
+    if limits is not None:  # 4-bit integers lie in bytes
+        low = x.cast(dtypes.int32) & 15
+        return (low if limits[0] == 0 else (low ^ 8) - 8).cast(dtype)
+    largest = {dtypes.fp8e4m3: 448.0, dtypes.fp8e5m2: 57344.0}.get(dtype)
+    if largest is None or not x.dtype.is_float:
+        return x.cast(dtype)
+    wide = x.cast(dtypes.float32)
+    if call.integer("saturate", 1):
+        return wide.clip(-largest, largest).cast(dtype)
+    # Half a step beyond the largest value is where rounding leaves the format.
+    limit, outside = (464.0, float("nan")) if largest == 448.0 else (61440.0, float("inf"))
+    beyond = full((), outside, dtypes.float32, call.device)
+    wide = (wide > limit).where(beyond, (wide < -limit).where(-beyond, wide))
+    return wide.cast(dtype)
 
 
 @onnx_op("BitCast")
@@ -219,9 +233,11 @@ def _running(
 
 @onnx_op("BitShift")
 def bit_shift(call: Call, x: Tensor, count: Tensor) -> Tensor:
-    """Shift unsigned integers; a count of the width or more gives 0."""
+    """Shift; a count of the width or more leaves 0, or the sign of what is shifted right."""
     is_left = call.text("direction") == "LEFT"
     width = x.dtype.bits
+    if not is_left and x.dtype.is_signed:
+        return x >> count.minimum(full((), width - 1, count.dtype, call.device))
     inside = count < width
     safe = inside.where(count, full((), 0, count.dtype, call.device))
     shifted = (x << safe) if is_left else (x >> safe)

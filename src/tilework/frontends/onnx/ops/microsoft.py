@@ -19,7 +19,7 @@ from tilework.frontends.onnx.registry import onnx_op
 
 if TYPE_CHECKING:
     from tilework.frontends.onnx.call import Call
-    from tilework.tensor import Tensor
+    from tilework.tensor.tensor import Tensor
 
 MICROSOFT = "com.microsoft"
 
@@ -144,7 +144,8 @@ def _quantised_product(
     def product(x: Tensor) -> Tensor:
         own_scale, own_point = dynamic_parameters(x)
         left = quantised(x, own_scale, own_point, dtypes.uint8).cast(dtypes.int32)
-        total = (left - own_point.cast(dtypes.int32)).matmul(integers).cast(dtypes.float32)
+        total = (left - own_point.cast(dtypes.int32)).matmul(integers, dtype=dtypes.int32)
+        total = total.cast(dtypes.float32)
         factor = own_scale if scale is None else own_scale * _of_direction(scale, index)
         return total * factor
 

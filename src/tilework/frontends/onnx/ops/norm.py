@@ -15,7 +15,7 @@ from tilework.frontends.onnx.values import Array, tensor_of
 if TYPE_CHECKING:
     from tilework.dtypes import DType
     from tilework.frontends.onnx.call import Call
-    from tilework.tensor import Tensor
+    from tilework.tensor.tensor import Tensor
 
 
 def _wide(dtype: DType) -> DType:

@@ -15,7 +15,7 @@ from tilework.frontends.onnx.values import Array, full, tensor_of
 
 if TYPE_CHECKING:
     from tilework.frontends.onnx.call import Call
-    from tilework.tensor import Tensor
+    from tilework.tensor.tensor import Tensor
 
 
 def _window(call: Call, x: Tensor) -> tuple[Window, Pairs]:

@@ -13,7 +13,7 @@ from tilework.frontends.onnx.values import full
 if TYPE_CHECKING:
     from tilework.dtypes import DType
     from tilework.frontends.onnx.call import Call
-    from tilework.tensor import Tensor
+    from tilework.tensor.tensor import Tensor
 
 
 def _along(parameter: Tensor, x: Tensor, call: Call) -> Tensor:
@@ -128,7 +128,7 @@ def matmul_integer(
     """(a - a_point) @ (b - b_point) in int32."""
     left = _minus_zero_point(a, _row_point(a_point))
     right = _minus_zero_point(b, None if b_point is None else _flat_if_one(b_point))
-    return left.matmul(right).cast(dtypes.int32)
+    return left.matmul(right, dtype=dtypes.int32)
 
 
 @onnx_op("ConvInteger")
@@ -146,7 +146,7 @@ def conv_integer(
     elif weight_point is not None:
         weight_point = weight_point.reshape(())
     filters = _minus_zero_point(weight, weight_point)
-    return convolved(call, value, filters).cast(dtypes.int32)
+    return convolved(call, value, filters, dtype=dtypes.int32)
 
 
 def requantised(total: Tensor, factor: Tensor, point: Tensor) -> Tensor:
@@ -163,7 +163,7 @@ def qlinear_matmul(call: Call, *operands: Tensor) -> Tensor:
     row_scale = _row_point(a_scale)
     assert row_scale is not None
     factor = row_scale * _flat_if_one(b_scale) / _flat_if_one(y_scale)
-    return requantised(left.matmul(right).cast(dtypes.int32), factor, _flat_if_one(y_point))
+    return requantised(left.matmul(right, dtype=dtypes.int32), factor, _flat_if_one(y_point))
 
 
 @onnx_op("QLinearConv")
@@ -183,7 +183,8 @@ def qlinear_conv(call: Call, *operands: Tensor | None) -> Tensor:
         call,
         _minus_zero_point(x, None if x_point is None else x_point.reshape(())),
         _minus_zero_point(w, w_point),
-    ).cast(dtypes.int32)
+        dtype=dtypes.int32,
+    )
     along = (1, -1, *([1] * (w.ndim - 2)))
     if bias is not None:
         total = total + bias.reshape(along)

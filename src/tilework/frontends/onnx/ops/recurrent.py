@@ -10,7 +10,7 @@ from tilework import dtypes
 from tilework.base.errors import UnsupportedError
 from tilework.frontends.onnx.registry import onnx_op
 from tilework.frontends.onnx.values import full
-from tilework.tensor import Tensor
+from tilework.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from tilework.frontends.onnx.call import Call
@@ -215,11 +215,11 @@ def run_cells(
     rest: Sequence[Tensor | None],
 ) -> tuple[Tensor, ...]:
     """Run every direction of a node; `rest` is bias, lengths, initial states, peepholes."""
-    bias, lengths, *rest = [*rest, *[None] * (5 - len(rest))]
+    bias, lengths, *others = [*rest, *[None] * (5 - len(rest))]
     states = kind.states
     is_batch_first = bool(call.integer("layout", 0))
-    initial = rest[:states]
-    peephole = rest[2] if states == 2 else None
+    initial = others[:states]
+    peephole = others[2] if states == 2 else None
     if is_batch_first:
         x = x.transpose(0, 1)
         initial = [None if value is None else value.transpose(0, 1) for value in initial]

@@ -12,7 +12,7 @@ from tilework.frontends.onnx.values import Array, full
 
 if TYPE_CHECKING:
     from tilework.frontends.onnx.call import Call
-    from tilework.tensor import Tensor
+    from tilework.tensor.tensor import Tensor
 
 Fold = Callable[["Tensor", tuple[int, ...], bool], "Tensor"]
 

@@ -21,7 +21,7 @@ from tilework.frontends.onnx.values import Array, full, tensor_of
 
 if TYPE_CHECKING:
     from tilework.frontends.onnx.call import Call
-    from tilework.tensor import Tensor
+    from tilework.tensor.tensor import Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,15 +136,16 @@ def _taps(places: Array, plan: AxisPlan, method: Method) -> tuple[Array, Array]:
     distance = (places[:, None] - index) * stretch
     weights = _linear(distance) if method.mode == "linear" else _cubic(distance, method.cubic)
     outside = (index < 0) | (index >= plan.size)
-    if method.exclude_outside or shrinks:
+    if method.exclude_outside:
         weights = np.where(outside, 0.0, weights)
+    if method.exclude_outside or shrinks:
         weights = weights / weights.sum(1, keepdims=True)
     used = (weights != 0).any(0)
     return np.clip(index, 0, plan.size - 1)[:, used], weights[:, used]
 
 
 def _linear(distance: Array) -> Array:
-    return np.maximum(0.0, 1 - np.abs(distance))
+    return np.asarray(np.maximum(0.0, 1 - np.abs(distance)))
 
 
 def _cubic(distance: Array, a: float) -> Array:

@@ -10,7 +10,7 @@ from tilework.base.errors import IndexingError, UnsupportedError
 from tilework.frontends.onnx.ops.shape import cut
 from tilework.frontends.onnx.registry import onnx_op
 from tilework.frontends.onnx.values import HostValue, Value, as_device_value
-from tilework.tensor import Tensor
+from tilework.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from tilework.frontends.onnx.call import Call

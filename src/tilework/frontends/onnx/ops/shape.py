@@ -12,7 +12,7 @@ from tilework import dtypes
 from tilework.base.errors import ShapeError, UnsupportedError
 from tilework.frontends.onnx.registry import onnx_op
 from tilework.frontends.onnx.values import Array, full
-from tilework.tensor import Tensor
+from tilework.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from tilework.frontends.onnx.call import Call
@@ -276,7 +276,9 @@ def space_to_depth(call: Call, x: Tensor) -> Tensor:
     n, c, height, width = x.shape
     block = call.integer("blocksize")
     rows, columns = height // block, width // block
-    parts = x.reshape((n, c, rows, block, columns, block)).permute((0, 3, 5, 1, 2, 4))
+    parts = x.reshape((n, c, rows, block, columns, block))
+    is_block_first = call.text("mode", "DCR") == "DCR"
+    parts = parts.permute((0, 3, 5, 1, 2, 4) if is_block_first else (0, 1, 3, 5, 2, 4))
     return parts.reshape((n, c * block * block, rows, columns))
 
 

@@ -11,7 +11,7 @@ from tilework.frontends.onnx.element_types import dtype_of_number, numpy_dtype
 from tilework.frontends.onnx.ops.shape import padded
 from tilework.frontends.onnx.registry import onnx_op
 from tilework.frontends.onnx.values import Array, tensor_of
-from tilework.tensor import Tensor
+from tilework.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from tilework.frontends.onnx.call import Call
@@ -135,7 +135,8 @@ def mel_weight_matrix(
     """Triangles over the bins of a spectrum, evenly spaced on the mel scale."""
     count, bins = int(bands.item()), int(length.item()) // 2 + 1
     edges = _mel(np.array([low.item(), high.item()], np.float64))
-    centres = np.linspace(edges[0], edges[1], count + 2)
+    # The operator divides the span by the number of edges, not by that of the gaps.
+    centres = edges[0] + (edges[1] - edges[0]) / (count + 2) * np.arange(count + 2)
     hertz = 700 * (10 ** (centres / 2595) - 1)
     places = ((int(length.item()) + 1) * hertz / int(rate.item())).astype(np.int64)
     matrix = np.zeros((bins, count))

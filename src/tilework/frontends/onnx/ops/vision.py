@@ -11,7 +11,7 @@ from tilework import dtypes
 from tilework.base.errors import UnsupportedError
 from tilework.frontends.onnx.registry import onnx_op
 from tilework.frontends.onnx.values import Array, full, tensor_of
-from tilework.tensor import Tensor
+from tilework.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
