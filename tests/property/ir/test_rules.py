@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tilework.dtypes import ALL
+from tilework.ir.interpret import evaluate
 from tilework.ir.pattern import Rule, RuleSet
 from tilework.ir.rewrite import check_cost, rewrite
 from tilework.ir.rules import (
@@ -20,6 +22,7 @@ from tilework.ir.rules import (
     SIMPLIFY_TENSORS,
     STRENGTH,
 )
+from tilework.ir.symbolic.bounds import bounds
 from tilework.testing.strategies import (
     LENGTH,
     PatternGraphs,
@@ -28,7 +31,6 @@ from tilework.testing.strategies import (
     literal,
     random_view,
 )
-from tilework.dtypes import ALL
 
 SCALAR_SETS = (ALGEBRA, INTEGER, STRENGTH, DIVISION, BOOLEAN, CASTS, FOLDING)
 RULES = [
@@ -143,3 +145,16 @@ def test_every_movement_rule_fires_in_random_chains() -> None:
             if found is not None:
                 fired.add(found[1].name)
     assert fired == {rule.name for rule in MOVEMENT}
+
+
+@settings(max_examples=80, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_bounds_hold_every_value_of_wrapping_integers(seed: int) -> None:
+    random = Random(seed)
+    graphs = PatternGraphs(random)
+    for node in random_expression(random, graphs, 24)[-12:]:
+        if not node.dtype.is_float:
+            low, high = bounds(node)
+            elements = evaluate(node, graphs.bindings).elements
+            assert low <= min(elements), node
+            assert max(elements) <= high, node
