@@ -263,23 +263,45 @@ class _Opened:
         return closed
 
     def _accumulate(self, node: Node, value: Node, done: dict[Node, Node]) -> Node:
-        if node.op is SCAN and node.attrs.exclusive:
-            raise InternalError("linearise: an exclusive scan reached the end of code generation")
         fold = node.attrs.fold
-        dtype = value.dtype
         loops = frozenset(done[r] for r in node.src[1:])
         around = frozenset(done[r] for r in self.free.of(node)) - loops
-        initial = const_bits(identity_bits(fold, dtype), dtype, value.shape)
-        accumulator = ACCUMULATOR(initial, attrs=AccumulateAttrs(self.number, fold))
-        self.number += 1
-        self.context[accumulator] = around
-        if fold is Fold.ADD and value.op is math.MUL and dtype.is_float:
+        accumulator = self._variable(value, fold, around)
+        if node.op is SCAN:
+            return self._running(node, value, accumulator, loops | around)
+        if fold is Fold.ADD and value.op is math.MUL and value.dtype.is_float:
             updated = math.MULACC(value.src[0], value.src[1], accumulator)
         else:
-            updated = fold_op(fold, dtype)(accumulator, value)
+            updated = fold_op(fold, value.dtype)(accumulator, value)
         update = ACCUMULATE(accumulator, updated)
         self.inside[updated] = self.inside[update] = loops | around
         result = AFTER(accumulator, update)
-        if node.op is REDUCE:
-            self.leaves[result] = loops
+        self.leaves[result] = loops
+        return result
+
+    def _variable(self, value: Node, fold: Fold, around: frozenset[Node]) -> Node:
+        """An accumulator for values like `value`, which starts from the identity."""
+        initial = const_bits(identity_bits(fold, value.dtype), value.dtype, value.shape)
+        accumulator = ACCUMULATOR(initial, attrs=AccumulateAttrs(self.number, fold))
+        self.number += 1
+        self.context[accumulator] = around
+        return accumulator
+
+    def _running(self, node: Node, value: Node, total: Node, loops: frozenset[Node]) -> Node:
+        """A scan: the accumulator as it is in each iteration."""
+        fold = node.attrs.fold
+        if not node.attrs.exclusive:
+            updated = fold_op(fold, value.dtype)(total, value)
+            update = ACCUMULATE(total, updated)
+            self.inside[updated] = self.inside[update] = loops
+            return AFTER(total, update)
+        # What the accumulator held before its update is kept in a second one.
+        before = self._variable(value, fold, self.context[total])
+        keep = ACCUMULATE(before, total)
+        held = AFTER(before, keep)
+        updated = fold_op(fold, value.dtype)(held, value)
+        update = ACCUMULATE(total, updated)
+        result = AFTER(before, update)
+        for statement in (keep, held, updated, update, result):
+            self.inside[statement] = loops
         return result

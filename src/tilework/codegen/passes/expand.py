@@ -133,6 +133,8 @@ class _Expansion:
                 (value, self._restrict(value, extended))
                 for extended in self._environments(inside, env)
             ]
+        if op is SCAN:
+            return [(node.src[0], self._restrict(node.src[0], env))]
         if op is LOAD or op is STORE:
             # Addresses and gates are built from the index arithmetic itself, values are lowered.
             found = [] if op is LOAD else [node.src[1]]
@@ -161,14 +163,14 @@ class _Expansion:
             return self._load(node, env)
         if op is STORE:
             return self._store(node, env)
+        if op is SCAN:
+            return SCAN(parts[0], node.src[1], attrs=node.attrs)
         if self._is_index(node):
             return self._index_value(node, env)
         if not node.src:
             return node
         if op is FAULT_IF:
             return op(_any_lane(parts[0]), attrs=node.attrs)
-        if op is SCAN:
-            return op(parts[0], node.src[1], attrs=node.attrs)
         return _vectorised(node, parts)
 
     # ---- index arithmetic
@@ -224,16 +226,14 @@ class _Expansion:
         """Index arithmetic over loaded vectors, op by op."""
         lanes = self._lanes_of(node, env)
         done: dict[Node, Node] = {}
-        for part in toposort(node):
-            lowered = self.memo.get((part, self._restrict(part, env))) if part.op is LOAD else None
-            if lowered is not None:
-                done[part] = lowered
-            elif part.op is LOAD:
-                continue
+        opaque = set(_loaded_in(node))
+        for part in _above(node, opaque):
+            if part in opaque:
+                done[part] = self.memo[part, self._restrict(part, env)]
             elif part.op is RANGE or part.op is math.CONST or not part.src:
                 value = self._scalar_index(part, env)
                 done[part] = self._lane_vector(value, part) if part is lane else value
-            elif all(source in done for source in part.src):
+            else:
                 done[part] = _vectorised(part, [done[source] for source in part.src])
         result = done[node]
         return result if result.type.shape else _broadcast(result, lanes)
@@ -424,11 +424,28 @@ def _loaded_in(node: Node) -> list[Node]:
         if top in seen:
             continue
         seen.add(top)
-        if top.op is LOAD or top.op in BINDERS or top.type.dtype.is_float:
+        if top.op is LOAD or top.op is SCAN or top.op in BINDERS or top.type.dtype.is_float:
             found[top] = None
         else:
             stack.extend(top.src)
     return list(found)
+
+
+def _above(root: Node, leaves: set[Node]) -> list[Node]:
+    """What `root` is made of down to `leaves`, sources first."""
+    order: list[Node] = []
+    seen: set[Node] = set()
+    stack = [(root, False)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            order.append(node)
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            if node not in leaves:
+                stack.extend([(source, False) for source in reversed(node.src)])
+    return order
 
 
 def _vector_loads(expansion: _Expansion, node: Node, env: Environment) -> bool:

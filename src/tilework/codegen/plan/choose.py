@@ -16,6 +16,7 @@ from tilework.codegen.plan.plan import Part, Plan, Split
 from tilework.codegen.plan.tile_contraction import choose_contraction_plan
 from tilework.ir.ops.index import Unit
 from tilework.ir.ops.memory import LOAD, STORE
+from tilework.ir.ops.tensor import SCAN
 from tilework.ir.symbolic import simplify
 
 if TYPE_CHECKING:
@@ -233,7 +234,9 @@ def _with_tasks(kernel: Kernel, target: TargetSpec, splits: list[Split], choice:
     tasks = 0
     count = 1
     inner = _work(kernel)
-    for range_ in kernel.outputs:
+    # A scan runs through its row in the innermost loop: its state is one register.
+    scanned = {node.src[1] for node in kernel.order if node.op is SCAN}
+    for range_ in sorted(kernel.outputs, key=lambda at: at in scanned):
         own = number(range_)
         split = by_number.get(own, Split(own, (Part(Unit.LOOP),)))
         tiles = -(-size(range_) // split.tile_size)
