@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilework.codegen.decompose.builder import Raw, Value, fma, polynomial, where
 from tilework.codegen.decompose.formats import format_of, with_sign_of
 
-SWITCH = 0.90625
+SWITCH = {"float32": 0.90625, "float64": 0.890625}
 
 
 def erf(x: Value[Raw]) -> Value[Raw]:
@@ -17,10 +17,18 @@ def erf(x: Value[Raw]) -> Value[Raw]:
     tail = fma(z, polynomial(z, form.tables["ERF"]), slope_low)
     small = fma(magnitude, slope_high, magnitude * tail)
     t = where(magnitude.greater(form.erf_limit), form.erf_limit, magnitude)
-    exponent = polynomial(t, form.tables["LOG2_ERFC"])
+    table = form.tables["LOG2_ERFC"]
+    slope = polynomial(t, table[1:])
+    exponent = fma(t, slope, table[0])
     magic = form.magic + form.bias
     shifted = exponent + magic
-    r = exponent - (shifted - magic)
+    n = shifted - magic
+    # For float64 what the exponent's rounding lost is added back.
+    r = exponent - n
+    if x.dtype == "float64":
+        r = r + fma(t, slope, table[0] - exponent)
     scale = (shifted.bits(form.integer) << form.mantissa_bits).bits(x.dtype)
-    power = fma(r, polynomial(r, form.tables["EXP2"]), 1.0)
-    return with_sign_of(x, where(magnitude.less(SWITCH), small, 1.0 - power * scale))
+    # 1 - scale * (1 + rise), of which the first difference is exact.
+    rise = r * polynomial(r, form.tables["EXP2"])
+    large = fma(-scale, rise, 1.0 - scale)
+    return with_sign_of(x, where(magnitude.less(SWITCH[x.dtype]), small, large))
