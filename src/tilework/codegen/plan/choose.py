@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _TASKS_PER_CORE = 8
 #: Elements of a simple loop that pay for handing a task to another thread.
 _LEAST_TASK = 4096
+#: Rows that are scanned side by side.
+_SCANS = 4
 #: Element operations that costly ops count for.
 _OP_COST = (
     dict.fromkeys(
@@ -79,12 +81,31 @@ def _loop_plan(kernel: Kernel, target: TargetSpec) -> Plan:
     splits: list[Split] = []
     if choice.output is not None:
         splits.append(_output_split(kernel, choice.output, lanes))
+    elif rows := _scan_rows(kernel):
+        splits.append(rows)
     bound = {r for reduce in kernel.reduces for r in reduce.src[1:]}
     for range_ in sorted(bound, key=number):
         tile = _reduce_tile(kernel, range_, choice, lanes)
         if tile:
             splits.append(Split(number(range_), (Part(Unit.LOOP),), tile))
     return _with_tasks(kernel, target, splits, choice)
+
+
+def _scanned(kernel: Kernel) -> set[Node]:
+    """The ranges along which scans run."""
+    return {node.src[1] for node in kernel.order if node.op is SCAN}
+
+
+def _scan_rows(kernel: Kernel) -> Split | None:
+    """Several rows side by side, which hide the latency of the additions of a scan."""
+    scanned = _scanned(kernel)
+    rows = [r for r in kernel.outputs if r not in kernel.serial and least_size(r) > 1]
+    if not scanned or not rows:
+        return None
+    # Rows far apart in memory are fine: each is read in order.
+    row = max(rows, key=lambda r: (least_size(r) >= _SCANS, number(r)))
+    copies = fitting_lanes(_SCANS, least_size(row))
+    return Split(number(row), (Part(Unit.LOOP),), (Part(Unit.UNROLL, copies),))
 
 
 def _choose_lanes(kernel: Kernel, lanes: int) -> _Choice:
@@ -235,7 +256,7 @@ def _with_tasks(kernel: Kernel, target: TargetSpec, splits: list[Split], choice:
     count = 1
     inner = _work(kernel)
     # A scan runs through its row in the innermost loop: its state is one register.
-    scanned = {node.src[1] for node in kernel.order if node.op is SCAN}
+    scanned = _scanned(kernel)
     for range_ in sorted(kernel.outputs, key=lambda at: at in scanned):
         own = number(range_)
         split = by_number.get(own, Split(own, (Part(Unit.LOOP),)))
@@ -260,7 +281,7 @@ def _with_tasks(kernel: Kernel, target: TargetSpec, splits: list[Split], choice:
         tuple(nest),
         tasks,
         (),
-        not kernel.read_and_written and not kernel.serial,
+        not kernel.read_and_written and kernel.serial <= scanned,
     )
 
 
