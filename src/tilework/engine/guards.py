@@ -34,6 +34,7 @@ _LIBRARY: Final = _OWN + "nn/"  # layers and optimizers hold what a function rea
 _STANDARD: Final = tuple(
     {sysconfig.get_path("stdlib") + "/", sysconfig.get_path("platstdlib") + "/"}
 )
+_ARRAYS: Final = "/site-packages/numpy/"  # keeps state of its own for errors and printing
 _DYNAMIC: Final = frozenset({"getattr", "vars", "__dict__", "attrgetter"})
 _CODE_FLAG_VARARGS: Final = 0x04
 _CODE_FLAG_VARKEYWORDS: Final = 0x08
@@ -43,6 +44,8 @@ def is_foreign(filename: str) -> bool:
     """Whether code of this file is not watched: tilework's own, the standard library's, C's."""
     if filename.startswith((_OWN, "<frozen")):
         return not filename.startswith(_LIBRARY)
+    if _ARRAYS in filename:
+        return True
     return filename.startswith(_STANDARD) and "site-packages" not in filename
 
 
@@ -221,7 +224,7 @@ class Watcher:
         for name in code.co_varnames[:count]:
             value = values.get(name)
             # Scalars and containers that are passed belong to the caller, who read them.
-            if _has_attributes(value):
+            if _has_attributes(value) and not self._is_leaf(value):
                 self._walk(value, code, names, name)
         if code.co_freevars and (id(code), code) not in self._walked:
             self._note_cells(frame, code, names)
@@ -266,8 +269,10 @@ class Watcher:
         return True
 
     def _note_function(self, function: types.FunctionType, name: str) -> None:
-        for part in ("__defaults__", "__kwdefaults__", "__code__"):
-            self._note("slot", function, part, getattr(function, part), f"{name}.{part}")
+        self._note("slot", function, "__defaults__", function.__defaults__, f"{name}.__defaults__")
+        if function.__code__.co_kwonlyargcount:
+            keywords = function.__kwdefaults__
+            self._note("slot", function, "__kwdefaults__", keywords, f"{name}.__kwdefaults__")
 
     def _walk(
         self, value: Any, code: types.CodeType | None, names: frozenset[str], name: str

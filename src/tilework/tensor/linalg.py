@@ -69,6 +69,8 @@ class Linalg(Reduce):
         a, b = x.cast(compute), y.cast(compute)
         if y.ndim > 1:
             a, b = a.unsqueeze(-2), b.transpose(-1, -2)
+            if x.ndim > 1 and y.ndim > 2:
+                b = b.unsqueeze(-3)
         a, b = a._together(b, "matmul")
         found = a.mul(b)._fold(Fold.ADD, (a.ndim - 1,), keepdim=False)
         return found.cast(result)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from tilework.base.errors import TileworkError, UnsupportedError
+from tilework.engine.capture import is_capturing
 from tilework.frontends.onnx import ops as _families  # importing them fills the table  # noqa: F401
 from tilework.frontends.onnx.call import Call
 from tilework.frontends.onnx.expand import definition_of
@@ -115,6 +116,7 @@ class Program:
         self._folded: dict[str, Value] | None = None
         self._constant_ids: frozenset[int] = frozenset()
         self.folded_nodes: frozenset[int] = frozenset()
+        self.has_constants = False
         self._lock = threading.RLock()
 
     def constants(self, graph: Graph) -> dict[str, Value]:
@@ -137,10 +139,13 @@ class Program:
         """Return what `make` gave the first time for this node and key."""
         with self._lock:
             place = (id(node), key)
-            if place not in self._memo:
-                self._memo[place] = make()
-            found: T = self._memo[place]
-            return found
+            if place in self._memo:
+                found: T = self._memo[place]
+                return found
+            made = make()
+            if not is_capturing():  # what a capture makes belongs to it
+                self._memo[place] = made
+            return made
 
     def folded(self) -> dict[str, Value]:
         """Return every value of the graph that depends on constants alone, computed once.

@@ -44,6 +44,7 @@ class _Trace:
     def __call__(self, tensors: list[Tensor]) -> list[Value]:
         if not self._is_dynamic:
             try:
+                self._make_constants(tensors)
                 found = iter(self._captured(*tensors))
             except DataDependentError:
                 self._is_dynamic = True
@@ -54,6 +55,12 @@ class _Trace:
                     for place in range(count)
                 ]
         return self._evaluate(tensors, may_read=True)
+
+    def _make_constants(self, tensors: list[Tensor]) -> None:
+        """Trace once outside a capture, so that the constants' tensors outlive every capture."""
+        if not self._program.has_constants:
+            self._evaluate(tensors, may_read=False)
+            self._program.has_constants = True
 
     def _evaluate(self, tensors: list[Tensor], *, may_read: bool) -> list[Value]:
         inputs: dict[str, Value] = dict(self._constants)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from tilework.base.errors import UnsupportedError
+from tilework.engine.capture import is_capturing
 from tilework.frontends.onnx.element_types import EXTENSION_TYPES, dtype_of_array
 from tilework.tensor.tensor import Tensor
 
@@ -21,7 +22,10 @@ _SCAN_LIMIT = 1 << 12
 
 
 class HostValue:
-    """An array that is known while the graph is traced, and its tensor once one is needed."""
+    """An array that is known while the graph is traced, and its tensor once one is needed.
+
+    A tensor that is made during a capture belongs to that capture, so it is not kept.
+    """
 
     __slots__ = ("_tensor", "array")
 
@@ -35,10 +39,13 @@ class HostValue:
         return tuple(self.array.shape)
 
     def tensor(self, device: str | None) -> Tensor:
-        """Return the value as a tensor, made once."""
-        if self._tensor is None:
-            self._tensor = tensor_of(self.array, device)
-        return self._tensor
+        """Return the value as a tensor, made once outside captures."""
+        found = self._tensor
+        if found is None:
+            found = tensor_of(self.array, device)
+            if not is_capturing() and found.is_realized:
+                self._tensor = found
+        return found
 
 
 #: What an edge carries; None is an optional value that is absent.
