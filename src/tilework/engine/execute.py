@@ -100,22 +100,24 @@ def schedule_of(function: Node) -> Schedule:
 
 def _placed(schedule: Schedule, device: str | None) -> Schedule:
     """`schedule` with the slots that no buffer ties to a device on `device`."""
-    if all([slot.device for slot in schedule.slots]):
+    if all(slot.device for slot in schedule.slots):
         return schedule
     name = Device.canonicalize(device)
-    key = (schedule, name)
-    found = _PLACED.get(key)
-    if found is None:
-        slots = tuple([slot if slot.device else replace(slot, device=name) for slot in schedule.slots])
-        found = replace(schedule, slots=slots)
-        if len(_PLACED) >= _MOST_PLACED:
-            _PLACED.clear()
-        _PLACED[key] = found
-    return found
+    key = (id(schedule), name)
+    found = _placed_before.get(key)
+    if found is None or found[0] is not schedule:
+        slots = tuple(
+            slot if slot.device else replace(slot, device=name) for slot in schedule.slots
+        )
+        found = (schedule, replace(schedule, slots=slots))
+        if len(_placed_before) >= _MOST_PLACED:
+            _placed_before.clear()
+        _placed_before[key] = found
+    return found[1]
 
 
-#: Schedules of constants by device; `clear` is never needed for rightness.
-_PLACED: Final[dict[tuple[Schedule, str], Schedule]] = {}
+#: Schedules of constants by identity and device, with the schedule that has this identity.
+_placed_before: Final[dict[tuple[int, str], tuple[Schedule, Schedule]]] = {}
 _MOST_PLACED: Final = 1024
 
 

@@ -381,13 +381,14 @@ class LinkedSteps:
             self.groups.append((device, calls))
             codes = [call.code for call in calls if isinstance(call, KernelCall)]
             self._loaded.append({} if device is None else _load(device, codes))
+        self._devices = [device for device, _ in self.groups if device is not None]
         self._free: deque[list[Any]] = deque()
         COUNTERS.links += 1
 
     @property
     def is_stale(self) -> bool:
         """Whether a device was closed meanwhile."""
-        return any(device is not None and device.is_closed for device, _ in self.groups)
+        return any([device.is_closed for device in self._devices])
 
     def run(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> None:
         """Run all steps; `slots` are the buffers by slot.

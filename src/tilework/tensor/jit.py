@@ -38,6 +38,7 @@ from tilework.tensor.signature import (
     flatten_call,
     variable_spec,
 )
+from tilework.tensor.tensor import Tensor
 from tilework.tensor.version import Storage, Version, records_history
 
 P = ParamSpec("P")
@@ -249,18 +250,7 @@ def TinyJit(function: Callable[P, R], *, prune: bool = False, optimize: bool = F
 
 def _ambient() -> tuple[Any, ...]:
     """What every op may depend on besides its operands."""
-    return (settings.current(), records_history(), _training())
-
-
-def _training() -> bool:
-    for kind in TensorBase.__subclasses__():
-        stack = [kind]
-        while stack:
-            top = stack.pop()
-            if "training" in top.__dict__:
-                return bool(top.__dict__["training"])
-            stack.extend(top.__subclasses__())
-    return False
+    return (settings.current(), records_history(), Tensor.training)
 
 
 def _capture(
