@@ -11,6 +11,7 @@ from tilework import dtypes
 from tilework.base.errors import DTypeError, ShapeError, UserError
 from tilework.base.integers import product
 from tilework.dtypes import DType
+from tilework.engine.capture import refuse_host_read
 from tilework.engine.device import Device
 from tilework.ir.ops import tensor
 from tilework.tensor.promotion import check_fits
@@ -215,6 +216,7 @@ def from_buffer_protocol(data: Any, dtype: DType | None, device: str) -> Version
 
 def read_bytes(buffer: Buffer, device: str) -> bytearray:
     """A copy of the bytes of `buffer`, after all work on it."""
+    refuse_host_read("read")
     data = bytearray(buffer.size_bytes)
     opened = Device[device]
     if data:
