@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilework.base.errors import InternalError
 from tilework.dtypes import uint8
 from tilework.ir.node import make
 from tilework.ir.ops import memory, tensor
 from tilework.ir.ops.program import CALL, LINEAR
 from tilework.schedule.memory_plan import COMPUTE_LANE, COPY_LANE, Lifetime, plan_memory
 from tilework.schedule.passes.kernels import KernelBody, length
+from tilework.schedule.passes.sort_rows import sort_rows
 from tilework.schedule.schedule import KernelReport, Schedule, Slot, SlotKind
 
 if TYPE_CHECKING:
@@ -88,21 +88,19 @@ def assemble(layout: Layout, groups: Sequence[Group]) -> Schedule:
 def _body(group: Group) -> _Body:
     kernel = group.parts[0]
     if kernel.copied_from is not None:
-        return _copy(kernel)
+        source, target = kernel.copied_from[0], kernel.stores[0].buffer
+        node = kernel.stores[0].step.node
+        body = sort_rows(node) if node.op is tensor.SORT else _copy(source, target)
+        return _Body(body, [(target, target.dtype), (source, source.dtype)], 1, [kernel])
     built = KernelBody(group.parts, share_loops=group.share_loops)
     written = len({store.buffer for part in group.parts for store in part.stores})
     return _Body(built.sink, built.arguments, written, group.parts)
 
 
-def _copy(kernel: Kernel) -> _Body:
-    if kernel.copied_from is None:
-        raise InternalError("schedule: not a copy")
-    source = kernel.copied_from[0]
-    target = kernel.stores[0].buffer
+def _copy(source: Buffer, target: Buffer) -> Node:
     attrs = memory.ParamAttrs(1, source.shape, source.dtype, source.device)
     param = make(memory.PARAM, (), attrs)
-    node = make(tensor.COPY, (param,), tensor.DeviceAttrs(target.device))
-    return _Body(node, [(target, target.dtype), (source, source.dtype)], 1, [kernel])
+    return make(tensor.COPY, (param,), tensor.DeviceAttrs(target.device))
 
 
 def _lifetimes(bodies: Sequence[_Body]) -> dict[Buffer, Lifetime]:
@@ -157,6 +155,8 @@ def _report(body: _Body) -> KernelReport:
     nodes = sum(part.size for part in body.parts)
     if body.node.op is tensor.COPY:
         kind = "copy"
+    elif body.parts[0].copied_from is not None:
+        kind = "sort"
     elif any(part.reduces for part in body.parts):
         kind = "reduction"
     else:

@@ -1,6 +1,7 @@
 """The steps from a function over PARAMs to its schedule, in order; read as a table of contents.
 
-0. `split_reduce`: long reductions to few results in two steps.
+0. `split_reduce`, `split_scan`: long reductions and scans of few rows in steps; `sort_rows`: sorts
+   along the last axis.
 1. `prepare.Layout`: which nodes are which version of which buffer; what must be stored.
 2. `rangeify.Rangeify`: indices flow from results to sources; `decide` says what is stored.
 3. `order.Ordering`: hazards separated, edges between kernels, circles broken.
@@ -25,7 +26,9 @@ from tilework.schedule.passes.group import group_kernels
 from tilework.schedule.passes.order import Ordering
 from tilework.schedule.passes.prepare import Layout
 from tilework.schedule.passes.rangeify import Rangeify
+from tilework.schedule.passes.sort_rows import sort_last_axis
 from tilework.schedule.passes.split_reduce import split_reductions
+from tilework.schedule.passes.split_scan import split_scans
 from tilework.schedule.schedule import DEFAULT_LIMITS, Limits, Schedule
 
 if TYPE_CHECKING:
@@ -70,6 +73,8 @@ def build_schedule(function: Node, limits: Limits = DEFAULT_LIMITS) -> Schedule:
         clock = _Clock(function)
         function = split_reductions(function)
         clock.ended("split-reductions", function)
+        function = sort_last_axis(split_scans(function))
+        clock.ended("split-scans", function)
         layout = Layout(function)
         clock.ended("prepare", layout)
         kernels = Rangeify(layout, limits).kernels

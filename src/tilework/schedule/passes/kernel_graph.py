@@ -18,6 +18,7 @@ from tilework.schedule.schedule import SlotKind
 if TYPE_CHECKING:
     from tilework.dtypes import DType
     from tilework.ir.node import Node
+    from tilework.ir.ops.tensor import Fold
     from tilework.ir.types import Dim, Shape
     from tilework.schedule.passes.movement import Index
 
@@ -52,6 +53,25 @@ class Buffer:
     def size_bytes(self) -> int:
         """Bytes of the buffer, at its greatest size."""
         return dims.greatest(dims.product(self.shape)) * self.dtype.itemsize
+
+    def writer_of(self, version: int) -> Kernel | None:
+        """The kernel after which the buffer holds `version` (the last one that writes at all)."""
+        for number in range(version, -1, -1):
+            writer = self.writers.get(number)
+            if writer is not None:
+                return writer.find()
+        return None
+
+    def users_of(self, version: int) -> list[Kernel]:
+        """The kernels that need what was written as `version`: readers, and a partial write."""
+        found: list[Kernel] = []
+        for number in range(version, self.latest + 1):
+            if number > version and number in self.writers:
+                if self.partial.get(number, True):
+                    found.append(self.writers[number].find())
+                break
+            found += [reader.find() for reader in self.readers.get(number, ())]
+        return found
 
     def __repr__(self) -> str:
         return f"{self.kind.value} {self.number}"
@@ -109,7 +129,7 @@ class Store:
         self.reason = reason
         self.gate: Step | None = None
         self.valid: Node = TRUE
-        self.fold: object = None
+        self.fold: Fold | None = None
 
 
 class Kernel:
@@ -133,7 +153,7 @@ class Kernel:
         self.fixed = False
         self.stores: list[Store] = []
         self.steps: list[Step] = []
-        #: COPY between devices: the buffer version copied.
+        #: COPY and SORT: the buffer version that is copied or sorted.
         self.copied_from: tuple[Buffer, int] | None = None
         #: Versions that this kernel loads.
         self.reads: dict[tuple[Buffer, int], None] = {}

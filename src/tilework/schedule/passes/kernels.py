@@ -12,10 +12,11 @@ from tilework.base.errors import InternalError
 from tilework.dtypes import bool_, index
 from tilework.ir.build import cast, const_bits, const_index
 from tilework.ir.fold import combine, identity_bits
-from tilework.ir.node import make
+from tilework.ir.node import make, toposort
 from tilework.ir.ops import math, memory, tensor
 from tilework.ir.ops.index import RANGE, VARIABLE, RangeAttrs
 from tilework.ir.ops.program import FAULT_IF, FaultAttrs
+from tilework.ir.ops.tensor import Fold
 from tilework.ir.symbolic import dims, simplify
 from tilework.ir.symbolic.bounds import bounds
 from tilework.ir.symbolic.simplify import FALSE, TRUE
@@ -139,6 +140,7 @@ class KernelBody:
         if store.gate is not None:
             gate = simplify.both(gate, _built(store.gate))
         if store.fold is not None:
+            value = _repeated(store, value, (address, gate))
             gated = (address,) if gate is TRUE else (address, gate)
             value = combine(store.fold, make(memory.LOAD, gated, None), value)
         src = (address, value) if gate is TRUE else (address, value, gate)
@@ -211,7 +213,8 @@ class KernelBody:
         value = _built(step.src[0])
         if not step.ranges:
             dtype = step.node.type.dtype
-            return const_bits(identity_bits(attrs.fold, dtype), dtype) if attrs.exclusive else value
+            identity = const_bits(identity_bits(attrs.fold, dtype), dtype)
+            return identity if attrs.exclusive else combine(attrs.fold, identity, value)
         running = tensor.ScanAttrs(attrs.fold, 0, attrs.exclusive)
         return make(tensor.SCAN, (value, *step.ranges), running)
 
@@ -229,6 +232,17 @@ def _built(step: Step) -> Node:
     if value is None:
         raise InternalError(f"schedule: {step.node!r} is used before it is built")
     return value
+
+
+def _repeated(store: Store, value: Node, others: tuple[Node, ...]) -> Node:
+    """`value` folded over the loops of its kernel that nothing depends on."""
+    if store.fold is not Fold.ADD and store.fold is not Fold.MUL:
+        return value
+    used = set(toposort(value, *others))
+    unused = [at for at in store.step.resolve().kernel.index if at.op is RANGE and at not in used]
+    if not unused:
+        return value
+    return make(tensor.REDUCE, (value, *unused), tensor.ReduceAttrs(store.fold))
 
 
 def _is_inside(offset: Node, count: Dim) -> bool:

@@ -41,6 +41,10 @@ class Ordering:
         self.after: Edges = {}
         #: The edges that only protect old contents: (reader, writer) to what is read.
         self._protects: dict[tuple[Kernel, Kernel], tuple[Buffer, int]] = {}
+        #: The edges between two writes of a buffer: to the later version.
+        self._overwrites: dict[tuple[Kernel, Kernel], tuple[Buffer, int]] = {}
+        #: The edges from a write to a reader of it, which no copy can take away.
+        self._needed: set[tuple[Kernel, Kernel]] = set()
         self._connect()
         while (circle := self._circle()) is not None:
             self._break(circle)
@@ -76,8 +80,12 @@ class Ordering:
                 self._write_later(kernel, store)
 
     def _write_later(self, kernel: Kernel, store: Store) -> None:
-        """Store into a new buffer, and copy that to the place of the store afterwards."""
+        """Store into a new buffer, and copy that to the place of the store afterwards.
+
+        Who reads a version that is written as a whole reads the new buffer.
+        """
         shape = kernel.space
+        target, version = store.buffer, store.version
         between = self.layout.new_buffer(shape, store.buffer.dtype, kernel.device)
         index = kernel.index
         copy = Kernel(kernel.position, shape, kernel.device)
@@ -97,7 +105,21 @@ class Ordering:
         store.buffer, store.version = between, 0
         store.offset = flatten(index, shape)
         store.reason += "; computed first, since the kernel reads what it overwrites"
+        if not target.partial.get(version, version > 0):
+            for reader in [other.find() for other in target.readers.pop(version, ())]:
+                self._redirect(reader, (target, version), (between, 0))
         self.kernels.append(copy)
+
+    def _redirect(self, reader: Kernel, place: tuple[Buffer, int], new: tuple[Buffer, int]) -> None:
+        """Have `reader` load another buffer with the same contents."""
+        reader.reads.pop(place, None)
+        reader.reads[new] = None
+        new[0].readers[new[1]].append(reader)
+        for step in reader.steps:
+            if (step.buffer, step.version) == place:
+                step.buffer, step.version = new
+        if reader.copied_from == place:
+            reader.copied_from = new
 
     def _snapshot(self, reader: Kernel, buffer: Buffer, version: int) -> None:
         """Have `reader` read a copy of the version, made while it still exists."""
@@ -118,16 +140,10 @@ class Ordering:
             Store(kept, 0, offset, step, what, "old contents that are read after a write")
         )
         kept.writers[0] = copy
-        kept.readers[0] = [reader]
+        kept.readers[0] = []
         readers = buffer.readers[version]
         readers[:] = [other for other in readers if other.find() is not reader] + [copy]
-        del reader.reads[buffer, version]
-        reader.reads[kept, 0] = None
-        for step in reader.steps:
-            if step.buffer is buffer and step.version == version:
-                step.buffer, step.version = kept, 0
-        if reader.copied_from == (buffer, version):
-            reader.copied_from = (kept, 0)
+        self._redirect(reader, (buffer, version), (kept, 0))
         self.kernels.append(copy)
 
     # --- edges -----------------------------------------------------------------------------------
@@ -135,19 +151,26 @@ class Ordering:
     def _connect(self) -> None:
         self.after = {kernel: {} for kernel in self.kernels}
         self._protects = {}
+        self._overwrites = {}
+        self._needed = set()
         for buffer in self.layout.buffers:
             written = sorted(buffer.writers)
             for place, version in enumerate(written):
                 writer = buffer.writers[version].find()
                 if place:
                     self._edge(buffer.writers[written[place - 1]].find(), writer)
+                    self._overwrites[buffer.writers[written[place - 1]].find(), writer] = (
+                        buffer,
+                        version,
+                    )
             for version, readers in buffer.readers.items():
-                source = buffer.writers.get(version)
+                source = buffer.writer_of(version)
                 following = next((v for v in written if v > version), None)
                 for reader in readers:
                     kernel = reader.find()
                     if source is not None:
-                        self._edge(source.find(), kernel)
+                        self._edge(source, kernel)
+                        self._needed.add((source, kernel))
                     if following is not None:
                         writer = buffer.writers[following].find()
                         if writer is not kernel:
@@ -191,10 +214,18 @@ class Ordering:
         return path[path.index(kernel) :][::-1]
 
     def _break(self, circle: list[Kernel]) -> None:
-        for kernel, then in zip(circle, [*circle[1:], circle[0]], strict=True):
+        edges = list(zip(circle, [*circle[1:], circle[0]], strict=True))
+        loose = [edge for edge in edges if edge not in self._needed]
+        for kernel, then in loose:
             place = self._protects.get((kernel, then))
-            if place is not None:
+            if place is not None and (kernel, then) not in self._overwrites:
                 self._snapshot(kernel, *place)
+                return
+        for kernel, then in loose:
+            place = self._overwrites.get((kernel, then))
+            if place is not None:
+                store = next(s for s in then.stores if (s.buffer, s.version) == place)
+                self._write_later(then, store)
                 return
         raise ScheduleCycleError(
             "schedule: kernels wait for each other",

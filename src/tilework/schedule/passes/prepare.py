@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilework.base.errors import InternalError, ScheduleCycleError, UnsupportedError, UserError
+from tilework.base.errors import InternalError, ScheduleCycleError, UserError
 from tilework.ir.node import toposort
 from tilework.ir.ops import index, math, memory, tensor
 from tilework.ir.symbolic import dims
@@ -27,15 +27,17 @@ _FREE_LAYOUT = frozenset((tensor.RESHAPE, *IDENTITY))
 
 
 class Effect:
-    """A write that a kernel of its own does: `value` into `target` (a view), or a SCATTER."""
+    """A write that a kernel of its own does: `value` into `target`, a view of `base`.
 
-    __slots__ = ("buffer", "node", "target", "value", "version")
+    A SCATTER has no target; it writes to the buffer by its own rule.
+    """
 
-    def __init__(
-        self, node: Node, target: Node | None, value: Node, at: tuple[Buffer, int]
-    ) -> None:
+    __slots__ = ("base", "buffer", "node", "target", "value", "version")
+
+    def __init__(self, node: Node, base: Node, value: Node, at: tuple[Buffer, int]) -> None:
         self.node = node
-        self.target = target
+        self.base = base
+        self.target: Node | None = None
         self.value = value
         self.buffer, self.version = at
 
@@ -58,6 +60,8 @@ class Layout:
         self.memory: dict[Node, tuple[Buffer, int]] = {}
         #: Values that must be written to a version of a buffer, and why.
         self.forced: dict[Node, tuple[Buffer, int, str]] = {}
+        #: Constants and counters that something reads from memory all the same.
+        self.stored_leaves: dict[Node, tuple[Buffer, int]] = {}
         #: Nodes whose value is that of another one: AFTERs whose write covers the whole storage.
         self.forwards: dict[Node, Node] = {}
         self.effects: dict[Node, list[Effect]] = {}
@@ -99,7 +103,7 @@ class Layout:
             return forced[0], forced[1]
         if node in self.forwards:
             return self.in_memory(self.strip(self.forwards[node]))
-        return None
+        return self.stored_leaves.get(node)
 
     def force(self, node: Node, reason: str) -> tuple[Buffer, int]:
         """Have `node` (or what it is a row-major reshape of) materialised; says where."""
@@ -107,8 +111,12 @@ class Layout:
         found = self.in_memory(node)
         if found is None:
             buffer = self._buffer_like(node)
-            self.forced[node] = (buffer, 0, reason)
             found = (buffer, 0)
+            if node.op in _LEAVES:
+                self.roots.append((node, buffer, reason))
+                self.stored_leaves[node] = found
+            else:
+                self.forced[node] = (buffer, 0, reason)
         return found
 
     # --- nodes -----------------------------------------------------------------------------------
@@ -125,7 +133,7 @@ class Layout:
         elif op is tensor.SCATTER:
             at = self._base(node.src[0], may_write_input=False)
             at[0].partial[at[1]] = True
-            self.effects[node] = [Effect(node, None, node.src[1], at)]
+            self.effects[node] = [Effect(node, node.src[0], node.src[1], at)]
             self.memory[node] = at
         elif op is tensor.COPY:
             self.force(node.src[0], "copied to another device")
@@ -141,7 +149,8 @@ class Layout:
         elif op is math.BITCAST and node.src[0].type.dtype.bits != node.type.dtype.bits:
             self.force(node.src[0], "its bytes are read as another dtype")
         elif op is tensor.SORT:
-            raise UnsupportedError("sort: has no kernel yet", got=str(node.type))
+            self.force(node.src[0], "its rows are sorted")
+            self.memory[node] = (self._buffer_like(node), 0)
 
     def _is_leaf(self, node: Node) -> bool:
         return node.op in _LEAVES or self.in_memory(node) is not None
@@ -172,7 +181,8 @@ class Layout:
             at = self._next(effects[-1].buffer) if effects else self._base(base)
             covers = len(store.src) == 2 and self._unreshaped(store.src[0]) is base
             at[0].partial[at[1]] = not covers
-            effects.append(Effect(store, store.src[0], store.src[1], at))
+            effects.append(Effect(store, base, store.src[1], at))
+            effects[-1].target = store.src[0]
         if not effects:
             self.forwards[node] = base
             return

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tilework.base.errors import AliasError, InternalError
 from tilework.ir.node import make
 from tilework.ir.ops import math, memory, tensor
 from tilework.ir.ops.index import RANGE, VARIABLE, VariableAttrs
@@ -21,6 +22,7 @@ from tilework.schedule.passes.kernel_graph import Kernel, Step, Store, leaves_in
 from tilework.schedule.passes.movement import MOVEMENT, ZERO, flatten, reshape_index, source_index
 from tilework.schedule.passes.prepare import IDENTITY, numel
 from tilework.schedule.passes.spaces import choose_space
+from tilework.schedule.passes.value_bounds import value_bounds
 
 if TYPE_CHECKING:
     from tilework.ir.node import Node
@@ -31,6 +33,11 @@ if TYPE_CHECKING:
     from tilework.schedule.schedule import Limits
 
 _VALUES = frozenset((math.CONST, tensor.IOTA, VARIABLE))
+#: Ops done on whole buffers, and why their result is stored.
+_FROM_MEMORY = {
+    tensor.COPY: "copied from another device",
+    tensor.SORT: "positions that sort rows",
+}
 _NO_VALUE = frozenset((memory.STORE, memory.SINK))
 _FAR = 1 << 62
 _Key = tuple[Kernel, "Index", "Node"]
@@ -91,7 +98,7 @@ class Rangeify:
         kernel.work = self._work(node)
         index = kernel.index_for(node.type.shape)
         if index is None:
-            raise AssertionError("an index space has another number of elements")
+            raise InternalError("an index space has another number of elements")
         step = self.request(kernel, node, index, TRUE)
         self._store(kernel, buffer, version, flatten(kernel.index, kernel.space), step, reason)
         return kernel
@@ -121,8 +128,8 @@ class Rangeify:
                 self._load(step, *place)
             for effect in reversed(layout.effects.get(node, ())):
                 self._write(effect)
-            if node.op is tensor.COPY and (steps or place[0].output_of is not None):
-                self._copy(node, place[0])
+            if node.op in _FROM_MEMORY and (steps or place[0].output_of is not None):
+                self._from_memory(node, place[0])
             return
         if node in layout.forwards:
             self._forward(node, steps)
@@ -283,7 +290,7 @@ class Rangeify:
         self, node: Node, steps: list[Step], buffer: Buffer, version: int, reason: str
     ) -> None:
         """Have `node` written by a kernel that computes it anyway, or by one of its own."""
-        host = self._host(node, steps, buffer)
+        host = self._host(node, steps, buffer, version)
         others = []
         own: Step | None = None
         for step in steps:
@@ -309,20 +316,23 @@ class Rangeify:
         for step in self._unified(self.requests.pop(node)):
             self._expand(step)
 
-    def _host(self, node: Node, steps: list[Step], buffer: Buffer) -> Kernel | None:
+    def _host(self, node: Node, steps: list[Step], buffer: Buffer, version: int) -> Kernel | None:
         """A kernel that computes `node` at its output index, and that no other user precedes."""
         if node.op is tensor.SCAN or node.op in MOVEMENT or self._full(node, steps):
             return None
         counts: dict[Kernel, int] = {}
         for step in steps:
             counts[step.kernel] = counts.get(step.kernel, 0) + 1
+        later = buffer.users_of(version)
         for step in steps:
             kernel = step.kernel
-            if kernel.fixed or counts[kernel] > 1 or not self._is_aligned(step):
+            if kernel.fixed or kernel in later or counts[kernel] > 1 or not self._is_aligned(step):
                 continue
             if any(store.buffer is buffer for store in kernel.stores):
                 continue
-            if any(other is not kernel and self._reaches(other, kernel) for other in counts):
+            if any(
+                other is not kernel and self._reaches(other, kernel) for other in (*counts, *later)
+            ):
                 continue
             return kernel
         return None
@@ -391,8 +401,8 @@ class Rangeify:
         source = self.request(kernel, node, index, valid)
         depends = kernel.span(index)[0]
         self.names += 1
-        dtype = node.type.dtype
-        low, high = max(dtype.minimum, -_FAR), min(dtype.maximum, _FAR)
+        low, high = value_bounds(node)
+        low, high = max(low, -_FAR), min(high, _FAR)
         most = max(dims.greatest(size) - 1, 0)
         raw = make(VARIABLE, (), VariableAttrs(f"%{self.names}raw", low, high))
         safe = make(VARIABLE, (), VariableAttrs(f"%{self.names}", 0, most))
@@ -462,7 +472,7 @@ class Rangeify:
         node, kernel = step.node, step.kernel
         place = self.layout.in_memory(self.layout.strip(node.src[0]))
         if place is None:
-            raise AssertionError("the source of a bitcast is not in memory")
+            raise InternalError("the source of a bitcast is not in memory")
         kernel.steps.pop()
         kernel.pending += 1
         step.dtype = node.type.dtype
@@ -470,17 +480,18 @@ class Rangeify:
 
     # --- writes ----------------------------------------------------------------------------------
 
-    def _copy(self, node: Node, buffer: Buffer) -> None:
+    def _from_memory(self, node: Node, buffer: Buffer) -> None:
+        """A kernel of its own for a COPY or SORT, which work on whole buffers."""
         place = self.layout.in_memory(self.layout.strip(node.src[0]))
         if place is None or numel(node) == 0:
             return
-        kernel = self.new_kernel((), node.attrs.device)
+        kernel = self.new_kernel((), self.layout.device[node])
         kernel.fixed = True
         kernel.copied_from = place
         kernel.reads[place] = None
         place[0].readers.setdefault(place[1], []).append(kernel)
         step = Step(kernel, node, (), TRUE)
-        self._store(kernel, buffer, 0, ZERO, step, "copied from another device")
+        self._store(kernel, buffer, 0, ZERO, step, _FROM_MEMORY[node.op])
 
     def _write(self, effect: Effect) -> None:
         if effect.target is None:
@@ -495,12 +506,16 @@ class Rangeify:
         kernel.work = self._work(value)
         index = kernel.index_for(value.type.shape)
         if index is None:
-            raise AssertionError("an index space has another number of elements")
+            raise InternalError("an index space has another number of elements")
         step = self.request(kernel, value, index, TRUE)
         at, target = index, effect.target
-        while target.op in MOVEMENT or target.op in IDENTITY:
+        while target is not effect.base:
             if target.op in MOVEMENT:
                 at, _ = source_index(target, at)
+            elif target.op not in IDENTITY:
+                raise AliasError(
+                    "store: what is written to is no view of the stored value", got=repr(target)
+                )
             target = target.src[0]
         offset = flatten(at, target.type.shape)
         store = self._store(
@@ -537,14 +552,10 @@ class Rangeify:
 
 
 def _consumers(kernel: Kernel) -> list[Kernel]:
-    """The kernels that read what `kernel` writes, or add to it."""
+    """The kernels that need what `kernel` writes."""
     found = []
     for store in kernel.stores:
-        buffer = store.buffer
-        found += [reader.find() for reader in buffer.readers.get(store.version, ())]
-        later = [version for version in buffer.writers if version > store.version]
-        if later and buffer.partial.get(min(later), True):
-            found.append(buffer.writers[min(later)].find())
+        found += store.buffer.users_of(store.version)
     return [reader for reader in found if reader is not kernel]
 
 
