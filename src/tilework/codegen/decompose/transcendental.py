@@ -81,10 +81,14 @@ MORE_FLOAT32: Final[dict[str, Construction]] = {
 }
 
 
+def table_of(dtype: str) -> dict[str, Construction]:
+    """Return the constructions that serve `dtype`; the narrow floats are computed in float32."""
+    return FLOAT64 if dtype == "float64" else FLOAT32
+
+
 def is_lowered(op: str, dtype: str, target: TargetSpec) -> bool:
     """Return whether a construction stands in for `op` on `dtype`; else the target computes it."""
-    known = op in (FLOAT64 if dtype == "float64" else FLOAT32)
-    return known and not (op in target.native_ops and dtype in target.native_dtypes)
+    return op in table_of(dtype) and not (op in target.native_ops and dtype in target.native_dtypes)
 
 
 def lower_node(node: Node, target: TargetSpec) -> Node:
@@ -98,8 +102,7 @@ def lower_node(node: Node, target: TargetSpec) -> Node:
     if dtype is not float32 and dtype is not float64:
         wide = make(node.op, tuple(cast(source, float32) for source in node.src), node.attrs)
         return cast(lower_node(wide, target), dtype)
-    table = FLOAT64 if dtype is float64 else FLOAT32
-    construction = table[name]
+    construction = table_of(dtype.name)[name]
     if "float64" not in target.native_dtypes and construction in _NEEDS_FLOAT64:
         raise UnsupportedError(
             f"{name}: {target.name} has no float64, which its construction computes in",
