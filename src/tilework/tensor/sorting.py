@@ -37,7 +37,12 @@ class Sorting(Indexing):
             return self, self._constant(0, dtypes.index)
         axis = self._axis(dim, "sort")
         order = self.argsort(axis, descending)
-        return self.gather(axis, order), order
+        return self._in_order(axis, order), order
+
+    def _in_order(self, axis: int, order: Self) -> Self:
+        """The elements at positions that a sort along `axis` gave, which need no check."""
+        places = [order if at == axis else order._positions(at) for at in range(self.ndim)]
+        return self._gathered(0, places)
 
     def topk(
         self, k: int, dim: int = -1, largest: bool = True, sorted_: bool = True
@@ -54,8 +59,10 @@ class Sorting(Indexing):
                 "topk: there are not so many elements",
                 got=f"k={k} on axis {axis} of {format_shape(self._dims)}",
             )
+        if not self.ndim:
+            return self, self._constant(0, dtypes.index)
         order = self.argsort(axis, descending=largest)._cut_axis(axis, 0, k)
-        return self.gather(axis, order), order
+        return self._in_order(axis, order), order
 
     def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Self, Self]:
         """The k-th least element along `dim` (counted from 1), and its position."""
@@ -64,7 +71,7 @@ class Sorting(Indexing):
         if not 1 <= k <= length:
             raise ShapeError("kthvalue: k is out of range", got=k, expected=f"1 to {length}")
         place = self.argsort(axis)._cut_axis(axis, k - 1, k)
-        found = self.gather(axis, place)
+        found = self._in_order(axis, place)
         return (found, place) if keepdim else (found.squeeze(axis), place.squeeze(axis))
 
     def median(self, dim: int | None = None, keepdim: bool = False) -> Self | tuple[Self, Self]:

@@ -419,6 +419,8 @@ class Rangeify:
         self, kernel: Kernel, node: Node, index: Index, valid: Node, condition: Node
     ) -> None:
         """Report indices that are outside, in loops of their own where a reduction uses them."""
+        if condition is TRUE:
+            return
         outputs = frozenset(at for at in kernel.index if at.op is RANGE)
         used = set(kernel.span(index)[0])
         used |= kernel.span((valid,))[0]
