@@ -178,9 +178,9 @@ class _Emitter:
                 else folds.fold_function(fold, type_.dtype)
             )
             step = _accumulate(lift(function, len(type_.shape)), slot, sources, is_fused)
-            blocks[-1].steps.append(step)
             start = fill(type_.shape, folds.identity(fold, type_.dtype))
             home.steps.append(constant(slot, start))
+            blocks[-1].steps.append(step)
             self._close_all(node.src[1:], blocks)
             home.slots[node] = slot
 

@@ -38,8 +38,9 @@ class Value:
     def to_list(self) -> Any:
         """The elements as nested lists; a scalar by itself."""
         nested: list[Any] = self.elements
-        for size in reversed(self.shape[1:]):
-            count = len(nested) // size if size else prod(self.shape[:-1])
+        for axis in range(len(self.shape) - 1, 0, -1):
+            size = self.shape[axis]
+            count = prod(self.shape[:axis])
             nested = [nested[at * size : (at + 1) * size] for at in range(count)]
         return nested if self.shape else nested[0]
 
