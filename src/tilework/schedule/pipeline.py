@@ -13,7 +13,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tilework.base import trace
@@ -32,6 +34,8 @@ from tilework.schedule.passes.split_scan import split_scans
 from tilework.schedule.schedule import DEFAULT_LIMITS, Limits, Schedule
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tilework.ir.node import Node
 
 
@@ -69,7 +73,7 @@ def create_schedule(function: Node, limits: Limits = DEFAULT_LIMITS) -> Schedule
 
 def build_schedule(function: Node, limits: Limits = DEFAULT_LIMITS) -> Schedule:
     """`create_schedule` without its caches."""
-    with in_use():
+    with in_use(), _no_collection():
         clock = _Clock(function)
         function = split_reductions(function)
         clock.ended("split-reductions", function)
@@ -86,6 +90,21 @@ def build_schedule(function: Node, limits: Limits = DEFAULT_LIMITS) -> Schedule:
         schedule = assemble(layout, groups)
         clock.ended("assemble", schedule)
     return schedule
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Pause garbage collection, which would walk all nodes again and again; there are no circles.
+
+    Each step of scheduling makes objects for each node, and nearly all of them live until its end.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class _Clock:

@@ -42,18 +42,53 @@ _WORK: dict[OpDef, float] = {
     math.MOD: 6.0,
     math.CONST: 0.0,
 }
+#: What may come between a contraction and the elementwise ops after it.
+_EPILOGUE = frozenset((tensor.RESHAPE, tensor.PERMUTE, tensor.DETACH))
 _HEAVY = frozenset(op for op, work in _WORK.items() if work >= 16)
 
 
-def estimate(layout: Layout) -> dict[Node, Cost]:
-    """The cost of each node of the graph, as if only what surely is stored were stored."""
-    costs: dict[Node, Cost] = {}
-    for node in layout.order:
-        if node in layout.memory or node in layout.forced:
-            costs[node] = LOADED
-        else:
-            costs[node] = cost_of(node, costs)
-    return costs
+class Costs:
+    """What each node of a function costs where it is computed, and to those who use it.
+
+    `own[node]` is the cost of computing a node, `seen[node]` what it adds to the cost of its
+    consumers: one load, if it is stored or surely will be.  The result of a contraction will be,
+    where the elementwise ops after it end.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self.own: dict[Node, Cost] = {}
+        self.seen: dict[Node, Cost] = {}
+        self.contractions: set[Node] = set()
+        ends = _ends(layout.order)
+        contracted: set[Node] = set()
+        for node in layout.order:
+            if node in layout.memory or node in layout.forced:
+                self.own[node] = self.seen[node] = LOADED
+                continue
+            cost = self.own[node] = self.seen[node] = cost_of(node, self.seen)
+            if node.op is tensor.REDUCE and is_contraction(node):
+                self.contractions.add(node)
+            elif not cost.is_heavy or node.op not in _EPILOGUE and not node.op.elementwise:
+                continue
+            elif contracted.isdisjoint(node.src):
+                continue
+            if node in ends:
+                self.seen[node] = LOADED
+            else:
+                contracted.add(node)
+
+
+def _ends(order: list[Node]) -> set[Node]:
+    """The nodes that several nodes use, or one that is not elementwise."""
+    used: set[Node] = set()
+    ends: set[Node] = set()
+    for node in order:
+        follows = node.op.elementwise or node.op in _EPILOGUE
+        for source in set(node.src):
+            if not follows or source in used:
+                ends.add(source)
+            used.add(source)
+    return ends
 
 
 def cost_of(node: Node, costs: dict[Node, Cost]) -> Cost:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from tilework.ir.ops import tensor
 from tilework.ir.ops.index import RANGE
-from tilework.schedule.passes.cost import is_contraction
 from tilework.schedule.passes.movement import MOVEMENT
 from tilework.schedule.passes.prepare import IDENTITY, numel
 
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tilework.ir.node import Node
-    from tilework.schedule.passes.cost import Cost
+    from tilework.schedule.passes.cost import Cost, Costs
     from tilework.schedule.passes.kernel_graph import Kernel, Step
     from tilework.schedule.schedule import Limits
 
@@ -22,7 +21,7 @@ _NEVER_STORED = MOVEMENT | IDENTITY
 
 
 def reason_to_store(
-    node: Node, steps: list[Step], costs: dict[Node, Cost], limits: Limits
+    node: Node, steps: list[Step], costs: Costs, limits: Limits
 ) -> str | None:
     """Why `node`, needed by `steps`, is stored in memory; None if it is computed at each of them.
 
@@ -31,20 +30,21 @@ def reason_to_store(
     if node.op in _NEVER_STORED:
         return None
     if node.op is tensor.REDUCE:
-        return _reduce(node, steps, costs[node], limits)
+        return _reduce(node, steps, costs, limits)
     count = max(numel(node), 1)
     if len(steps) == 1 and steps[0].kernel.span(steps[0].index)[1] <= count:
         return None
     if len(steps) > limits.uses:
         return f"read at {len(steps)} different indices"
-    cost = costs[node]
+    cost = costs.own[node]
     if not cost.is_heavy and cost.work <= limits.cheap_work and cost.loads <= 2:
         return None
     return _if_dearer(count, steps, cost, limits)
 
 
-def _reduce(node: Node, steps: list[Step], cost: Cost, limits: Limits) -> str | None:
-    contraction = is_contraction(node)
+def _reduce(node: Node, steps: list[Step], costs: Costs, limits: Limits) -> str | None:
+    cost = costs.own[node]
+    contraction = node in costs.contractions
     if contraction and len(steps) > 1:
         return f"a contraction read at {len(steps)} different indices"
     if len(steps) > limits.uses:

@@ -16,7 +16,7 @@ from tilework.ir.ops import math, memory, tensor
 from tilework.ir.ops.index import RANGE, VARIABLE, VariableAttrs
 from tilework.ir.symbolic import dims, simplify
 from tilework.ir.symbolic.simplify import FALSE, TRUE
-from tilework.schedule.passes.cost import cost_of, estimate
+from tilework.schedule.passes.cost import Costs, cost_of
 from tilework.schedule.passes.decide import reason_to_store
 from tilework.schedule.passes.kernel_graph import Kernel, Step, Store, leaves_in
 from tilework.schedule.passes.movement import MOVEMENT, ZERO, flatten, reshape_index, source_index
@@ -56,7 +56,7 @@ class Rangeify:
     def __init__(self, layout: Layout, limits: Limits) -> None:
         self.layout = layout
         self.limits = limits
-        self.costs = estimate(layout)
+        self.costs = Costs(layout)
         self.kernels: list[Kernel] = []
         self.requests: dict[Node, dict[_Key, Step]] = {}
         self.names = 0
@@ -104,7 +104,7 @@ class Rangeify:
         return kernel
 
     def _work(self, node: Node) -> float:
-        cost = cost_of(node, self.costs)
+        cost = cost_of(node, self.costs.seen)
         return numel(node) * (cost.work + cost.loads)
 
     def _store(
