@@ -69,32 +69,37 @@ def floor_modulo(node: Node) -> Node:
 
 
 def shift_left(node: Node) -> Node:
-    """SHL with counts of at least the width made to give 0."""
+    """SHL with counts of at least the width (or below zero) made to give 0."""
     x, count = node.src
-    low, high = bounds(count)
-    if low >= 0 and high < x.dtype.bits:
+    if _is_proper(count):
         return node
-    fits = _count_fits(count)
-    return math.WHERE(fits, math.SHL(x, math.WHERE(fits, count, _zero(count))), _zero(x))
+    return math.WHERE(_count_fits(count), math.SHL(x, _clamped(count)), _zero(x))
 
 
 def shift_right(node: Node) -> Node:
-    """SHR with counts of at least the width made to give 0 or the sign."""
+    """SHR with counts of at least the width (or below zero) made to give 0 or the sign."""
     x, count = node.src
-    low, high = bounds(count)
-    if low >= 0 and high < x.dtype.bits:
+    if _is_proper(count):
         return node
-    fits = _count_fits(count)
-    most = const_like(x.dtype.bits - 1, count)
-    shifted = math.SHR(x, math.WHERE(fits, count, most))
     if x.dtype.is_signed:
-        return shifted
-    return math.WHERE(fits, shifted, _zero(x))
+        most = const_like(x.dtype.bits - 1, count)
+        return math.SHR(x, math.WHERE(_count_fits(count), _clamped(count), most))
+    return math.WHERE(_count_fits(count), math.SHR(x, _clamped(count)), _zero(x))
+
+
+def _is_proper(count: Node) -> bool:
+    low, high = bounds(count)
+    return low >= 0 and high < count.dtype.bits
+
+
+def _clamped(count: Node) -> Node:
+    """The count, or a count that the processor defines; its bounds are proven."""
+    least = math.MAXIMUM(count, _zero(count)) if count.dtype.is_signed else count
+    return math.MINIMUM(least, const_like(count.dtype.bits - 1, count))
 
 
 def _count_fits(count: Node) -> Node:
-    width = const_like(count.dtype.bits, count)
-    fits = math.LT(count, width)
+    fits = math.LT(count, const_like(count.dtype.bits, count))
     if count.dtype.is_signed:
         fits = math.AND(fits, math.LE(_zero(count), count))
     return fits

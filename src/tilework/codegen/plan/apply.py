@@ -66,6 +66,9 @@ class _Application:
         self.values: dict[Node, Node] = {}
         self.gates: dict[Node, Node] = {}  # new range value -> condition
         self.tile_parts: dict[int, list[Node]] = {}
+        # Ranges that reductions bind, by what may share a loop; see `_context`.
+        self.fresh: dict[tuple[Node, ...], tuple[list[Node], dict[Node, Node]]] = {}
+        self.keys: dict[Node, tuple[Node, ...]] = {}
 
     def run(self) -> Node:
         self._nest()
@@ -150,44 +153,66 @@ class _Application:
     # ---- reductions
 
     def _reduces(self, sink: Node) -> Node:
-        """Split the ranges that reductions bind, inner reductions first."""
-        done: dict[Node, Node] = {}
+        """Split the ranges that reductions bind."""
         order = toposort(sink)
-        fresh: dict[tuple[Node, ...], tuple[list[Node], dict[Node, Node]]] = {}
+        # Outer reductions get their numbers first: what stands inside must have higher ones.
+        for node in reversed(order):
+            if node.op is REDUCE:
+                self._prepare(node)
+        done: dict[Node, Node] = {}
         for node in order:
             src = tuple([done[source] for source in node.src])
             if node.op is REDUCE:
-                done[node] = self._reduce(node, src[0], fresh)
+                done[node] = self._reduce(node, src[0])
             else:
                 done[node] = node if src == node.src else simplify.rebuild(node, src)
         return done[sink]
 
-    def _reduce(
-        self,
-        node: Node,
-        value: Node,
-        fresh: dict[tuple[Node, ...], tuple[list[Node], dict[Node, Node]]],
-    ) -> Node:
-        """main part over whole tiles, folded with the rest of the range that is tiled."""
+    def _prepare(self, node: Node) -> None:
+        """Make the ranges of a reduction's whole tiles, and of the rest of each tiled range."""
         bound = node.src[1:]
         key = (*bound, *self._context(node))
-        if key not in fresh:
-            fresh[key] = self._main_ranges(bound)
-        ranges, values = fresh[key]
-        main = REDUCE(substitute_ranges(value, values, {}), *ranges, attrs=node.attrs)
-        for range_ in bound:
-            split = self.plan.split_of(int(range_.attrs.number))
-            size = simplify.value_of(range_.src[0])
-            if split.tile_size == 1 or size is None or size % split.tile_size == 0:
-                continue
+        self.keys[node] = key
+        if key not in self.fresh:
+            self.fresh[key] = self._main_ranges(bound)
+        for range_, size, tile in self._uneven(bound):
             rest_key = (range_, *key)
-            if rest_key not in fresh:
-                fresh[rest_key] = self._rest_ranges(bound, range_, size, split.tile_size)
-            rest_ranges, rest_values = fresh[rest_key]
-            rest = substitute_ranges(value, rest_values, {})
+            if rest_key not in self.fresh:
+                self.fresh[rest_key] = self._rest_ranges(bound, range_, size, tile)
+
+    def _uneven(self, bound: tuple[Node, ...]) -> list[tuple[Node, int, int]]:
+        """The ranges whose size is no multiple of their tile: (range, size, tile)."""
+        found = []
+        for range_ in bound:
+            tile = self.plan.split_of(int(range_.attrs.number)).tile_size
+            size = simplify.value_of(range_.src[0])
+            if tile > 1 and size is not None and size % tile:
+                found.append((range_, size, tile))
+        return found
+
+    def _reduce(self, node: Node, value: Node) -> Node:
+        """main part over whole tiles, folded with the rest of the range that is tiled."""
+        key = self.keys[node]
+        ranges, values = self.fresh[key]
+        main = REDUCE(substitute_ranges(value, values, {}), *ranges, attrs=node.attrs)
+        for range_, _, _ in self._uneven(node.src[1:]):
+            rest_ranges, rest_values = self.fresh[range_, *key]
+            inner = self._renamed(value)
+            binders = {old: (new,) for old, new in inner.items()}
+            rest = substitute_ranges(value, rest_values | inner, binders)
             tail = REDUCE(rest, *rest_ranges, attrs=node.attrs)
             main = combine(node.attrs.fold, main, tail)
         return main
+
+    def _renamed(self, value: Node) -> dict[Node, Node]:
+        """New ranges for the reductions inside a value that stands in a second loop as well."""
+        found: dict[Node, Node] = {}
+        for node in toposort(value):
+            if node.op is REDUCE:
+                for range_ in node.src[1:]:
+                    if range_ not in found:
+                        found[range_] = self.numbers.range(range_.src[0], range_.attrs.unit)
+        return found
 
     def _context(self, node: Node) -> tuple[Node, ...]:
         """The ranges around a reduction, and the reductions it reads: what a shared loop needs."""
