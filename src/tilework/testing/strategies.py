@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from tilework.base.errors import DTypeError, ShapeError
 from tilework.dtypes import ALL, DType, bool_, encode, index
-from tilework.ir.build import const_bits
+from tilework.ir.build import const_bits, const_index
 from tilework.ir.interpret import Value, evaluate
 from tilework.ir.interpret.scalars import scalar_from_bits
 from tilework.ir.node import Node
-from tilework.ir.ops import math, memory, tensor
 from tilework.ir.ops import index as index_ops
+from tilework.ir.ops import math, memory, tensor
 from tilework.ir.pattern import Pat, Rule, Var
 from tilework.ir.symbolic import simplify
 
@@ -146,14 +146,15 @@ class IndexGraphs:
             attrs=index_ops.VariableAttrs("n", random.randint(0, 3), random.randint(3, 6))
         )
         attrs = [index_ops.RangeAttrs(number) for number in range(3)]
-        sizes = [simplify.const_index(size) for size in self.sizes]
+        sizes = [const_index(size) for size in self.sizes]
         self.ranges = [
-            index_ops.RANGE(size, attrs=attrs[at]) for at, size in enumerate((*sizes, self.variable))
+            index_ops.RANGE(size, attrs=at)
+            for at, size in zip(attrs, (*sizes, self.variable), strict=True)
         ]
 
     def environments(self) -> list[dict[Node, int]]:
         """Every value of every range and of the variable."""
-        found = []
+        found: list[dict[Node, int]] = []
         low, high = self.variable.attrs.minimum, self.variable.attrs.maximum
         for n in range(low, high + 1):
             for i in range(self.sizes[0]):
@@ -171,7 +172,7 @@ class IndexGraphs:
         if depth == 0 or random.random() < 0.15:
             if random.random() < 0.3:
                 number = random.choice([0, 1, 2, 3, 4, 5, 8, 12, -1, -3])
-                return simplify.const_index(number), lambda env: number
+                return const_index(number), lambda env: number
             leaf_ = random.choice([*self.ranges, self.variable])
             return leaf_, lambda env: env[leaf_]
         kind = random.choice(["add", "add", "sub", "scale", "mul", "idiv", "mod", "min", "max"])
@@ -187,10 +188,10 @@ class IndexGraphs:
 
     def _divided(self, kind: str, x: Node, f: Any) -> tuple[Node, Any]:
         if self.random.random() < 0.2:
-            divisor, g = simplify.add(self.variable, simplify.const_index(1)), self._successor
+            divisor, g = simplify.add(self.variable, const_index(1)), self._successor
         else:
             number = self.random.choice([1, 2, 3, 4, 6, 8, 12, -2])
-            divisor, g = simplify.const_index(number), lambda env: number
+            divisor, g = const_index(number), lambda env: number
         if kind == "idiv":
             return simplify.idiv(x, divisor), lambda env: f(env) // g(env)
         return simplify.mod(x, divisor), lambda env: f(env) % g(env)

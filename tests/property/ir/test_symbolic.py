@@ -5,8 +5,10 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tilework.ir.build import const_index
 from tilework.ir.digest import digest
 from tilework.ir.interpret import evaluate
+from tilework.ir.node import Node
 from tilework.ir.symbolic import simplify
 from tilework.ir.symbolic.bounds import bounds
 from tilework.testing.strategies import IndexGraphs, index_bindings
@@ -56,7 +58,7 @@ def test_substituting_a_range_gives_the_value_at_its_replacement(seed: int) -> N
     graphs = IndexGraphs(random)
     node, expected = graphs.expression(3)
     number = random.randrange(graphs.sizes[0])
-    replaced = simplify.const_index(number)
+    replaced = const_index(number)
     (found,) = simplify.substitute([node], {graphs.ranges[0]: replaced})
     for env in graphs.environments():
         at = {**env, graphs.ranges[0]: number}
@@ -71,7 +73,7 @@ def test_the_order_of_a_sum_does_not_matter(seed: int) -> None:
     parts = [graphs.expression(1)[0] for _ in range(4)]
     shuffled = random.sample(parts, len(parts))
 
-    def total(nodes: list) -> object:
+    def total(nodes: list[Node]) -> Node:
         node = nodes[0]
         for other in nodes[1:]:
             node = simplify.add(node, other)

@@ -105,11 +105,12 @@ def test_python_integers_take_the_least_of_three_dtypes() -> None:
 def test_the_table_agrees_with_numpy_on_sizes_and_limits() -> None:
     for dtype, held in NUMPY.items():
         assert dtype.itemsize == held.itemsize
+        info: Any
         if dtype.is_integer:
             info = np.iinfo(held)
             assert (dtype.minimum, dtype.maximum) == (info.min, info.max)
         if dtype.is_float:
-            info = ml_dtypes.finfo(held)
+            info = ml_dtypes.finfo(held)  # type: ignore[no-untyped-call]
             assert (dtype.exponent_bits, dtype.mantissa_bits) == (info.nexp, info.nmant)
 
 

@@ -1,6 +1,7 @@
 """The op table: every row is complete, and has a meaning in the interpreter."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -29,9 +30,10 @@ def test_every_row_says_what_it_does(op: OpDef) -> None:
 @pytest.mark.parametrize("op", ROWS)
 def test_attributes_are_frozen_and_documented(op: OpDef) -> None:
     if op.attrs is not None:
-        assert op.attrs.__doc__
-        assert op.attrs.__dataclass_params__.frozen  # type: ignore[attr-defined]
-        assert dataclasses.fields(op.attrs)
+        kind: Any = op.attrs
+        assert kind.__doc__
+        assert kind.__dataclass_params__.frozen
+        assert dataclasses.fields(kind)
 
 
 @pytest.mark.parametrize("op", ROWS)

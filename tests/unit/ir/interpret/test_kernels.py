@@ -1,5 +1,6 @@
 import array
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,11 +47,16 @@ def reduce_(x: Node, fold: Fold, *ranges: Node) -> Node:
     return tensor.REDUCE(x, *ranges, attrs=tensor.ReduceAttrs(fold))
 
 
-def run(sink: Node, *arrays: np.ndarray, **variables: int) -> list[int]:
-    return run_kernel(sink, [memoryview(a).cast("B") for a in arrays], variables)
+def raw(*arrays: Any) -> list[memoryview]:
+    """Arrays as the memory of parameters."""
+    return [memoryview(a).cast("B") if a.size else memoryview(b"") for a in arrays]
 
 
-def floats(*shape: int, seed: int = 0) -> np.ndarray:
+def run(sink: Node, *arrays: Any, **variables: int) -> list[int]:
+    return run_kernel(sink, raw(*arrays), variables)
+
+
+def floats(*shape: int, seed: int = 0) -> Any:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
@@ -222,12 +228,12 @@ def test_a_range_used_outside_of_its_reduction_becomes_a_loop_of_its_own() -> No
 def test_small_elements_are_loaded_and_stored_by_their_bits(dtype: DType) -> None:
     count = 256
     i = range_(count, 0)
-    raw = np.arange(count, dtype=np.uint8 if dtype.itemsize == 1 else np.uint16) * 255
+    bits: Any = np.arange(count, dtype=np.uint8 if dtype.itemsize == 1 else np.uint16) * 255
     if dtype is bool_:
-        raw = raw & 1
-    out = np.zeros_like(raw)
-    run(memory.SINK(store(param(1, count, dtype), i, load(param(0, count, dtype), i))), raw, out)
-    np.testing.assert_array_equal(out, raw)
+        bits = bits & 1
+    out = np.zeros_like(bits)
+    run(memory.SINK(store(param(1, count, dtype), i, load(param(0, count, dtype), i))), bits, out)
+    np.testing.assert_array_equal(out, bits)
 
 
 def test_empty_buffers_and_loops_do_nothing() -> None:
@@ -245,7 +251,7 @@ RUNS = [
 
 
 @pytest.mark.parametrize("stage", RUNS)
-def test_vectors_load_compute_and_store(stage: Callable) -> None:
+def test_vectors_load_compute_and_store(stage: Callable[[list[Node]], Any]) -> None:
     zero = const_index(0)
     x = load(param(0, 8), const_index(2), lanes=4)
     lanes = index_ops.LANES(attrs=index_ops.LanesAttrs(4))
@@ -299,7 +305,7 @@ def test_an_accumulator_is_a_variable_read_after_its_loop(size: int) -> None:
     statements, total = accumulated(size)
     linear = program.LINEAR(*statements, store(param(1, 1), const_index(0), total))
     x, out = floats(size), np.full(1, 5, np.float32)
-    run_linear(linear, [memoryview(x).cast("B") if size else b"", memoryview(out)])
+    run_linear(linear, raw(x, out))
     np.testing.assert_allclose(out[0], x.sum(), rtol=1e-5)
 
 
@@ -312,7 +318,7 @@ def test_an_accumulator_carried_around_a_loop(size: int) -> None:
     out = store(param(1, 1), const_index(0), update)
     x, found = floats(size), np.full(1, 5, np.float32)
     linear = program.LINEAR(i, update, control.END(i), out)
-    run_linear(linear, [memoryview(x).cast("B") if size else b"", memoryview(found)])
+    run_linear(linear, raw(x, found))
     np.testing.assert_allclose(found[0], x.sum(), rtol=1e-5)
 
 
@@ -323,7 +329,7 @@ def test_an_if_guards_its_statements() -> None:
     body = store(param(0, 4), i, const(1.0, float32))
     linear = program.LINEAR(i, condition, guard, body, control.ENDIF(guard), control.END(i))
     out = np.zeros(4, np.float32)
-    run_linear(linear, [memoryview(out)])
+    run_linear(linear, raw(out))
     assert out.tolist() == [1, 1, 0, 0]
 
 
@@ -331,7 +337,7 @@ def test_part_of_the_tasks_runs() -> None:
     i = range_(6, 0, Unit.THREAD)
     linear = program.LINEAR(i, store(param(0, 6), i, const(1.0, float32)), control.END(i))
     out = np.zeros(6, np.float32)
-    run_linear(linear, [memoryview(out)], begin=2, end=4)
+    run_linear(linear, raw(out), begin=2, end=4)
     assert out.tolist() == [0, 0, 1, 1, 0, 0]
 
 
@@ -339,7 +345,7 @@ def test_unwritten_scratch_reads_as_no_useful_value() -> None:
     scratch = control.ALLOCATE(attrs=control.AllocateAttrs(float32, 1, Memory.TILE, 0))
     linear = program.LINEAR(store(param(0, 1), const_index(0), load(scratch, const_index(0))))
     out = np.zeros(1, np.float32)
-    run_linear(linear, [memoryview(out)])
+    run_linear(linear, raw(out))
     assert out[0] != 0
 
 
@@ -351,10 +357,10 @@ def test_statements_that_do_not_nest_are_refused() -> None:
         run_linear(program.LINEAR(i), [])
     outside = store(param(0, 2), i, const(1.0, float32))
     with pytest.raises(InternalError, match="used outside of its loop"):
-        run_linear(program.LINEAR(outside), [floats(2)])
+        run_linear(program.LINEAR(outside), raw(floats(2)))
 
 
 def test_an_op_without_a_meaning_in_kernels_is_named() -> None:
     call = program.CALL(param(0, 2))
     with pytest.raises(UnsupportedError, match="call: cannot be interpreted here"):
-        run_kernel(memory.SINK(call), [floats(2)])
+        run_kernel(memory.SINK(call), raw(floats(2)))

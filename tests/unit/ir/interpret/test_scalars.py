@@ -28,6 +28,7 @@ from tilework.dtypes import (
 from tilework.ir.interpret import floats
 from tilework.ir.interpret.exact import exact_fma
 from tilework.ir.interpret.scalars import cast_function, op_function
+from tilework.ir.node import OpDef
 from tilework.ir.ops import math
 
 NAN, INF = pymath.nan, pymath.inf
@@ -144,14 +145,14 @@ ROUNDINGS = {math.FLOOR: np.floor, math.CEIL: np.ceil, math.TRUNC: np.trunc, mat
 
 
 @pytest.mark.parametrize("op", ROUNDINGS)
-def test_roundings_keep_signs_and_specials(op: object) -> None:
+def test_roundings_keep_signs_and_specials(op: OpDef) -> None:
     for x in [*SPECIALS, 0.4, -0.4, 1.5, 2.5, -2.5, -3.5]:
         found = op_function(op, float64)(x)
         assert same(found, float(ROUNDINGS[op](x))), x
 
 
 def test_functions_have_their_poles_and_domains() -> None:
-    def at(op: object, x: float) -> float:
+    def at(op: OpDef, x: float) -> float:
         return op_function(op, float32)(x)
 
     assert at(math.LOG, 0.0) == at(math.LOG2, -0.0) == at(math.LOG1P, -1.0) == -INF

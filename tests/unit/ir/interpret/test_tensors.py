@@ -1,4 +1,5 @@
 import math as pymath
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from tilework.ir.ops import math, memory, tensor
 from tilework.ir.ops.tensor import Fold
 
 
-def array(number: int, shape: tuple, dtype: DType = float32) -> Node:
+def array(number: int, shape: tuple[int, ...], dtype: DType = float32) -> Node:
     return memory.BUFFER(attrs=memory.BufferAttrs(number, shape, dtype, "CPU"))
 
 
@@ -46,7 +47,7 @@ def reduce_(x: Node, fold: Fold, *axes: int) -> Node:
     [(Fold.ADD, np.sum), (Fold.MUL, np.prod), (Fold.MAX, np.max), (Fold.MIN, np.min)],
 )
 @pytest.mark.parametrize("axes", [(0,), (1,), (0, 1)])
-def test_reductions_fold_along_their_axes(fold: Fold, function: object, axes: tuple) -> None:
+def test_reductions_fold_along_their_axes(fold: Fold, function: Any, axes: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(value(reduce_(X, fold, *axes)), function(XS, axis=axes))
 
 
