@@ -241,7 +241,7 @@ class _Function:
         name = self.fresh()
         self.entry.append(f"{name} = alloca {kind}")
         self.names[node] = name
-        self.emit(f"store {kind} {self.value(node.src[0])}, ptr {name}")
+        self.emit(f"store {kind} {self.operand(node.src[0])}, ptr {name}")
 
     def _open(self, node: Node) -> None:
         """A loop that tests at its end, behind a guard where it might not run at all."""

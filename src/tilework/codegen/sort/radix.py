@@ -58,8 +58,11 @@ class _RadixSort:
         if self.bits > _HALF:
             rest = out.emit(math.SHR(varying, _word(_HALF)))
             with out.when(math.NE(rest, _word(0))):
-                self._take_upper_halves(current)
-                self._passes(current, rest)
+                # A variable of its own, so that no statement stands twice.
+                upper = out.variable(current)
+                self._take_upper_halves(upper)
+                self._passes(upper, rest)
+                out.assign(current, upper)
         with out.loop(row.size) as i:
             word = out.load(self.words, simplify.add(current, i))
             position = bitcast(math.AND(word, _word(_LOW)), index)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from tilework.base.errors import InternalError
 from tilework.ir.build import const_index
 from tilework.ir.ops.control import (
     ACCUMULATE,
@@ -43,6 +44,7 @@ class Statements:
     def __init__(self) -> None:
         self.items: list[Node] = []
         self.scopes: list[set[Node]] = [set()]
+        self.effects: set[Node] = set()
         self.ranges = 0
         self.variables = 0
         self.scratch_bytes = 0
@@ -66,6 +68,10 @@ class Statements:
         return root
 
     def _add(self, node: Node) -> Node:
+        if not node.op.pure:
+            if node in self.effects:
+                raise InternalError("sort: a statement stands twice", got=repr(node))
+            self.effects.add(node)
         self.items.append(node)
         self.scopes[-1].add(node)
         return node
