@@ -1,57 +1,191 @@
-"""Schedules that were made before, in memory by identity of the function.
+"""Schedules that were made before: in memory by identity of the function, on disk by its digest.
 
-The key holds everything that changes a schedule: the function's structure, the limits and the
-settings that say so.
+The key holds everything that changes a schedule: the function's structure, the limits, the
+settings that say so, and the code that makes schedules.  What is read from disk is checked like
+what was just made.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import OrderedDict
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilework.base import settings, trace
+from tilework.base import hashing, settings, trace
+from tilework.base.diskcache import DiskCache
+from tilework.base.errors import TileworkError
+from tilework.dtypes import by_name
+from tilework.ir.digest import digest
+from tilework.ir.node import Node
+from tilework.ir.text import format_nodes, parse_all
+from tilework.schedule.check import LEVELS, check_schedule
+from tilework.schedule.schedule import KernelReport, Schedule, Slot, SlotKind
 
 if TYPE_CHECKING:
-    from tilework.ir.node import Node
-    from tilework.schedule.schedule import Limits, Schedule
+    from tilework.ir.types import Shape
+    from tilework.schedule.schedule import Limits
 
 _Key = tuple["Node", "Limits", Any]
 
 #: Schedules kept in memory; the least recently used goes first.
 CAPACITY = 256
+#: Functions below this number of calls are scheduled faster than a file is read.
+FEWEST_CALLS = 4
+_SHARE_OF_CACHE = 16
+
+
+class _Entry:
+    """A schedule and the level of checks that it passed."""
+
+    __slots__ = ("level", "schedule")
+
+    def __init__(self, schedule: Schedule, level: int) -> None:
+        self.schedule = schedule
+        self.level = level
+
 
 _lock = threading.Lock()
-_kept: OrderedDict[_Key, Schedule] = OrderedDict()
-
-
-def _key(function: Node, limits: Limits) -> _Key:
-    return function, limits, settings.current().key(settings.Affects.SCHEDULE)
+_kept: OrderedDict[_Key, _Entry] = OrderedDict()
 
 
 def lookup(function: Node, limits: Limits) -> Schedule | None:
-    """The schedule of `function` made before under the settings in force, if it is kept."""
-    key = _key(function, limits)
+    """The schedule of `function` made before under the settings in force, if it is known.
+
+    Raises:
+        VerifyError: it is found, but does not pass checks that are stricter now than when it was
+            made.
+    """
+    current = settings.current()
+    key = (function, limits, current.key(settings.Affects.SCHEDULE))
     with _lock:
-        found = _kept.get(key)
-        if found is not None:
+        entry = _kept.get(key)
+        if entry is not None:
             _kept.move_to_end(key)
     if trace.enabled():
-        trace.emit(trace.CacheLookup("schedule", str(id(function)), found is not None))
-    return found
+        name = digest(function).hex()
+        trace.emit(trace.CacheLookup("schedule-memory", name, entry is not None))
+    level = LEVELS[current.verify]
+    if entry is None:
+        stored = _read(function, limits, current)
+        if stored is None:
+            return None
+        entry = _keep(key, stored, 0)
+    if level > entry.level:
+        check_schedule(entry.schedule)
+        entry.level = level
+    return entry.schedule
 
 
 def remember(function: Node, limits: Limits, schedule: Schedule) -> None:
-    """Keep a schedule for `lookup`."""
-    key = _key(function, limits)
-    with _lock:
-        _kept[key] = schedule
-        _kept.move_to_end(key)
-        while len(_kept) > CAPACITY:
-            _kept.popitem(last=False)
+    """Keep a schedule, which has passed the checks of the settings in force, for `lookup`."""
+    current = settings.current()
+    key = (function, limits, current.key(settings.Affects.SCHEDULE))
+    _keep(key, schedule, LEVELS[current.verify])
+    if len(schedule.linear.src) >= FEWEST_CALLS and current.cache_dir is not None:
+        name = _disk_key(function, limits, current)
+        _disk(current.cache_dir, current.cache_size_bytes).put(name, to_bytes(schedule))
 
 
 def clear() -> None:
     """Forget all schedules that are kept in memory."""
     with _lock:
         _kept.clear()
+
+
+def _keep(key: _Key, schedule: Schedule, level: int) -> _Entry:
+    entry = _Entry(schedule, level)
+    with _lock:
+        _kept[key] = entry
+        _kept.move_to_end(key)
+        while len(_kept) > CAPACITY:
+            _kept.popitem(last=False)
+    return entry
+
+
+# --- on disk -------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=8)
+def _disk(folder: Path | None, size_limit_bytes: int) -> DiskCache:
+    share = size_limit_bytes // _SHARE_OF_CACHE
+    return DiskCache(folder and folder / "schedules", share, "schedule")
+
+
+@cache
+def _code_version() -> str:
+    """Changes with the code that decides what a schedule looks like."""
+    package = Path(__file__).parent.parent
+    files = sorted(
+        file for part in ("schedule", "ir", "dtypes") for file in (package / part).rglob("*.py")
+    )
+    rows = []
+    for file in files:
+        facts = file.stat()
+        rows.append((str(file.relative_to(package)), facts.st_size, facts.st_mtime_ns))
+    return hashing.digest(rows)
+
+
+def _disk_key(function: Node, limits: Limits, current: settings.Settings) -> str:
+    affects = current.key(settings.Affects.SCHEDULE)
+    return hashing.digest(digest(function), limits, affects, _code_version())
+
+
+def _read(function: Node, limits: Limits, current: settings.Settings) -> Schedule | None:
+    if current.cache_dir is None:
+        return None
+    disk = _disk(current.cache_dir, current.cache_size_bytes)
+    name = _disk_key(function, limits, current)
+    raw = disk.get(name)
+    if raw is None:
+        return None
+    try:
+        return from_bytes(raw)
+    except (TileworkError, ValueError, KeyError, TypeError, IndexError) as error:
+        trace.warn("schedule", f"a schedule on disk cannot be read, and is made again: {error}")
+        disk.remove(name)
+        return None
+
+
+def to_bytes(schedule: Schedule) -> bytes:
+    """A schedule as text."""
+    sizes: dict[Node, int] = {}
+    slots = []
+    for slot in schedule.slots:
+        shape = [
+            size if isinstance(size, int) else f"%{sizes.setdefault(size, len(sizes))}"
+            for size in slot.shape
+        ]
+        slots.append((slot.kind.value, slot.size_bytes, shape, slot.dtype.name, slot.device))
+    reports = [
+        (r.kind, r.stores, r.reasons, r.buffers, r.read_bytes, r.written_bytes, r.nodes)
+        for r in schedule.reports
+    ]
+    head = json.dumps({"slots": slots, "outputs": schedule.outputs, "reports": reports})
+    return f"{head}\n{format_nodes((schedule.linear, *sizes))}".encode()
+
+
+def from_bytes(raw: bytes) -> Schedule:
+    """The schedule that `to_bytes` wrote.
+
+    Raises:
+        ValueError: it is no such text (or KeyError, TypeError, IndexError, TileworkError).
+    """
+    line, _, text = raw.decode().partition("\n")
+    head = json.loads(line)
+    linear, *sizes = parse_all(text)
+    slots = tuple(
+        Slot(SlotKind(kind), size_bytes, _shape(shape, sizes), by_name(dtype), device)
+        for kind, size_bytes, shape, dtype, device in head["slots"]
+    )
+    reports = tuple(
+        KernelReport(kind, tuple(stores), tuple(reasons), *numbers)
+        for kind, stores, reasons, *numbers in head["reports"]
+    )
+    return Schedule(linear, slots, tuple(head["outputs"]), reports)
+
+
+def _shape(shape: list[int | str], sizes: list[Node]) -> Shape:
+    return tuple([size if isinstance(size, int) else sizes[int(size[1:])] for size in shape])

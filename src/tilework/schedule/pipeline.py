@@ -18,11 +18,12 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tilework.base import trace
+from tilework.base import settings, trace
 from tilework.base.errors import UserError
 from tilework.ir.node import in_use
 from tilework.ir.ops.memory import SINK
 from tilework.schedule import cache
+from tilework.schedule.check import check_function, check_schedule
 from tilework.schedule.linear import assemble
 from tilework.schedule.passes.group import group_kernels
 from tilework.schedule.passes.order import Ordering
@@ -52,7 +53,7 @@ def create_schedule(function: Node, limits: Limits = DEFAULT_LIMITS) -> Schedule
     Raises:
         ScheduleCycleError: writes that cannot be put in order.
         UserError: operands on different devices.
-        UnsupportedError: an op that has no kernel.
+        VerifyError: the function, or what was made of it, is not legal.
 
     Example:
         >>> from tilework.dtypes import float32
@@ -66,7 +67,12 @@ def create_schedule(function: Node, limits: Limits = DEFAULT_LIMITS) -> Schedule
         raise UserError("schedule: needs a SINK of outputs", got=repr(function))
     found = cache.lookup(function, limits)
     if found is None:
+        is_checked = settings.current().verify != "off"
+        if is_checked:
+            check_function(function)
         found = build_schedule(function, limits)
+        if is_checked:
+            check_schedule(found)
         cache.remember(function, limits, found)
     return found
 
