@@ -39,7 +39,10 @@ def sort_by_rank(out: Statements, row: Row, lanes: int) -> None:
     with out.loop(lanes) as i:
         # No element goes after these: none but an equal one is counted, and they come last.
         out.store(keys, simplify.add(row.size, i), const_index((1 << 63) - 1))
-    blocks = simplify.idiv(simplify.add(row.size, const_index(lanes - 1)), const_index(lanes))
+    padded = simplify.add(row.size, const_index(lanes - 1))
+    blocks = simplify.idiv(padded, const_index(lanes))
+    if blocks.op is math.IDIV:  # of a size known at run time; it is not negative
+        blocks = math.CDIV(padded, const_index(lanes))
     with out.loop(row.size) as i:
         own = out.load(keys, i)
         count = out.variable(const_bits(0, index, (lanes,) if lanes > 1 else ()))
