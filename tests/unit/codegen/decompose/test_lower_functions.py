@@ -35,11 +35,16 @@ from tilework.testing.accuracy.numpy_builder import evaluate, fma_float64
 LEVELS = dict(CPU_LEVELS[X86_64])
 V3 = x86_spec(LEVELS["x86-64-v3"])
 V2 = x86_spec(LEVELS["x86-64-v2"])
-INPUTS = np.float32(
-    [0.0, -0.0, 1e-40, 1e-3, -0.3, 0.5, 0.7, 1.0, -1.0, 1.5, 3.0, -20.0, 88.0, -104.0, 150.0]
-    + [2.0**17, -(2.0**50), 1e20, 1e30, 3e38, np.inf, -np.inf, np.nan]
+INPUTS = np.array(
+    [
+        *(0.0, -0.0, 1e-40, 1e-3, -0.3, 0.5, 0.7, 1.0, -1.0, 1.5, 3.0, -20.0, 88.0, -104.0, 150.0),
+        *(2.0**17, -(2.0**50), 1e20, 1e30, 3e38, np.inf, -np.inf, np.nan),
+    ],
+    dtype=np.float32,
 )
-SECOND = np.resize(np.float32([2.0, -1.0, 0.5, 3.0, 0.0, -np.inf, 1e9]), INPUTS.size)
+SECOND = np.resize(
+    np.array([2.0, -1.0, 0.5, 3.0, 0.0, -np.inf, 1e9], dtype=np.float32), INPUTS.size
+)
 
 
 def leaf(size: int, dtype: str = "float32", mark: float = 0.0) -> Node:

@@ -59,9 +59,9 @@ def test_TRN_10_pow_is_within_one_ulp_on_samples() -> None:
 
 
 def test_TRN_10_pow_keeps_large_odd_and_even_exponents_apart() -> None:
-    base = np.float32([-1.0, -1.0, -1.0, -1.0, -0.0, -0.0])
-    exponent = np.float32([2**24 - 1, 2**24, 2**31, math.inf, 3, -3])
-    wanted = np.float32([-1, 1, 1, 1, -0.0, -math.inf])
+    base = np.array([-1.0, -1.0, -1.0, -1.0, -0.0, -0.0], dtype=np.float32)
+    exponent = np.array([2**24 - 1, 2**24, 2**31, math.inf, 3, -3], dtype=np.float32)
+    wanted = np.array([-1, 1, 1, 1, -0.0, -math.inf], dtype=np.float32)
     found = evaluate(construction, base, exponent)
     assert np.array_equal(found.view(np.int32), wanted.view(np.int32))
 

@@ -1,0 +1,63 @@
+"""The sweeps: a thin slice of every function always, all 2**32 inputs in the slow suite."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tilework.codegen.decompose.transcendental import FLOAT32, FLOAT64
+from tilework.testing.accuracy.sweep import SKIPPED, sweep
+
+UNARY = sorted(set(FLOAT32) - {"pow", *SKIPPED})
+AT_MOST_ONE = frozenset({"acos", "cos", "exp", "exp2", "log", "log2", "reciprocal", "sin", "tan"})
+NEVER_FALLS = frozenset({"exp", "exp2"})
+FLOAT64_AT_MOST_ONE = frozenset(
+    {"cos", "erf", "exp", "exp2", "log", "log2", "pow", "reciprocal", "sin", "tanh"}
+)
+
+
+def bound(name: str) -> float:
+    if name in AT_MOST_ONE:
+        return 1.0
+    return 2.5 if name in ("acosh", "atanh") else 2.0
+
+
+@pytest.mark.needs("program:gcc")
+@pytest.mark.parametrize("name", ["exp2", "log2", "sin"])
+def test_a_thin_sweep_stays_within_the_bound(name: str, tmp_path: Path) -> None:
+    report = sweep(name, "float32", tmp_path, step=65_537)
+    assert report.found["worst"] <= 1.0
+    assert report.found["count"] >= 65_536
+    assert report.operations <= {"exp2": 21, "log2": 32, "sin": 34}[name]
+
+
+@pytest.mark.slow
+@pytest.mark.needs("program:gcc")
+@pytest.mark.parametrize("name", UNARY)
+def test_TRN_03_TRN_07_TRN_08_TRN_18_all_float32_inputs_stay_within_the_bound(name: str) -> None:
+    # Chunks are kept beside other temporary files, so that an interrupted sweep goes on.
+    report = sweep(name, "float32", Path(tempfile.gettempdir(), "tilework-sweeps"))
+    assert report.found["worst"] <= bound(name)
+    assert report.found["signs"] == 0
+    assert report.found["count"] == 2**32
+    if name in NEVER_FALLS:
+        assert report.found["descents"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.needs("program:gcc")
+def test_TRN_10_pow_stays_within_one_ulp_on_many_pairs(tmp_path: Path) -> None:
+    report = sweep("pow", "float32", tmp_path, count=10**9)
+    assert report.found["worst"] <= 1.0
+    assert report.found["signs"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.needs("program:gcc")
+@pytest.mark.parametrize("name", sorted(set(FLOAT64) - set(SKIPPED)))
+def test_TRN_13_float64_samples_stay_within_the_bound(name: str, tmp_path: Path) -> None:
+    report = sweep(name, "float64", tmp_path, count=10**7)
+    assert report.found["worst"] <= (1.0 if name in FLOAT64_AT_MOST_ONE else 3.0)
+    assert report.found["signs"] == 0
