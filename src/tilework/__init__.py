@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tilework import dtypes, nn, onnx
     from tilework.base import errors, settings
     from tilework.base.settings import override
+    from tilework.tensor.exported import export, load
     from tilework.tensor.jit import TinyJit, jit
     from tilework.engine.device import Device
     from tilework.tensor.tensor import Tensor
@@ -32,7 +33,9 @@ _WHERE: dict[str, tuple[str, str | None]] = {
     "Variable": ("tilework.tensor.variable", "Variable"),
     "dtypes": ("tilework.dtypes", None),
     "errors": ("tilework.base.errors", None),
+    "export": ("tilework.tensor.exported", "export"),
     "jit": ("tilework.tensor.jit", "jit"),
+    "load": ("tilework.tensor.exported", "load"),
     "nn": ("tilework.nn", None),
     "onnx": ("tilework.onnx", None),
     "override": ("tilework.base.settings", "override"),
@@ -40,8 +43,8 @@ _WHERE: dict[str, tuple[str, str | None]] = {
 }
 
 __all__ = [
-    "Device", "Tensor", "TinyJit", "Variable", "dtypes", "errors", "jit", "nn", "onnx", "override",
-    "settings",
+    "Device", "Tensor", "TinyJit", "Variable", "dtypes", "errors", "export", "jit", "load", "nn",
+    "onnx", "override", "settings",
 ]  # fmt: skip
 
 

@@ -6,10 +6,16 @@ from dataclasses import replace
 from typing import Any, Final
 
 from tilework.backends.contract import Backend, Opened
-from tilework.backends.native import NativeCompiler, open_driver, target_of
+from tilework.backends.native import (
+    NativeCompiler,
+    has_native_object,
+    open_driver,
+    target_of,
+)
 from tilework.base.errors import DeviceUnavailableError
 from tilework.runtime.driver import Probe
 from tilework.runtime.drivers import cpu as driver
+from tilework.runtime.host import host_spec
 from tilework.runtime.registry import DeviceName
 from tilework.toolchain.llvm import LlvmToolchain, is_installed
 
@@ -37,7 +43,9 @@ def make_compiler(name: DeviceName) -> NativeCompiler:
 
 def _open(name: DeviceName) -> Opened:
     found = _probe()
-    if not found.is_openable:
+    # Without LLVM there may still be finished code to run: an export, or a cache.
+    is_bare = not found.is_openable and found.reason == _MISSING
+    if not found.is_openable and not (is_bare and has_native_object(host_spec().isa)):
         raise DeviceUnavailableError(
             f"{name}: this device cannot be opened",
             reason=found.reason,

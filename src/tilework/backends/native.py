@@ -21,7 +21,7 @@ from tilework.target.features import AARCH64, CPU_LEVELS, X86_64
 from tilework.target.known.cpu import aarch64_spec, x86_level_spec
 from tilework.target.spec import TargetSpec
 from tilework.toolchain.base import Passes, Toolchain
-from tilework.toolchain.llvm import LlvmToolchain
+from tilework.toolchain.llvm import LlvmToolchain, is_installed
 
 _SHARE_OF_CACHE = (3, 4)  # of the disk caches together; schedules and plans have the rest
 
@@ -43,8 +43,25 @@ def _baseline(isa: str) -> TargetSpec:
     return x86_level_spec("x86-64") if isa == X86_64 else aarch64_spec()
 
 
+_provided: dict[str, bytes] = {}
+
+
+def provide_native_object(isa: str, data: bytes) -> None:
+    """Use `data` as the pool's object code if this process has none: an export brings its own."""
+    _provided.setdefault(isa, data)
+
+
+def has_native_object(isa: str) -> bool:
+    """Whether the pool's code is there without a compiler."""
+    source, toolchain = pool_source(isa), LlvmToolchain(_baseline(isa))
+    key = digest("native pool", source, toolchain.key)
+    return isa in _provided or code_cache().get(key) is not None
+
+
 def native_object(isa: str) -> bytes:
     """Return the object code of the pool for the baseline of `isa`, compiled once per machine."""
+    if isa in _provided and not is_installed():
+        return _provided[isa]
     toolchain = LlvmToolchain(_baseline(isa))
     source = pool_source(isa)
     key = digest("native pool", source, toolchain.key)

@@ -388,7 +388,7 @@ class LinkedSteps:
     @property
     def is_stale(self) -> bool:
         """Whether a device was closed meanwhile."""
-        return any([device.is_closed for device in self._devices])
+        return any(device.is_closed for device in self._devices)
 
     def run(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> None:
         """Run all steps; `slots` are the buffers by slot.

@@ -19,6 +19,7 @@ from tilework.engine.device import Device
 from tilework.engine.link import copy_between
 from tilework.engine.stale import StaleBuffer
 from tilework.engine.stats import COUNTERS
+from tilework.ir.symbolic import dims
 from tilework.tensor import realize
 from tilework.tensor.core import TensorBase
 from tilework.tensor.signature import (
@@ -444,13 +445,14 @@ class Captured:
             if storage is None:
                 continue
             old = storage.version
+            kind = old.node.type
+            count = dims.greatest(dims.product(kind.shape))
             gone = StaleBuffer(
                 old.device,
-                0,
+                max(count * kind.dtype.itemsize, 1),
                 "jit: this tensor was made inside a captured function that has run again",
                 "return it from the function",
             )
-            kind = old.node.type
             storage.version = from_buffer(gone, old.device, kind.shape, kind.dtype)
         self.recipe.orphans.clear()
 

@@ -296,9 +296,8 @@ def test_EXE_07_threads_capture_at_once() -> None:
 
     def work(number: int) -> None:
         captured = jit(lambda x: (x * number + 1) * 2)
-        for i in range(5):
-            if captured(tensor(i)).item() != (i * number + 1) * 2:
-                wrong.append(number)
+        results = [captured(tensor(i)).item() for i in range(5)]
+        wrong.extend([number] if results != [(i * number + 1) * 2 for i in range(5)] else [])
 
     threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
     for thread in threads:
@@ -363,7 +362,7 @@ def test_EXE_16_a_replay_checks_the_range_of_a_variable() -> None:
         captured(base[: n.bind(9)])
 
 
-def test_a_tensor_left_behind_by_the_capture_goes_stale() -> None:
+def test_a_dictionary_that_the_function_fills_is_filled_at_each_call() -> None:
     left: dict[str, Tensor] = {}
 
     def step(x: Tensor) -> Tensor:
@@ -371,15 +370,24 @@ def test_a_tensor_left_behind_by_the_capture_goes_stale() -> None:
         return x * 2
 
     captured = jit(step)
+    for i in range(3):
+        captured(tensor(i))
+        assert left["half"].item() == i / 2
+
+
+def test_a_tensor_left_behind_by_the_capture_goes_stale() -> None:
+    box = SimpleNamespace()
+
+    def step(x: Tensor) -> Tensor:
+        box.half = x / 2
+        return x * 2
+
+    captured = jit(step)
     captured(tensor(4))
-    assert left["half"].item() == 2
-    for _ in range(2):
-        captured(tensor(8))
-    # Either it was made anew, or it says that it was not.
-    try:
-        assert left["half"].item() == 4
-    except StaleOutputError as error:
-        assert "return it from the function" in str(error)
+    assert box.half.item() == 2
+    captured(tensor(8))
+    with pytest.raises(StaleOutputError, match="has run again"):
+        box.half.item()
 
 
 def test_state_that_is_replaced_by_another_object_is_refused_or_followed() -> None:
@@ -390,10 +398,7 @@ def test_state_that_is_replaced_by_another_object_is_refused_or_followed() -> No
         return box[0] * 1
 
     captured = jit(step)
-    try:
-        assert [captured(tensor(1)).item() for _ in range(4)] == [2, 3, 4, 5]
-    except CaptureError as error:
-        assert "assign" in str(error)
+    assert [captured(tensor(1)).item() for _ in range(4)] == [2, 3, 4, 5]
 
 
 def test_a_method_is_captured_for_each_instance() -> None:

@@ -1,0 +1,210 @@
+"""Exported captures: the same bits, in a process without a compiler, and no damage goes unseen."""
+
+import json
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilework import Tensor, Variable, export, jit, load
+from tilework.base import faults, settings
+from tilework.base.errors import CaptureError, ModelFileError, UnsupportedError
+from tilework.engine.export import _HEADER, PAGE
+
+WITHOUT_LLVM = """
+import importlib.util, sys
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == "llvmlite" else find(name, *rest)
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "llvmlite":
+            raise ImportError(name)
+sys.meta_path.insert(0, Block())
+import numpy as np
+from tilework import Tensor, load
+run = load(sys.argv[1])
+x = Tensor(np.frombuffer(bytes.fromhex(sys.argv[2]), np.float32).reshape(4, 2))
+print(run(x).numpy().tobytes().hex())
+loaded = [name for name in sys.modules if name.split(".")[0] == "llvmlite"]
+assert not loaded and "tilework.codegen" not in sys.modules
+"""
+
+
+def sample() -> np.ndarray[Any, Any]:
+    return np.linspace(-2, 2, 8, dtype=np.float32).reshape(4, 2)
+
+
+def make(path: Path) -> Any:
+    weight = Tensor(np.arange(6, dtype=np.float32).reshape(2, 3) / 7).realize()
+    function = jit(lambda x: (x @ weight).exp().sum(1))
+    function(Tensor(sample()))
+    export(function, path)
+    return function
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The bytes of one good file, made once."""
+    path = tmp_path_factory.mktemp("export") / "f.twx"
+    settings.install(settings.Settings(cache_dir=None, num_threads=1, compile_workers=1))
+    make(path)
+    return path.read_bytes()
+
+
+def test_EXE_23_a_loaded_function_gives_the_same_bits(tmp_path: Path) -> None:
+    function = make(tmp_path / "f.twx")
+    loaded = load(tmp_path / "f.twx")
+    wanted, got = function(Tensor(sample())).numpy(), loaded(Tensor(sample())).numpy()
+    assert got.tobytes() == wanted.tobytes()
+
+
+def test_EXE_23_a_process_without_llvm_gives_the_same_bits(tmp_path: Path) -> None:
+    wanted = make(tmp_path / "f.twx")(Tensor(sample())).numpy().tobytes().hex()
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_LLVM, tmp_path / "f.twx", sample().tobytes().hex()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={"TILEWORK_CACHE_DIR": "", "PYTHONPATH": ":".join(sys.path)},
+    )
+    assert done.stdout.strip() == wanted, done.stderr
+
+
+def test_state_is_written_and_is_each_loaded_function_s_own(tmp_path: Path) -> None:
+    state = Tensor(np.zeros(1, np.float32)).realize()
+
+    def step(x: Tensor) -> Tensor:
+        state.assign(state + x)
+        return state * 1
+
+    function = jit(step)
+    one = Tensor(np.ones(1, np.float32))
+    function(one)
+    export(function, tmp_path / "s.twx")
+    first, second = load(tmp_path / "s.twx"), load(tmp_path / "s.twx")
+    assert [first(one).item() for _ in range(3)] == [2, 3, 4]
+    assert second(one).item() == 2
+    assert state.item() == 1
+
+
+def test_containers_views_and_values_come_back(tmp_path: Path) -> None:
+    def step(pair: list[Tensor], *, factor: float) -> dict[str, Any]:
+        return {"a": (pair[0] * factor).realize()[1:], "b": (pair[1], None, "text", 2.5)}
+
+    function = jit(step)
+    x, y = Tensor([1.0, 2.0, 3.0]), Tensor([4])
+    function([x, y], factor=0.5)
+    export(function, tmp_path / "c.twx")
+    result = load(tmp_path / "c.twx")([x, y], factor=0.5)
+    assert result["a"].tolist() == [1.0, 1.5]
+    assert result["b"] == (y, None, "text", 2.5)
+
+
+def test_a_bound_size_may_change(tmp_path: Path) -> None:
+    base = Tensor(np.arange(8, dtype=np.float32)).realize()
+    n = Variable("n", 1, 8)
+    function = jit(lambda x: x.sum())
+    function(base[: n.bind(2)])
+    export(function, tmp_path / "v.twx")
+    loaded = load(tmp_path / "v.twx")
+    assert [loaded(base[: n.bind(count)]).item() for count in (3, 8, 1)] == [3, 28, 0]
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (8,)])
+def test_EXE_23_another_signature_is_refused(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    make(tmp_path / "f.twx")
+    with pytest.raises(CaptureError, match="argument 0 differs"):
+        load(tmp_path / "f.twx")(Tensor.ones(*shape))
+
+
+@pytest.mark.parametrize("share", [k / 40 for k in range(41)])
+def test_EXE_23_a_changed_byte_is_refused(tmp_path: Path, original: bytes, share: float) -> None:
+    (tmp_path / "f.twx").write_bytes(original)
+    raw = bytearray((tmp_path / "f.twx").read_bytes())
+    raw[int(share * (len(raw) - 1))] ^= 0x10
+    (tmp_path / "f.twx").write_bytes(raw)
+    with pytest.raises((ModelFileError, UnsupportedError)):
+        load(tmp_path / "f.twx")
+
+
+@pytest.mark.parametrize("size", [0, 10, 100, 5000])
+def test_EXE_23_a_cut_file_is_refused(tmp_path: Path, original: bytes, size: int) -> None:
+    (tmp_path / "f.twx").write_bytes(original)
+    (tmp_path / "f.twx").write_bytes((tmp_path / "f.twx").read_bytes()[:size])
+    with pytest.raises(ModelFileError, match="damaged or not an export"):
+        load(tmp_path / "f.twx")
+
+
+def rewrite(path: Path, change: dict[str, Any]) -> None:
+    """Replace fields of the description and mend the checksums."""
+    import hashlib
+
+    raw = path.read_bytes()
+    magic, version, length, size, zero, _, checksum = _HEADER.unpack_from(raw)
+    start = -(-(_HEADER.size + length) // PAGE) * PAGE
+    plain = json.loads(raw[_HEADER.size : _HEADER.size + length]) | change
+    text = json.dumps(plain).encode()
+    head = _HEADER.pack(
+        magic, version, len(text), size, zero, hashlib.blake2b(text, digest_size=32).digest(),
+        checksum,
+    )  # fmt: skip
+    path.write_bytes(head + text + bytes(-(len(head) + len(text)) % PAGE) + raw[start:])
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("kernels", []), ("kernels", [{"name": 5}]), ("steps", [[99, [], True]]), ("steps", [1]),
+        ("steps", [[0, [[0, 1 << 40, 8]], True]]), ("constants", [{"place": [1 << 50, 4]}]),
+        ("outputs", [-1]), ("outputs", [4, 4]), ("arenas", "no"), ("variables", [["n", 5, 1]]),
+        ("num_inputs", None), ("pool", [0]), ("signature", None), ("signature", {"inputs": []}),
+        ("isa", 3),
+    ],
+)  # fmt: skip
+def test_EXE_23_a_changed_field_is_refused(
+    tmp_path: Path, original: bytes, field: str, value: object
+) -> None:
+    (tmp_path / "f.twx").write_bytes(original)
+    rewrite(tmp_path / "f.twx", {field: value})
+    with pytest.raises(ModelFileError):
+        load(tmp_path / "f.twx")
+
+
+@pytest.mark.parametrize("change", [{"isa": "aarch64"}, {"features": ["amx-fp16"]}])
+def test_EXE_23_another_processor_is_refused(
+    tmp_path: Path, original: bytes, change: dict[str, Any]
+) -> None:
+    (tmp_path / "f.twx").write_bytes(original)
+    rewrite(tmp_path / "f.twx", change)
+    with pytest.raises(UnsupportedError, match="this processor cannot run"):
+        load(tmp_path / "f.twx")
+
+
+def test_EXE_23_a_newer_format_is_refused_by_number(tmp_path: Path, original: bytes) -> None:
+    (tmp_path / "f.twx").write_bytes(original)
+    raw = bytearray((tmp_path / "f.twx").read_bytes())
+    struct.pack_into("<I", raw, 8, 99)
+    (tmp_path / "f.twx").write_bytes(raw)
+    with pytest.raises(UnsupportedError, match="cannot read"):
+        load(tmp_path / "f.twx")
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    function = make(tmp_path / "f.twx")
+    before = (tmp_path / "f.twx").read_bytes()
+    with faults.count() as points:
+        export(function, tmp_path / "g.twx")
+    (tmp_path / "g.twx").unlink()
+    with faults.fail_at(points.index("export.write")), pytest.raises(faults.InjectedFault):
+        export(function, tmp_path / "f.twx")
+    assert (tmp_path / "f.twx").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["f.twx"]
+
+
+def test_a_jit_that_was_never_called_cannot_be_exported(tmp_path: Path) -> None:
+    with pytest.raises(CaptureError, match="nothing has been captured"):
+        export(jit(lambda x: x), tmp_path / "f.twx")
