@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tilework import dtypes
 from tilework.base.errors import InternalError, UnsupportedError, VerifyError
 from tilework.codegen.pipeline import lower_kernel
@@ -225,7 +226,7 @@ def test_a_statement_cannot_stand_twice() -> None:
     out = Statements()
     memory = out.allocate(index, 1)
     out.store(memory, const_index(0), const_index(1))
-    with pytest.raises(InternalError, match="twice"), out.loop(2):
-        store = out.items[-2]
-        out.scopes[0].discard(store)
+    store = out.items[-1]
+    out.scopes[0].discard(store)
+    with pytest.raises(InternalError, match="twice"):
         out.emit(store)
