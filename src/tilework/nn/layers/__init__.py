@@ -1,0 +1,1 @@
+"""Layers: objects that hold parameters and map tensors to tensors."""

@@ -1,0 +1,146 @@
+"""Convolution layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilework.base.errors import ShapeError, UserError
+from tilework.base.integers import product
+from tilework.tensor.tensor import Tensor
+
+Sizes = int | Sequence[int]
+
+
+def _sizes(value: Sizes, count: int) -> tuple[int, ...]:
+    found = (value,) * count if isinstance(value, int) else tuple(value)
+    if len(found) != count:
+        raise ShapeError(f"convolution: needs {count} sizes", got=f"{value}")
+    return found
+
+
+class _Convolution:
+    """What all convolutions share; `axes` is the number of axes that they run over."""
+
+    axes = 2
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes | str = 0,
+        dilation: Sizes = 1,
+        groups: int = 1,
+        bias: bool = True,
+    ) -> None:
+        if in_channels % groups or out_channels % groups:
+            raise ShapeError(
+                "convolution: the channels don't divide into the groups",
+                got=f"{in_channels} and {out_channels} channels, {groups} groups",
+            )
+        self.kernel_size = _sizes(kernel_size, self.axes)
+        self.stride = stride
+        self.dilation = dilation
+        self.groups = groups
+        self.padding = self._read_padding(padding)
+        shape = self._weight_shape(in_channels, out_channels)
+        bound = max(product(shape[1:]), 1) ** -0.5
+        self.weight = Tensor.uniform(*shape, low=-bound, high=bound)
+        self.bias = Tensor.uniform(out_channels, low=-bound, high=bound) if bias else None
+
+    def _weight_shape(self, in_channels: int, out_channels: int) -> tuple[int, ...]:
+        return (out_channels, in_channels // self.groups, *self.kernel_size)
+
+    def _read_padding(self, padding: Sizes | str) -> Sizes:
+        if not isinstance(padding, str):
+            return padding
+        if padding == "valid":
+            return 0
+        if padding != "same":
+            raise UserError("convolution: unknown padding", got=padding, expected="same or valid")
+        if any(step != 1 for step in _sizes(self.stride, self.axes)):
+            raise UserError("convolution: padding 'same' needs stride 1", got=f"{self.stride}")
+        spread = _sizes(self.dilation, self.axes)
+        total = [d * (k - 1) for d, k in zip(spread, self.kernel_size, strict=True)]
+        # Before and after each axis, from the last to the first; the odd one comes after.
+        return [part for each in total[::-1] for part in (each // 2, each - each // 2)]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.conv2d(
+            self.weight, self.bias, self.groups, self.stride, self.dilation, self.padding
+        )
+
+
+class Conv2d(_Convolution):
+    """Convolution over two axes.
+
+    Args:
+        in_channels: channels of the input.
+        out_channels: channels of the output.
+        kernel_size: of the window; one number, or one for each axis.
+        stride: distance of windows.
+        padding: zeros around the input: one number, one for each axis, before and after each axis
+            from the last to the first, "same" or "valid".
+        dilation: distance of taps.
+        groups: parts of the channels that don't mix.
+        bias: whether something is added.
+
+    Shape: (n, in_channels, h, w) -> (n, out_channels, oh, ow)
+
+    Example:
+        >>> Conv2d(1, 4, 3)(Tensor.ones(2, 1, 8, 8)).shape
+        (2, 4, 6, 6)
+    """
+
+
+class Conv1d(_Convolution):
+    """Convolution over one axis; arguments as of `Conv2d`.
+
+    Shape: (n, in_channels, l) -> (n, out_channels, ol)
+    """
+
+    axes = 1
+
+
+class ConvTranspose2d(_Convolution):
+    """The adjoint of convolution over two axes; arguments as of `Conv2d`.
+
+    `output_padding` (an attribute, 0) makes the output longer where several sizes are possible.
+
+    Shape: (n, in_channels, h, w) -> (n, out_channels, oh, ow)
+    """
+
+    output_padding: Sizes = 0
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        output_padding: Sizes = 0,
+        dilation: Sizes = 1,
+        groups: int = 1,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(
+            in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias
+        )
+        self.output_padding = output_padding
+
+    def _weight_shape(self, in_channels: int, out_channels: int) -> tuple[int, ...]:
+        return (in_channels, out_channels // self.groups, *self.kernel_size)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.conv_transpose2d(
+            self.weight, self.bias, self.groups, self.stride, self.dilation, self.padding,
+            self.output_padding,
+        )  # fmt: skip
+
+
+class ConvTranspose1d(ConvTranspose2d):
+    """The adjoint of convolution over one axis; arguments as of `ConvTranspose2d`."""
+
+    axes = 1

@@ -1,0 +1,9 @@
+"""Optimizers: they change parameters in place, all of them in one go."""
+
+from __future__ import annotations
+
+from tilework.nn.optim.adam import LAMB, Adam, AdamW
+from tilework.nn.optim.optimizer import Optimizer, OptimizerGroup
+from tilework.nn.optim.sgd import SGD
+
+__all__ = ["LAMB", "SGD", "Adam", "AdamW", "Optimizer", "OptimizerGroup"]

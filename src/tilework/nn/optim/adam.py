@@ -1,0 +1,112 @@
+"""Adam and its kin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilework import dtypes
+from tilework.nn.optim.optimizer import Optimizer
+from tilework.tensor.tensor import Tensor
+
+
+class LAMB(Optimizer):
+    """Adam whose step for each parameter is scaled to the parameter (You and others, 2019).
+
+    Args:
+        params: see `Optimizer`.
+        lr: the learning rate.
+        b1: share of the old mean of gradients.
+        b2: share of the old mean of their squares.
+        eps: added to the root of the mean square.
+        weight_decay: of the parameter, added to the step (not to the gradient).
+        adam: leave the scaling out.
+    """
+
+    def __init__(
+        self,
+        params: Sequence[Tensor],
+        lr: float = 0.001,
+        b1: float = 0.9,
+        b2: float = 0.999,
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+        adam: bool = False,
+    ) -> None:
+        super().__init__(params, lr)
+        self.b1 = b1
+        self.b2 = b2
+        self.eps = eps
+        self.weight_decay = weight_decay
+        self.adam = adam
+        # b1 and b2 to the power of the number of steps: state, so that captures carry them on.
+        self.b1_t = Tensor([1.0], device=self.device, dtype=dtypes.float32, requires_grad=False)
+        self.b2_t = Tensor([1.0], device=self.device, dtype=dtypes.float32, requires_grad=False)
+        self.m = self._state(self.params)
+        self.v = self._state(self.params)
+
+    def _update(self, params: list[Tensor]) -> list[Tensor]:
+        self.b1_t *= self.b1
+        self.b2_t *= self.b2
+        written = [self.b1_t, self.b2_t]
+        moments = {id(p): (m, v) for p, m, v in zip(self.params, self.m, self.v, strict=True)}
+        for param in params:
+            g = self._gradient(param)
+            m, v = moments[id(param)]
+            m.assign(m * self.b1 + g * (1 - self.b1))
+            v.assign(v * self.b2 + g * g * (1 - self.b2))
+            written += [m, v]
+            mean = m / (1 - self.b1_t).cast(g.dtype)
+            square = v / (1 - self.b2_t).cast(g.dtype)
+            step = mean / (square.sqrt() + self.eps)
+            value = param.cast(g.dtype)
+            if self.weight_decay:
+                step = step + value * self.weight_decay
+            if not self.adam:
+                step = step * _trust(value, step)
+            param.assign((value - step * self.lr.cast(g.dtype)).cast(param.dtype))
+        return written
+
+
+def _trust(value: Tensor, step: Tensor) -> Tensor:
+    """The norm of the parameter over that of the step; 1 where one of them is 0."""
+    a, b = value.square().sum().sqrt(), step.square().sum().sqrt()
+    is_usable = (a > 0) & (b > 0)
+    return is_usable.where(a / is_usable.where(b, 1.0), 1.0)
+
+
+class AdamW(LAMB):
+    """Adam with weight decay of its own (Loshchilov and Hutter, 2017).
+
+    Args:
+        params: see `Optimizer`.
+        lr: the learning rate.
+        b1: share of the old mean of gradients.
+        b2: share of the old mean of their squares.
+        eps: added to the root of the mean square.
+        weight_decay: of the parameter, added to the step.
+    """
+
+    def __init__(
+        self,
+        params: Sequence[Tensor],
+        lr: float = 0.001,
+        b1: float = 0.9,
+        b2: float = 0.999,
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+    ) -> None:
+        super().__init__(params, lr, b1, b2, eps, weight_decay, adam=True)
+
+
+class Adam(AdamW):
+    """Adam (Kingma and Ba, 2014); arguments as of `AdamW`, without weight decay."""
+
+    def __init__(
+        self,
+        params: Sequence[Tensor],
+        lr: float = 0.001,
+        b1: float = 0.9,
+        b2: float = 0.999,
+        eps: float = 1e-8,
+    ) -> None:
+        super().__init__(params, lr, b1, b2, eps, weight_decay=0.0)

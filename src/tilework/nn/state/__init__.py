@@ -1,0 +1,11 @@
+"""The state of models: collecting tensors, and files of them."""
+
+from __future__ import annotations
+
+from tilework.nn.state.safetensors import safe_load, safe_load_metadata, safe_save
+from tilework.nn.state.tree import get_parameters, get_state_dict, load_state_dict
+
+__all__ = [
+    "get_parameters", "get_state_dict", "load_state_dict", "safe_load", "safe_load_metadata",
+    "safe_save",
+]  # fmt: skip
