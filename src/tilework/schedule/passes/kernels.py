@@ -210,11 +210,13 @@ class KernelBody:
 
     def _scan(self, step: Step) -> Node:
         attrs = step.node.attrs
+        dtype = step.node.type.dtype
+        identity = const_bits(identity_bits(attrs.fold, dtype), dtype)
+        if not step.src:
+            return identity
         value = _built(step.src[0])
         if not step.ranges:
-            dtype = step.node.type.dtype
-            identity = const_bits(identity_bits(attrs.fold, dtype), dtype)
-            return identity if attrs.exclusive else combine(attrs.fold, identity, value)
+            return combine(attrs.fold, identity, value)
         running = tensor.ScanAttrs(attrs.fold, 0, attrs.exclusive)
         return make(tensor.SCAN, (value, *step.ranges), running)
 

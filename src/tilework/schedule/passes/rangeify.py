@@ -467,6 +467,8 @@ class Rangeify:
             index = (*index[: attrs.axis], mirrored, *index[attrs.axis + 1 :])
             store = step.kernel.stores[0]
             store.offset = flatten(index, step.node.type.shape)
+        if at is ZERO and attrs.exclusive:
+            return  # the identity alone
         step.ranges = (at,) if at is not ZERO else ()
         step.src = [self.request(step.kernel, step.node.src[0], index, step.valid)]
 
