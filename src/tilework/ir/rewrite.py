@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilework.base import trace
 from tilework.base.errors import InternalError, RewriteLoopError
-from tilework.ir.node import in_use, make
+from tilework.ir.node import in_use, make, toposort
 from tilework.ir.ops.define import value_type
 from tilework.ir.pattern import match
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tilework.ir.node import Node
     from tilework.ir.pattern import Rule, RuleSet
 
-#: A set may fire this often, and this often more for each node that it has finished.
+#: A set may fire this often, and this often more for each node of the graph.
 FUEL = 10_000
 FUEL_PER_NODE = 64
 
@@ -58,9 +58,9 @@ def rewrite_all(
     check_costs: bool = False,
 ) -> list[Node]:
     """As `rewrite`, for several roots that share nodes."""
-    driver = _Driver(rules, context, {} if memo is None else memo, check_costs)
+    driver = _Driver(rules, context, {} if memo is None else memo, check_costs, roots)
     with in_use():
-        driver.run(list(reversed(roots)))
+        driver.run()
     return [driver.done[root] for root in roots]
 
 
@@ -68,7 +68,12 @@ class _Driver:
     """One run of the rules over a graph."""
 
     def __init__(
-        self, rules: RuleSet, context: Any, done: dict[Node, Node], check_costs: bool
+        self,
+        rules: RuleSet,
+        context: Any,
+        done: dict[Node, Node],
+        check_costs: bool,
+        roots: Sequence[Node],
     ) -> None:
         self.rules = rules
         self.context = context
@@ -76,13 +81,17 @@ class _Driver:
         self.done = done
         #: What a node has been replaced by, while that is being rewritten itself.
         self.replaced: dict[Node, Node] = {}
+        self.roots = tuple(roots)
         self.fired = 0
+        self.fuel = FUEL
         self.last: deque[str] = deque(maxlen=12)
         self.check_costs = check_costs
 
-    def run(self, stack: list[Node]) -> None:
+    def run(self) -> None:
+        """Finish every root."""
         done, replaced, context = self.done, self.replaced, self.context
         matchers = self.rules.matchers()
+        stack = list(reversed(self.roots))
         while stack:
             node = stack[-1]
             if node in done:
@@ -126,12 +135,18 @@ class _Driver:
                 f"rewrite: {self.rules.name}.{rule.name} changes the type",
                 got=f"{before!r} became {after!r}",
             )
-        if self.fired > FUEL + FUEL_PER_NODE * len(self.done):
-            raise self._loop(after)
+        if self.fired > self.fuel:
+            self._refuel(after)
         if trace.enabled():
             trace.emit(trace.RuleFired(f"{self.rules.name}.{rule.name}", before, after))
         if self.check_costs:
             check_cost(self.rules, rule, before, after)
+
+    def _refuel(self, node: Node) -> None:
+        """Allow as many firings as the graph is large; asked once, by what fires a lot."""
+        if self.fuel > FUEL:
+            raise self._loop(node)
+        self.fuel += FUEL_PER_NODE * len(toposort(*self.roots))
 
     def _loop(self, node: Node) -> RewriteLoopError:
         names = list(dict.fromkeys(self.last))

@@ -1,8 +1,9 @@
 """Index arithmetic in a normal form, simplified while it is built.
 
 The normal form of an integer (dtype `index`, scalar) is a sum `c + c1*x1 + c2*x2 + ...` whose
-terms are sorted by structure, so equal sums are one node in every process.  Indices never
-overflow: their bounds are proven to lie far inside 64 bits.
+terms are sorted by structure, so equal sums are one node in every process.  Sums and products are
+those of the ring modulo 2**64; what needs true order (quotients, comparisons) is rearranged only
+where the bounds prove that no sum wraps, since loaded integers may have any value.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from tilework.ir.node import Node
 
 Terms = dict["Node", int]
+
+#: Products of sums with more terms than this stay products.
+MOST_PRODUCTS = 64
 
 TRUE = const(True, bool_)
 FALSE = const(False, bool_)
@@ -121,6 +125,17 @@ def _recombine(total: Terms) -> Terms:
     return total
 
 
+def fits(constant: int, total: Terms) -> bool:
+    """Is it proven that the sum does not wrap?"""
+    low, high = sum_bounds(constant, total)
+    return low >= index.minimum and high <= index.maximum
+
+
+def is_exact(node: Node) -> bool:
+    """Is the sum that `node` is its value, without a wrap?"""
+    return fits(*terms(node))
+
+
 def add(a: Node, b: Node) -> Node:
     """a + b."""
     constant, total = terms(a)
@@ -155,6 +170,8 @@ def mul(a: Node, b: Node) -> Node:
     total: Terms = {}
     constant_a, terms_a = terms(a)
     constant_b, terms_b = terms(b)
+    if len(terms_a) * len(terms_b) > MOST_PRODUCTS:
+        return make(math.MUL, (a, b), None)
     for x, c in terms_a.items():
         for y, d in terms_b.items():
             _accumulate(total, _product(x, y), c * d)
@@ -203,7 +220,7 @@ def idiv(a: Node, b: Node) -> Node:
         return _symbolic_idiv(a, b)
     if size == 1:
         return a
-    if size <= 0:
+    if size <= 0 or not is_exact(a):
         return make(math.IDIV, (a, b), None)
     low, high = bounds(a)
     if low // size == high // size:
@@ -214,6 +231,8 @@ def idiv(a: Node, b: Node) -> Node:
     quotient, remainder = divmod(constant, size)
     if _within(remainder, rest, size):
         return from_terms(quotient, whole)
+    if not fits(remainder, rest):
+        return make(math.IDIV, (a, b), None)
     return add(from_terms(quotient, whole), _idiv_rest(remainder, rest, size))
 
 
@@ -248,13 +267,15 @@ def mod(a: Node, b: Node) -> Node:
     size = value_of(b)
     if size is None:
         return _symbolic_mod(a, b)
-    if size <= 0:
-        return make(math.MOD, (a, b), None)
     if size == 1:
         return const_index(0)
+    if size <= 0 or not is_exact(a):
+        return make(math.MOD, (a, b), None)
     constant, total = terms(a)
     rest = {term: c for term, c in total.items() if c % size}
     remainder = constant % size
+    if not fits(remainder, rest):
+        return make(math.MOD, (a, b), None)
     low, high = sum_bounds(remainder, rest)
     if low // size == high // size:
         return from_terms(remainder - (low // size) * size, rest)
@@ -297,20 +318,22 @@ def _split_by(a: Node, b: Node) -> tuple[Node, Node]:
 
 def _symbolic_idiv(a: Node, b: Node) -> Node:
     x, y = _split_by(a, b)
-    if bounds(b)[0] > 0 and bounds(y)[0] >= 0 and proven_less(y, b):
+    if is_exact(a) and bounds(b)[0] > 0 and bounds(y)[0] >= 0 and proven_less(y, b):
         return x
     return make(math.IDIV, (a, b), None)
 
 
 def _symbolic_mod(a: Node, b: Node) -> Node:
     _, y = _split_by(a, b)
-    if bounds(b)[0] > 0 and bounds(y)[0] >= 0 and proven_less(y, b):
+    if is_exact(a) and bounds(b)[0] > 0 and bounds(y)[0] >= 0 and proven_less(y, b):
         return y
     return make(math.MOD, (a, b), None)
 
 
 def proven_less(a: Node, b: Node) -> bool:
     """Is a < b proven?  Ranges are replaced by their last value where that is the worst case."""
+    if not is_exact(a) or not is_exact(b):
+        return False
     constant, total = terms(sub(a, b))
     if sum_bounds(constant, total)[1] < 0:
         return True
@@ -328,6 +351,8 @@ def less(a: Node, b: Node) -> Node:
     """The condition a < b, as a sum of terms below a number."""
     constant, total = terms(sub(a, b))
     low, high = sum_bounds(constant, total)
+    if low < index.minimum or high > index.maximum or not (is_exact(a) and is_exact(b)):
+        return make(math.LT, (a, b), None)
     if high < 0:
         return TRUE
     if low >= 0:
@@ -345,7 +370,10 @@ def less(a: Node, b: Node) -> Node:
 
 def at_least(a: Node, b: Node) -> Node:
     """The condition a >= b."""
-    return less(sub(b, const_index(1)), a)
+    before = sub(b, const_index(1))
+    if not is_exact(before) or not is_exact(b) or not is_exact(a):
+        return make(math.LE, (b, a), None)
+    return less(before, a)
 
 
 def equal(a: Node, b: Node) -> Node:

@@ -73,7 +73,12 @@ def parse_all(text: str) -> tuple[Node, ...]:
             if attrs is None:
                 attrs = _AttrsReader(inside, nodes, line, number).read(op)
                 known[op_name, inside] = attrs
-        nodes[name] = make(op, src, attrs)
+        try:
+            nodes[name] = make(op, src, attrs)
+        except (TypeError, ValueError, LookupError, AttributeError) as error:
+            raise ModelFileError(
+                f"parse: line {number + 1} is no legal {op_name}", got=line[:200]
+            ) from error
     return _malformed("(no line returns anything)", number)
 
 
