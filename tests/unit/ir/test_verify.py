@@ -21,11 +21,11 @@ def range_(size: int, number: int, unit: Unit = Unit.LOOP) -> Node:
 
 X = memory.PARAM(attrs=memory.ParamAttrs(0, (6,), float32))
 Y = memory.PARAM(attrs=memory.ParamAttrs(1, (6,), float32))
-I = range_(6, 0)
+A = range_(6, 0)
 K = range_(6, 1)
 ONE = const(1.0, float32)
-LOADED = memory.LOAD(memory.INDEX(X, I))
-STORED = memory.STORE(memory.INDEX(Y, I), LOADED)
+LOADED = memory.LOAD(memory.INDEX(X, A))
+STORED = memory.STORE(memory.INDEX(Y, A), LOADED)
 KERNEL = memory.SINK(STORED)
 ARRAY = memory.BUFFER(attrs=memory.BufferAttrs(1, (2, 3), float32, "CPU"))
 
@@ -43,7 +43,7 @@ def test_legal_graphs_have_no_faults() -> None:
 
 def test_the_error_names_node_rule_pass_and_neighbours() -> None:
     moved = tensor.FLIP(LOADED, attrs=tensor.AxesAttrs(()))
-    root = memory.SINK(memory.STORE(memory.INDEX(Y, I), moved))
+    root = memory.SINK(memory.STORE(memory.INDEX(Y, A), moved))
     with pytest.raises(VerifyError) as caught:
         verify(root, Stage.KERNEL, after="some-pass")
     text = str(caught.value)
@@ -57,7 +57,7 @@ def test_the_error_names_node_rule_pass_and_neighbours() -> None:
 def test_all_faults_are_collected() -> None:
     flipped = tensor.FLIP(LOADED, attrs=tensor.AxesAttrs(()))
     lanes = index_ops.LANES(attrs=index_ops.LanesAttrs(4))
-    one = memory.STORE(memory.INDEX(Y, I), flipped)
+    one = memory.STORE(memory.INDEX(Y, A), flipped)
     other = memory.STORE(memory.INDEX(Y, lanes), ONE)
     assert rules(memory.SINK(one, other), Stage.KERNEL).count("op-in-stage") == 2
 
@@ -101,7 +101,7 @@ def test_a_broken_rule_is_named(rule: str, root: Node, stage: Stage) -> None:
     assert rule in rules(root, stage)
 
 
-def store_of(value: Node, target: Node = I) -> Node:
+def store_of(value: Node, target: Node = A) -> Node:
     return memory.STORE(memory.INDEX(Y, target), value)
 
 
@@ -109,15 +109,13 @@ def test_a_kernel_binds_only_ranges_each_once() -> None:
     attrs = tensor.ReduceAttrs(Fold.ADD)
     not_a_range = tensor.REDUCE(LOADED, const_index(3), attrs=attrs)
     twice = tensor.REDUCE(LOADED, K, K, attrs=attrs)
-    with_axes = tensor.REDUCE(
-        const(1.0, float32, (2,)), attrs=tensor.ReduceAttrs(Fold.ADD, (0,))
-    )
+    with_axes = tensor.REDUCE(const(1.0, float32, (2,)), attrs=tensor.ReduceAttrs(Fold.ADD, (0,)))
     for value in (not_a_range, twice, with_axes):
         assert "reduce-rule" in rules(memory.SINK(store_of(value)), Stage.KERNEL)
 
 
 def test_a_bound_range_is_not_used_outside() -> None:
-    total = tensor.REDUCE(LOADED, I, attrs=tensor.ReduceAttrs(Fold.ADD))
+    total = tensor.REDUCE(LOADED, A, attrs=tensor.ReduceAttrs(Fold.ADD))
     assert rules(memory.SINK(store_of(total)), Stage.KERNEL) == ["bound-ranges"]
     assert rules(memory.SINK(store_of(total, const_index(0))), Stage.KERNEL) == []
 
@@ -151,20 +149,20 @@ def test_a_fault_needs_a_condition() -> None:
 def test_end_closes_stores_before_linear_and_loops_in_it() -> None:
     scratch = control.ALLOCATE(attrs=control.AllocateAttrs(float32, 6, Memory.TILE, 0))
     fill = control.END(memory.STORE(memory.INDEX(scratch, K), ONE), K)
-    value = memory.LOAD(memory.INDEX(memory.AFTER(scratch, fill), I))
+    value = memory.LOAD(memory.INDEX(memory.AFTER(scratch, fill), A))
     assert rules(memory.SINK(store_of(value)), Stage.LOWERED) == []
     wrong = control.END(LOADED, K)
     after = memory.AFTER(scratch, wrong)
-    root = memory.SINK(store_of(memory.LOAD(memory.INDEX(after, I))))
+    root = memory.SINK(store_of(memory.LOAD(memory.INDEX(after, A))))
     assert "end-rule" in rules(root, Stage.LOWERED)
 
 
-ADDRESS = memory.INDEX(Y, I)
-FROM = memory.INDEX(X, I)
+ADDRESS = memory.INDEX(Y, A)
+FROM = memory.INDEX(X, A)
 
 
 def test_statements_in_order_are_legal() -> None:
-    verify(program.LINEAR(I, FROM, LOADED, ADDRESS, STORED, control.END(I)), Stage.LINEAR)
+    verify(program.LINEAR(A, FROM, LOADED, ADDRESS, STORED, control.END(A)), Stage.LINEAR)
 
 
 def accumulated() -> list[Node]:
@@ -173,7 +171,7 @@ def accumulated() -> list[Node]:
     update = control.ACCUMULATE(start, total)
     result = memory.AFTER(start, update)
     place = memory.INDEX(Y, const_index(0))
-    return [start, I, FROM, LOADED, total, update, control.END(I), result, place,
+    return [start, A, FROM, LOADED, total, update, control.END(A), result, place,
             memory.STORE(place, result)]  # fmt: skip
 
 
@@ -184,11 +182,11 @@ def test_an_accumulator_is_read_after_its_loop() -> None:
 @pytest.mark.parametrize(
     ("rule", "statements"),
     [
-        ("order", [I, LOADED, ADDRESS, STORED, control.END(I)]),
-        ("order", [I, FROM, LOADED, control.END(I), ADDRESS, STORED]),
-        ("nesting", [I, FROM, LOADED, ADDRESS, STORED]),
-        ("nesting", [I, K, control.END(I), control.END(K)]),
-        ("nesting", [control.END(I)]),
+        ("order", [A, LOADED, ADDRESS, STORED, control.END(A)]),
+        ("order", [A, FROM, LOADED, control.END(A), ADDRESS, STORED]),
+        ("nesting", [A, FROM, LOADED, ADDRESS, STORED]),
+        ("nesting", [A, K, control.END(A), control.END(K)]),
+        ("nesting", [control.END(A)]),
     ],
 )
 def test_statements_out_of_order_are_named(rule: str, statements: list[Node]) -> None:
@@ -198,7 +196,7 @@ def test_statements_out_of_order_are_named(rule: str, statements: list[Node]) ->
 def test_a_value_of_a_closed_loop_is_not_used_after_it() -> None:
     place = memory.INDEX(Y, const_index(0))
     late = memory.STORE(place, LOADED)
-    linear = program.LINEAR(I, FROM, LOADED, control.END(I), place, late)
+    linear = program.LINEAR(A, FROM, LOADED, control.END(A), place, late)
     assert rules(linear, Stage.LINEAR) == ["order"]
 
 
