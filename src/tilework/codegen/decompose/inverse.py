@@ -91,3 +91,28 @@ def atanh(x: Value[Raw]) -> Value[Raw]:
     result = where(magnitude.less(2.0 ** -(format_of(x).mantissa_bits // 2 + 1)), magnitude, result)
     result = where(magnitude.greater(1.0), x.const(math.nan), result)
     return with_sign_of(x, result)
+
+
+def atan2(y: Value[Raw], x: Value[Raw]) -> Value[Raw]:
+    """Return the angle of the point (x, y) in [-pi, pi], with the sign of y."""
+    form = format_of(x)
+    half_pi_high, half_pi_low, _ = form.tables["HALF_PI"]
+    width, height = x.abs(), y.abs()
+    steep = height.greater(width)
+    large, small = where(steep, height, width), where(steep, width, height)
+    quotient = small / large
+    # What the quotient's rounding lost; nothing where the remainder is no number.
+    lost = fma(-quotient, large, small) / large
+    lost = where((lost - lost).equal(0.0), lost, 0.0)
+    quotient = where(large.equal(0.0), 0.0, where(small.equal(large), 1.0, quotient))
+    t = where(steep, -quotient, quotient)
+    z = t * t
+    tail = fma(t * z, polynomial(z, form.tables["ATAN"]), where(steep, -lost, lost))
+    # Angles from the positive axis: t, pi/2 - 1/t; from the negative one pi minus these.
+    is_left = x.bits(form.integer).less(0)
+    t, tail = where(is_left, -t, t), where(is_left, -tail, tail)
+    high = where(steep, half_pi_high, where(is_left, x.const(2 * half_pi_high), 0.0))
+    low = where(steep, half_pi_low, where(is_left, x.const(2 * half_pi_low), 0.0))
+    result = with_sign_of(y, (high + (t + (tail + low))).abs())
+    result = where(x.not_equal(x), x, result)
+    return where(y.not_equal(y), y, result)

@@ -17,6 +17,8 @@ from tilework.codegen.decompose import (
     logarithm,
     multiply_add,
     power,
+    remainder,
+    roots,
     trigonometric,
     trigonometric_float64,
 )
@@ -42,6 +44,7 @@ FLOAT32: Final[dict[str, Construction]] = {
     "asin": inverse.asin,
     "asinh": inverse.asinh,
     "atan": inverse.atan,
+    "atan2": inverse.atan2,
     "atanh": inverse.atanh,
     "cos": trigonometric.cos,
     "cosh": hyperbolic.cosh,
@@ -49,6 +52,7 @@ FLOAT32: Final[dict[str, Construction]] = {
     "exp": exponential.exp,
     "exp2": exponential.exp2,
     "expm1": exponential.expm1,
+    "fmod": remainder.fmod,
     "log": logarithm.log,
     "log1p": logarithm.log1p,
     "log2": logarithm.log2,
@@ -57,6 +61,7 @@ FLOAT32: Final[dict[str, Construction]] = {
     "reciprocal": exponential.reciprocal,
     "sin": trigonometric.sin,
     "sinh": hyperbolic.sinh,
+    "sqrt": roots.sqrt,
     "tan": trigonometric.tan,
     "tanh": hyperbolic.tanh,
 }
@@ -64,8 +69,20 @@ FLOAT32: Final[dict[str, Construction]] = {
 FLOAT64: Final[dict[str, Construction]] = {
     name: FLOAT32[name]
     for name in (
-        *("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "erf", "exp", "exp2"),
-        *("expm1", "log", "log1p", "log2", "mulacc", "pow", "reciprocal", "sinh", "tanh"),
+        *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cosh", "erf", "exp", "exp2"),
+        *(
+            "expm1",
+            "fmod",
+            "log",
+            "log1p",
+            "log2",
+            "mulacc",
+            "pow",
+            "reciprocal",
+            "sinh",
+            "sqrt",
+            "tanh",
+        ),
     )
 } | {
     "cos": trigonometric_float64.cos,
@@ -115,8 +132,9 @@ def lower_node(node: Node, target: TargetSpec) -> Node:
     return result
 
 
-_NEEDS_FLOAT64: Final = frozenset(
-    {trigonometric.sin, trigonometric.cos, trigonometric.tan, power.pow, multiply_add.emulated_fma}
+_NEEDS_FLOAT64: Final[frozenset[Any]] = frozenset(
+    {trigonometric.sin, trigonometric.cos, trigonometric.tan}
+    | {power.pow, multiply_add.emulated_fma, remainder.fmod}
 )
 
 

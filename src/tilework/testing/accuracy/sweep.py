@@ -37,7 +37,6 @@ ORACLES = {
     "sigmoid": "1 / (1 + exp{q}(-x))",
     "sin_limited": "sin{q}(x)",
     "exp2": "exp2{q}(x)",
-    "pow": "pow{q}(x, y)",
 }
 LIMITS = {"sin_limited": "0x1p16f", "cos_limited": "0x1p16f"}
 #: Where the samples of a float64 function concentrate.
@@ -54,8 +53,8 @@ DOMAINS = {
     "sinh": (-710, 710),
     "tanh": (-20, 20),
 }
-BINARY = ("pow", "atan2")
-SKIPPED = ("mulacc",)
+BINARY = ("pow", "atan2", "fmod")
+SKIPPED = ("mulacc", "fmod")
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ BOUNDS = {
     **dict.fromkeys(("acos", "asin", "atan", "cosh", "expm1", "log1p"), 1.5),
     **dict.fromkeys(("asinh", "sinh"), 2.0),
     **dict.fromkeys(("acosh", "atanh", "tan"), 2.5),
-    "reciprocal": 0.5,
+    **dict.fromkeys(("reciprocal", "sqrt"), 0.5),
 }
 RANGES: dict[str, tuple[float, float]] = {
     "acos": (-1, 1),
@@ -42,6 +42,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "log2": (0, 4),
     "sinh": (-700, 700),
     "cosh": (-700, 700),
+    "sqrt": (0, 4),
     "tanh": (-20, 20),
 }
 

@@ -32,6 +32,7 @@ from tilework.target.known.cpu import x86_spec
 from tilework.target.spec import TargetSpec
 from tilework.testing.accuracy.numpy_builder import evaluate, fma_float64
 
+ARITY = {"atan2": 2, "fmod": 2, "pow": 2, "mulacc": 3}
 LEVELS = dict(CPU_LEVELS[X86_64])
 V3 = x86_spec(LEVELS["x86-64-v3"])
 V2 = x86_spec(LEVELS["x86-64-v2"])
@@ -72,7 +73,7 @@ def canonical(bits: list[int], dtype: str) -> list[int]:
 
 @pytest.mark.parametrize("name", sorted(FLOAT32))
 def test_TRN_19_the_nodes_compute_the_same_bits_as_the_arrays(name: str) -> None:
-    count = {"pow": 2, "mulacc": 3}.get(name, 1)
+    count = ARITY.get(name, 1)
     leaves = [leaf(INPUTS.size, mark=7.25 + at) for at in range(count)]
     arrays = [INPUTS, SECOND, INPUTS[::-1]][:count]
     lowered = lower_node(OPS[name](*leaves), V3)
@@ -89,7 +90,7 @@ def test_TRN_01_after_the_pass_only_native_operations_are_left(
     x = leaf(4, dtype)
     table = FLOAT64 if dtype == "float64" else FLOAT32
     for name in table:
-        count = {"pow": 2, "mulacc": 3}.get(name, 1)
+        count = ARITY.get(name, 1)
         lowered = lower_functions(OPS[name](*[x] * count), target)
         missing = {
             node.op.name

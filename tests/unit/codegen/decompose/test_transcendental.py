@@ -40,6 +40,7 @@ ORACLES: dict[str, Callable[[Floats], Floats]] = {
     "sigmoid": scipy.special.expit,
     "sin": np.sin,
     "sinh": np.sinh,
+    "sqrt": np.sqrt,
     "tan": np.tan,
     "tanh": np.tanh,
 }
@@ -65,6 +66,7 @@ BOUNDS = {
     "sigmoid": 2.5,
     "sin": 0.51,
     "sinh": 2.0,
+    "sqrt": 0.5,
     "tan": 0.51,
     "tanh": 2.0,
 }
@@ -183,6 +185,9 @@ def test_TRN_11_a_narrow_float_is_rounded_once_for_every_input(name: str, dtype:
         ("cosh", -INF, INF),
         ("sinh", -INF, -INF),
         ("reciprocal", -0.0, -INF),
+        ("sqrt", -0.0, -0.0),
+        ("sqrt", -1.0, NAN),
+        ("sqrt", INF, INF),
     ],
 )
 def test_a_special_input_gives_its_special_value(name: str, x: float, wanted: float) -> None:
