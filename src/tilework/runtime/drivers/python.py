@@ -15,6 +15,7 @@ from tilework.base.clock import WaitLimit
 from tilework.base.errors import (
     DeviceError,
     DeviceFaultError,
+    ShapeError,
     StaleHandleError,
     TileworkError,
     UnsupportedError,
@@ -24,6 +25,7 @@ from tilework.dtypes import ALL
 from tilework.ir.node import toposort
 from tilework.ir.ops import OPS
 from tilework.ir.ops.index import VARIABLE
+from tilework.runtime import reclaim
 from tilework.runtime.allocator import PLAIN, BufferSpec, HostAllocator
 from tilework.runtime.buffer import Buffer, allocate_buffer, lease_buffer
 from tilework.runtime.driver import (
@@ -157,11 +159,13 @@ class PythonDriver:
 
     def copy_in(self, target: Buffer, source: memoryview) -> None:
         """Copy bytes of the host to the device."""
+        _check_sizes(target, source)
         target.as_memoryview()[:] = source.cast("B")
 
     def copy_out(self, source: Buffer, target: memoryview) -> None:
         """Copy bytes of the device to the host.  Raises what a kernel reported."""
         self.raise_fault()
+        _check_sizes(source, target)
         target.cast("B")[:] = source.as_memoryview()
 
     def submit(self, commands: Sequence[Command]) -> int:
@@ -190,12 +194,14 @@ class PythonDriver:
             started = time.perf_counter()
             self._run(command)
             spent.append(time.perf_counter() - started)
+        reclaim.run()
         with self._lock:
             self._ticket += 1
         return tuple(spent)
 
     def memory_used(self) -> Mapping[str, int]:
         """Bytes handed out, kept for reuse, and the most that was handed out at once."""
+        reclaim.run()
         allocator = self.allocator
         return {
             "used": allocator.used_bytes,
@@ -227,6 +233,14 @@ class PythonDriver:
         values = dict(zip(names, command.variables, strict=True))
         for code in program.run(views, values):
             self._fault = self._fault or code
+
+
+def _check_sizes(buffer: Buffer, view: memoryview) -> None:
+    if buffer.size_bytes != view.nbytes:
+        raise ShapeError(
+            f"{DEVICE}: a copy between sizes that differ",
+            got=f"{view.nbytes} bytes on the host, {buffer.size_bytes} on the device",
+        )
 
 
 def _plain_fault(code: int) -> TileworkError:
