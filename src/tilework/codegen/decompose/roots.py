@@ -12,7 +12,7 @@ NEWTON_STEPS = {"float32": 3, "float64": 4}
 
 
 def sqrt(x: Value[Raw]) -> Value[Raw]:
-    """Return the correctly rounded square root; sqrt(-0) is -0, of a negative NaN.
+    """Return the correctly rounded square root: that of -0 is -0, of a negative number NaN.
 
     Newton's iteration for 1/sqrt(x) from an estimate in the bits, then two corrections of the root
     by its exact remainder (Markstein): the first leaves an error below one unit, and a root that

@@ -24,7 +24,7 @@ MAGNITUDES = (
 def pairs(dtype: str) -> tuple[NDArray[Any], NDArray[Any]]:
     rng = np.random.default_rng(21)
     both_signs = [sign * value for value in MAGNITUDES for sign in (1, -1)]
-    with np.errstate(over="ignore"):
+    with np.errstate(all="ignore"):
         special = np.array(list(itertools.product(both_signs, repeat=2))).astype(dtype)
     width = np.dtype(dtype).itemsize
     random = rng.integers(0, 2 ** (8 * width), (2000, 2), dtype=np.uint64)
@@ -48,7 +48,8 @@ def test_fmod_of_float32_and_float64_is_exact_for_every_quotient() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_TRN_18_atan2_is_right_in_all_quadrants(dtype: str) -> None:
     y, x = pairs(dtype)
-    wanted = np.arctan2(y.astype(np.float64), x.astype(np.float64))
+    with np.errstate(all="ignore"):
+        wanted = np.arctan2(y.astype(np.float64), x.astype(np.float64))
     found = evaluate(atan2, y, x)
     known = ~np.isnan(wanted)
     assert np.array_equal(np.signbit(found[known]), np.signbit(wanted[known]))
@@ -56,4 +57,5 @@ def test_TRN_18_atan2_is_right_in_all_quadrants(dtype: str) -> None:
         assert ulp_errors(found, wanted).max() <= 1.5
     else:  # NumPy's own value may be one unit off
         assert np.array_equal(np.isnan(found), ~known)
-        assert (np.abs(found - wanted)[known] <= 2.5 * np.spacing(np.abs(wanted[known]))).all()
+        found, wanted = found[known], wanted[known]
+        assert (np.abs(found - wanted) <= 2.5 * np.spacing(np.abs(wanted))).all()
