@@ -41,7 +41,9 @@ class _Linearisation:
         opened = _Opened(sink)
         self.sink, self.inside, self.leaves = opened.sink, opened.inside, opened.leaves
         self.context = opened.context
-        self.order = toposort(self.sink)
+        # A fold of a value that its loop does not change names the loop in `inside` alone.
+        loops = frozenset[Node]().union(*self.inside.values())
+        self.order = toposort(self.sink, *sorted(loops, key=_number))
         self.index = {node: i for i, node in enumerate(self.order)}
         self.free = FreeRanges(())
         self.blocks: dict[Node, Node | None] = {}  # node -> innermost range around it
@@ -64,6 +66,9 @@ class _Linearisation:
         groups: set[frozenset[Node]] = set()
         for node in self.order:
             required: frozenset[Node] = frozenset()
+            if node.op is SINK:
+                needs[node] = required  # its stores have loops of their own, side by side
+                continue
             for source in node.src:
                 required |= needs[source]
             if node.op is RANGE:

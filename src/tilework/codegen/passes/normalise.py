@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from tilework.codegen.analysis import Kernel, analyse, substitute_ranges
 from tilework.dtypes import index
-from tilework.ir.build import const_index
+from tilework.ir.build import const_bits, const_index
+from tilework.ir.fold import identity_bits
 from tilework.ir.node import toposort
 from tilework.ir.ops import math
 from tilework.ir.ops.index import RANGE, RangeAttrs, Unit
@@ -31,14 +32,25 @@ def normalise_ranges(sink: Node) -> Node:
 
 
 def drop_single(sink: Node) -> Node:
-    """A range of size 1 is the number 0."""
-    single = [n for n in toposort(sink) if n.op is RANGE and simplify.value_of(n.src[0]) == 1]
-    scanned = {n.src[1] for n in toposort(sink) if n.op is SCAN}
-    zero = const_index(0)
-    values = {range_: zero for range_ in single if range_ not in scanned}
-    if not values:
+    """A range of size 1 is the number 0; a fold over nothing else is its value."""
+    single = {n for n in toposort(sink) if n.op is RANGE and simplify.value_of(n.src[0]) == 1}
+    if not single:
         return sink
-    return substitute_ranges(sink, values, {range_: () for range_ in values})
+    done: dict[Node, Node] = {}
+    for node in toposort(sink):
+        src = tuple([done[source] for source in node.src])
+        if node in single:
+            done[node] = const_index(0)
+        elif node.op is REDUCE:
+            left = tuple([done[loop] for loop in node.src[1:] if loop not in single])
+            done[node] = REDUCE(src[0], *left, attrs=node.attrs) if left else src[0]
+        elif node.op is SCAN and node.src[1] in single:
+            dtype = node.type.dtype
+            start = const_bits(identity_bits(node.attrs.fold, dtype), dtype)
+            done[node] = start if node.attrs.exclusive else src[0]
+        else:
+            done[node] = node if src == node.src else simplify.rebuild(node, src)
+    return done[sink]
 
 
 def _fresh(number: int, size: Node) -> Node:
