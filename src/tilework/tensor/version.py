@@ -137,7 +137,8 @@ class Version:
         self.node = new_buffer_node(self.device, kind.shape, kind.dtype)
         self.buffer = buffer
         is_wanted = any([source.needs_gradient for source in self.sources])
-        if self.is_consumed or not (self.needs_gradient and is_wanted):
+        is_needed = self.is_tracked and self.needs_gradient and is_wanted
+        if self.is_consumed or not is_needed:
             self.forget()
 
     def move_to(self, buffer: Buffer) -> None:
