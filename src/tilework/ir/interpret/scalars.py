@@ -223,6 +223,8 @@ def cast_function(source: DType, target: DType) -> Callable[[Any], Scalar]:
         round_ = floats.rounder(target)
         if source.is_float:
             return round_
+        if target is float64:
+            return lambda value: float(int(value))
         return lambda value: round_integer(int(value), round_)
     if source.is_float:
         minimum, maximum = target.minimum, target.maximum
