@@ -14,9 +14,8 @@ from tilework.base.integers import ceil_div
 from tilework.ir.ops import tensor
 from tilework.ir.ops.tensor import Fold
 from tilework.ir.symbolic import dims
-from tilework.tensor.creation import as_dtype
 from tilework.tensor.sorting import Sorting
-from tilework.tensor.variable import as_size, format_shape
+from tilework.tensor.variable import format_shape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +48,7 @@ def read_padding(padding: Ints, count: int, what: str) -> list[tuple[int, int]]:
         raise ShapeError(
             f"{what}: the padding doesn't fit",
             got=f"{padding}",
-            expected=f"a number, {count} numbers, or {2 * count} (before and after, last axis first)",
+            expected=f"a number, {count}, or {2 * count} (before and after, last axis first)",
         )
     return [(given[2 * i], given[2 * i + 1]) for i in range(count)][::-1]
 
@@ -278,7 +277,7 @@ class Convolution(Sorting):
         x = self._wide() if self.dtype.is_float else self.float()
         axes = tuple(range(x.ndim, x.ndim + count))
         total = x._pad_axes(grown)._pooled(*sizes, "avg_pool2d")._fold(Fold.ADD, axes, False)
-        if not ceil_mode and (count_include_pad or all([pair == (0, 0) for pair in pads])):
+        if not ceil_mode and (count_include_pad or all(pair == (0, 0) for pair in pads)):
             taps = 1
             for size in sizes[0]:
                 taps *= size
@@ -299,9 +298,7 @@ class Convolution(Sorting):
         ones = type(self).ones(*self.shape[self.ndim - count :], device=self.device)
         if count_include_pad:
             ones = ones._pad_axes(pads, value=1)
-            extra = [
-                (b[0] - a[0], b[1] - a[1]) for a, b in zip(pads, grown, strict=True)
-            ]
+            extra = [(b[0] - a[0], b[1] - a[1]) for a, b in zip(pads, grown, strict=True)]
         else:
             extra = list(grown)
         windows = ones._pad_axes(extra)._pooled(*sizes, "avg_pool2d")
@@ -440,5 +437,3 @@ def _linear_places(size: int, target: int, align_corners: bool) -> list[float]:
         return [i * step for i in range(target)]
     scale = size / target
     return [min(max((i + 0.5) * scale - 0.5, 0.0), size - 1.0) for i in range(target)]
-
-

@@ -14,7 +14,6 @@ from tilework.tensor import observe, realize
 from tilework.tensor.variable import (
     Size,
     as_size,
-    bindings_of,
     evaluate,
     format_dim,
     format_shape,
@@ -31,7 +30,6 @@ from tilework.tensor.version import (
 )
 
 if TYPE_CHECKING:
-    import weakref
     from collections.abc import Mapping
 
     from tilework.dtypes import DType
@@ -118,7 +116,7 @@ class TensorBase:
 
         None as the op takes this tensor as it is seen, as a value of its own.
         """
-        operands = (self, *others)
+        operands: tuple[TensorBase, ...] = (self, *others)
         nodes = tuple([operand.node for operand in operands])
         node = nodes[0] if op is None else make(op, nodes, attrs)
         device = self._storage.version.device
@@ -225,7 +223,8 @@ class TensorBase:
 
         A tensor that is in memory already costs nothing.  `Tensor.realize(a, b)` works too.
         """
-        realize.realize([tensor_._version_to_realize() for tensor_ in (self, *others)])
+        wanted: tuple[TensorBase, ...] = (self, *others)
+        realize.realize([each._version_to_realize() for each in wanted])
         return self
 
     def _version_to_realize(self) -> Version:
@@ -417,6 +416,3 @@ def _other_device(op: OpDef | None, operands: tuple[TensorBase, ...]) -> UserErr
         got=found,
         try_="move one of them: tensor.to(device)",
     )
-
-
-__all__ = ["TensorBase", "bindings_of"]

@@ -10,8 +10,8 @@ from tilework.base.errors import DTypeError
 from tilework.dtypes import DType, float_of, promote
 from tilework.ir.build import const
 from tilework.ir.ops import math as ops
-from tilework.tensor.core import TensorBase
 from tilework.tensor.conversion import Conversion
+from tilework.tensor.core import TensorBase
 from tilework.tensor.promotion import (
     Number,
     broadcast_shapes,
@@ -141,7 +141,7 @@ class Elementwise(Conversion):
         if self.dtype.is_float:
             return self._apply(ops.FDIV, y)._apply(ops.TRUNC)
         quotient, rest = self._apply(ops.IDIV, y), self._apply(ops.MOD, y)
-        is_low = (rest != 0) & ((self < 0) != (y < 0))
+        is_low = rest.ne(0) & ((self < 0) != (y < 0))
         return is_low.where(quotient + 1, quotient)
 
     def floordiv(self, other: Operand, reverse: bool = False) -> Self:
@@ -152,9 +152,9 @@ class Elementwise(Conversion):
             return x._apply(ops.IDIV, y)
         rest = x._apply(ops.FMOD, y)
         quotient = (x - rest) / y
-        is_low = (rest != 0) & ((rest < 0) != (y < 0))
+        is_low = rest.ne(0) & ((rest < 0) != (y < 0))
         nearest = is_low.where(quotient - 1, quotient)._apply(ops.ROUND)
-        return (y == 0).where(x / y, nearest)
+        return y.eq(0).where(x / y, nearest)
 
     def mod(self, other: Operand, reverse: bool = False) -> Self:
         """The remainder, with the sign of the divisor, as Python's `%`."""
@@ -163,7 +163,7 @@ class Elementwise(Conversion):
         if not x.dtype.is_float:
             return x._apply(ops.MOD, y)
         rest = x._apply(ops.FMOD, y)
-        is_other_side = (rest != 0) & ((rest < 0) != (y < 0))
+        is_other_side = rest.ne(0) & ((rest < 0) != (y < 0))
         return is_other_side.where(rest + y, rest)
 
     def remainder(self, other: Operand) -> Self:
@@ -176,7 +176,7 @@ class Elementwise(Conversion):
         if x.dtype.is_float:
             return x._apply(ops.FMOD, y)
         rest = x._apply(ops.MOD, y)
-        return ((rest != 0) & ((x < 0) != (y < 0))).where(rest - y, rest)
+        return (rest.ne(0) & ((x < 0) != (y < 0))).where(rest - y, rest)
 
     def maximum(self, other: Operand) -> Self:
         """The greater one; NaN if one is NaN."""
@@ -202,12 +202,12 @@ class Elementwise(Conversion):
         """-1, 0 or 1; NaN stays NaN."""
         x = self.detach()
         if self.dtype.is_bool or self.dtype.is_unsigned:
-            return (x != 0).cast(self.dtype)
+            return x.ne(0).cast(self.dtype)
         return (x > 0).where(1, (x < 0).where(-1, x))
 
     def lerp(self, end: Operand, weight: Operand) -> Self:
         """self + (end - self) * weight."""
-        return self + (self._other(end) - self) * weight
+        return self + (self._other(end) - self) * self._other(weight)
 
     def _other(self, value: Operand) -> Self:
         """The operand as a tensor."""
@@ -284,13 +284,14 @@ class Elementwise(Conversion):
         result, square = self.ones_like(), self
         bits = self.dtype.bits - int(self.dtype.is_signed)
         for bit in range(bits):
-            is_set = (exponent._apply(ops.SHR, exponent._number(bit, exponent.dtype)) & 1) != 0
+            shifted = exponent._apply(ops.SHR, exponent._number(bit, exponent.dtype))
+            is_set = (shifted & 1).ne(0)
             result = is_set.where(result * square, result)
             square = square * square
         if not self.dtype.is_signed:
             return result
-        is_odd = (exponent & 1) != 0
-        inverse = (self == 1).where(1, (self == -1).where(is_odd.where(-1, self.ones_like()), 0))
+        is_odd = (exponent & 1).ne(0)
+        inverse = self.eq(1).where(1, self.eq(-1).where(is_odd.where(-1, self.ones_like()), 0))
         return (exponent < 0).where(inverse.cast(self.dtype), result)
 
     def square(self) -> Self:
@@ -389,10 +390,10 @@ class Elementwise(Conversion):
         if not self.dtype.is_float or self.dtype.finite_only:
             return self._constant(False, dtypes.bool_)
         if detect_positive and detect_negative:
-            return self.abs() == math.inf
+            return self.abs().eq(math.inf)
         if not (detect_positive or detect_negative):
             return self._constant(False, dtypes.bool_)
-        return self == (math.inf if detect_positive else -math.inf)
+        return self.eq(math.inf if detect_positive else -math.inf)
 
     def isfinite(self) -> Self:
         """True where the element is neither infinite nor NaN."""
@@ -476,8 +477,8 @@ class Elementwise(Conversion):
             return self
         largest = _largest(self.dtype)
         x = self.isnan().where(nan, self)
-        x = (self == math.inf).where(largest if posinf is None else posinf, x)
-        return (self == -math.inf).where(-largest if neginf is None else neginf, x)
+        x = self.eq(math.inf).where(largest if posinf is None else posinf, x)
+        return self.eq(-math.inf).where(-largest if neginf is None else neginf, x)
 
     def copysign(self, other: Operand) -> Self:
         """The magnitude of this tensor with the sign of `other`, -0.0 included."""

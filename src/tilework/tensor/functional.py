@@ -6,7 +6,7 @@ Statistics and losses of small floats are computed in float32.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from tilework import dtypes
 from tilework.base.errors import ShapeError, UserError
@@ -83,9 +83,7 @@ class Functional(Random):
             return self.sum()
         if reduction == "none":
             return self
-        raise UserError(
-            "loss: unknown reduction", got=reduction, expected="mean, sum or none"
-        )
+        raise UserError("loss: unknown reduction", got=reduction, expected="mean, sum or none")
 
     def _loss(self, compute: Callable[[Self], Self]) -> Self:
         """A loss computed in float32 and given in the dtype of this tensor."""
@@ -110,7 +108,7 @@ class Functional(Random):
 
         return self._loss(compute)
 
-    def binary_crossentropy(self, Y: Self, reduction: str = "mean") -> Self:  # noqa: N803
+    def binary_crossentropy(self, Y: Self, reduction: str = "mean") -> Self:
         """Of probabilities and targets in [0, 1]; logarithms stop at -100, as in PyTorch."""
 
         def compute(x: Self) -> Self:
@@ -122,22 +120,22 @@ class Functional(Random):
 
     def binary_crossentropy_logits(
         self,
-        Y: Self,  # noqa: N803
+        Y: Self,
         reduction: str = "mean",
         pos_weight: Self | None = None,
     ) -> Self:
         """Of logits and targets in [0, 1], without overflow."""
 
         def compute(x: Self) -> Self:
-            weight: Any = 1.0 if pos_weight is None else pos_weight
-            yes = Y * (-x).softplus() * weight
+            yes = Y * (-x).softplus()
+            yes = yes if pos_weight is None else yes * pos_weight
             return (yes + (1 - Y) * x.softplus())._reduced(reduction)
 
         return self._loss(compute)
 
     def sparse_categorical_crossentropy(
         self,
-        Y: Self,  # noqa: N803
+        Y: Self,
         ignore_index: int = -1,
         label_smoothing: float = 0.0,
         reduction: str = "mean",
@@ -161,7 +159,7 @@ class Functional(Random):
 
         def compute(x: Self) -> Self:
             logs = x.log_softmax(-1)
-            counts = Y != ignore_index
+            counts = Y.ne(ignore_index)
             target = counts.where(Y, 0).cast(dtypes.index)
             picked = -logs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
             if label_smoothing:
@@ -176,7 +174,7 @@ class Functional(Random):
 
     def cross_entropy(
         self,
-        Y: Self,  # noqa: N803
+        Y: Self,
         reduction: str = "mean",
         label_smoothing: float = 0.0,
         ignore_index: int = -100,
@@ -199,7 +197,7 @@ class Functional(Random):
         if label_smoothing:
             classes = self._fixed_size(axis, "cross_entropy")
             hot = Y.one_hot(classes).movedim(-1, axis).cast(self.dtype)
-            ignored = (Y == ignore_index).unsqueeze(axis)
+            ignored = Y.eq(ignore_index).unsqueeze(axis)
             if weight is None:
                 return self._smoothed(hot, ignored, axis, reduction, label_smoothing)
             raise UserError("cross_entropy: weight with label_smoothing is not there yet")
@@ -239,7 +237,7 @@ class Functional(Random):
 
     def nll_loss(
         self,
-        Y: Self,  # noqa: N803
+        Y: Self,
         weight: Self | None = None,
         ignore_index: int | None = None,
         reduction: str = "mean",
@@ -257,7 +255,7 @@ class Functional(Random):
             )
 
         def compute(x: Self) -> Self:
-            counts = Y == Y if ignore_index is None else Y != ignore_index
+            counts = Y.eq(Y) if ignore_index is None else Y.ne(ignore_index)
             target = counts.where(Y, 0).cast(dtypes.index)
             picked = -x.gather(axis, target.unsqueeze(axis)).squeeze(axis)
             shares = counts.cast(x.dtype)
@@ -273,7 +271,7 @@ class Functional(Random):
         return self._loss(compute)
 
     def kl_div(self, target: Self, reduction: str = "mean") -> Self:
-        """target * (log(target) - self), of log-probabilities and probabilities; 0 * log(0) is 0."""
+        """target * (log(target) - self), of logarithms and probabilities; 0 * log(0) is 0."""
 
         def compute(x: Self) -> Self:
             p = target.cast(x.dtype)
@@ -323,7 +321,7 @@ class Functional(Random):
                 scores = attn_mask.where(scores, -math.inf)
             else:
                 scores = scores + attn_mask
-            is_empty = scores.detach().max(-1, keepdim=True) == -math.inf
+            is_empty = scores.detach().max(-1, keepdim=True).eq(-math.inf)
             weights = is_empty.where(0.0, is_empty.where(0.0, scores).softmax(-1))
         else:
             weights = scores.softmax(-1)

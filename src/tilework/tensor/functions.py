@@ -131,8 +131,8 @@ class Functions(Elementwise):
         """sqrt(self**2 + other**2) without overflow in between."""
         x, y = self._matched(other, "hypot", as_float=True)
         large, small = x.abs().maximum(y.abs()), x.abs().minimum(y.abs())
-        is_plain = (large != 0) & large.isfinite()
+        is_plain = large.ne(0) & large.isfinite()
         ratio = small / is_plain.where(large, 1.0)
         found = is_plain.where(large * (ratio * ratio + 1).sqrt(), large)
-        is_infinite = (x.abs() == math.inf) | (y.abs() == math.inf)
+        is_infinite = x.abs().eq(math.inf) | y.abs().eq(math.inf)
         return is_infinite.where(math.inf, found)

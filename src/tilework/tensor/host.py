@@ -252,7 +252,8 @@ def as_array(
     elif storage != dtype.name and dtype is not dtypes.bfloat16:
         table = np.array([dtypes.decode(bits, dtype) for bits in range(256)], dtype=np.float32)
         dense = table[dense]
-    return dense if dense.base is None or dense.flags.owndata else dense.copy()
+    found: numpy.ndarray[Any, Any] = dense if dense.flags.owndata else dense.copy()
+    return found
 
 
 def see(values: Any, op: Any, attrs: Any, bindings: Mapping[str, int]) -> Any:

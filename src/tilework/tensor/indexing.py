@@ -59,7 +59,7 @@ def _known_items(item: Any) -> list[Any]:
             "index: this is not an index", got=f"{item!r} of type {type(item).__name__}"
         )
     flat, shape = host.flatten(nested)
-    if flat and all([isinstance(each, bool) for each in flat]):
+    if flat and all(isinstance(each, bool) for each in flat):
         strides = row_major_strides(shape)
         found = [number for number, each in enumerate(flat) if each]
         return [
@@ -156,9 +156,7 @@ class Indexing(Joining):
                     plan.is_adjacent = False
                 last = position
                 size = self._dims[axis]
-                known = isinstance(item, KnownIndex)
-                found = self._upload_index(item, size, axis) if known else self._wrapped(item, size)
-                plan.advanced.append((len(plan.shape), found))
+                plan.advanced.append((len(plan.shape), self._index_tensor(item, size, axis)))
                 plan.bounds.append((0, size, 1))
                 plan.shape.append(self.shape[axis])
             elif isinstance(item, slice):
@@ -247,6 +245,11 @@ class Indexing(Joining):
         """The values on the host; `Tensor` says how."""
         raise NotImplementedError
 
+    def _index_tensor(self, item: Any, size: Dim, axis: int) -> Any:
+        if isinstance(item, KnownIndex):
+            return self._upload_index(item, size, axis)
+        return self._wrapped(item, size)
+
     def _wrapped(self, index: Any, size: Dim) -> Any:
         """An index tensor in int64 with negative positions counted from the end."""
         x = index.to(self.device).cast(dtypes.index)
@@ -257,7 +260,7 @@ class Indexing(Joining):
     def _plan_slice(self, plan: Plan, item: slice, axis: int) -> None:
         size = self._dims[axis]
         ends = [item.start, item.stop]
-        if isinstance(size, int) and not any([isinstance(end, Variable) for end in ends]):
+        if isinstance(size, int) and not any(isinstance(each, Variable) for each in ends):
             step = 1 if item.step is None else item.step.__index__()
             if step == 0:
                 raise IndexingError("index: the step of a slice is 0")
@@ -274,13 +277,13 @@ class Indexing(Joining):
             raise IndexingError(
                 "index: a slice of a symbolic size can't have a step", got=f"step {item.step}"
             )
-        start = self._end_of(item.start, size, 0)
-        stop = self._end_of(item.stop, size, size)
+        begin = self._end_of(item.start, size, 0)
+        end = self._end_of(item.stop, size, size)
         plan.bindings = merge_bindings(
-            (plan.bindings, self._bindings, *[bindings_of(end) for end in ends]), "index"
+            (plan.bindings, self._bindings, *[bindings_of(each) for each in ends]), "index"
         )
-        plan.bounds.append((start, stop, 1))
-        plan.shape.append(as_size(dims.sub(stop, start), plan.bindings))
+        plan.bounds.append((begin, end, 1))
+        plan.shape.append(as_size(dims.sub(end, begin), plan.bindings))
 
     def _end_of(self, end: Any, size: Dim, default: Dim) -> Dim:
         if end is None:
@@ -372,9 +375,7 @@ class Indexing(Joining):
         axis = self._axis(dim, "index_select")
         return self._gathered(axis, [self._wrapped(index, self._dims[axis])])
 
-    def scatter(
-        self, dim: int, index: Self, src: Any, reduce: str | None = None
-    ) -> Self:
+    def scatter(self, dim: int, index: Self, src: Any, reduce: str | None = None) -> Self:
         """A copy with `src` written at `index` along `dim`; of equal places the last one wins.
 
         Args:
@@ -425,9 +426,7 @@ class Indexing(Joining):
             "amax": Fold.MAX, "amin": Fold.MIN,
         }  # fmt: skip
         if reduce not in folds:
-            raise UserError(
-                "scatter_reduce: unknown reduce", got=reduce, expected=", ".join(folds)
-            )
+            raise UserError("scatter_reduce: unknown reduce", got=reduce, expected=", ".join(folds))
         axis = self._axis(dim, "scatter_reduce")
         self._check_index(axis, index, "scatter_reduce")
         indices = self._all_indices(axis, index)
@@ -522,7 +521,7 @@ class Indexing(Joining):
         check_same_kind(found.dtype, self.dtype, what)
         if found.ndim > len(shape):
             extra = found.ndim - len(shape)
-            if any([size != 1 for size in found._dims[:extra]]):
+            if any(size != 1 for size in found._dims[:extra]):
                 raise ShapeError(
                     f"{what}: the value doesn't fit",
                     got=f"{format_shape(found._dims)} into {format_shape(shape)}",
@@ -561,7 +560,7 @@ class Indexing(Joining):
     def __imod__(self, other: Any) -> Self:
         return self._add_in_place(self % other, "%=")
 
-    def __ipow__(self, other: Any) -> Self:  # type: ignore[misc]
+    def __ipow__(self, other: Any) -> Self:
         return self._add_in_place(self**other, "**=")
 
     def __iand__(self, other: Any) -> Self:

@@ -137,9 +137,7 @@ class Joining(Linalg):
         shape[axis] = shape[axis] * repeats
         return grown.reshape(shape)._apply(None)
 
-    def roll(
-        self, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None
-    ) -> Self:
+    def roll(self, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Self:
         """Elements moved `shifts` places along `dims`; what leaves at the end enters in front."""
         if dims is None:
             amount = shifts if isinstance(shifts, int) else sum(shifts)
@@ -218,15 +216,11 @@ class Joining(Linalg):
         flat, bindings = read_sizes([count for pair in pairs for count in pair], "pad")
         return tuple([(flat[2 * i], flat[2 * i + 1]) for i in range(len(pairs))]), bindings
 
-    def _pad_constant(
-        self, pads: Pads, bindings: Mapping[str, int] | None, value: Number
-    ) -> Self:
+    def _pad_constant(self, pads: Pads, bindings: Mapping[str, int] | None, value: Number) -> Self:
         x = self._cut_negative(pads)
         if bindings is not None:
             x = x._seen_with(bindings)
-        positive = [
-            tuple([max(n, 0) if isinstance(n, int) else n for n in pair]) for pair in pads
-        ]
+        positive = [tuple([max(n, 0) if isinstance(n, int) else n for n in pair]) for pair in pads]
         if all(pair == (0, 0) for pair in positive):
             return x if x is self else x._apply(None)
         filled = x._zero_pad([(low, high) for low, high in positive])

@@ -6,6 +6,7 @@ A product is a multiply and a REDUCE; small floats are multiplied and added in f
 from __future__ import annotations
 
 import string
+from itertools import chain
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from tilework import dtypes
@@ -125,7 +126,9 @@ class Linalg(Reduce):
             tensors.extend([operand] if isinstance(operand, cls) else list(operand))  # type: ignore[arg-type]
         groups, output = _parse(formula, [each.ndim for each in tensors])
         aligned, letters = _diagonals(tensors, groups)
-        order = output + [letter for letter in dict.fromkeys(sum(letters, [])) if letter not in output]
+        order = output + [
+            letter for letter in dict.fromkeys(chain.from_iterable(letters)) if letter not in output
+        ]
         sizes = _sizes_by_letter(aligned, letters, formula)
         placed = [_place(each, own, order) for each, own in zip(aligned, letters, strict=True)]
         return _contract(placed, len(output), [sizes[letter] for letter in order], dtype)
@@ -176,9 +179,7 @@ def _letters(group: str, rest: list[str]) -> list[str]:
     return [*before, *(rest if dots else []), *after]
 
 
-def _diagonals(
-    tensors: list[T], groups: list[list[str]]
-) -> tuple[list[T], list[list[str]]]:
+def _diagonals(tensors: list[T], groups: list[list[str]]) -> tuple[list[T], list[list[str]]]:
     """Letters that appear twice in one group are replaced by the diagonal of their axes."""
     found: list[T] = []
     letters: list[list[str]] = []
@@ -200,9 +201,7 @@ def _diagonals(
     return found, letters
 
 
-def _sizes_by_letter(
-    tensors: list[T], letters: list[list[str]], formula: str
-) -> dict[str, Dim]:
+def _sizes_by_letter(tensors: list[T], letters: list[list[str]], formula: str) -> dict[str, Dim]:
     sizes: dict[str, Dim] = {}
     for tensor, own in zip(tensors, letters, strict=True):
         for letter, size in zip(own, tensor._dims, strict=True):

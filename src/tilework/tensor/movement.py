@@ -133,9 +133,7 @@ class Movement(TensorBase):
             return self.reshape([size for size in self.shape if not _is_one(size)])
         dropped = self._axes(dim, "squeeze")
         kept = [
-            size
-            for axis, size in enumerate(self.shape)
-            if axis not in dropped or not _is_one(size)
+            size for axis, size in enumerate(self.shape) if axis not in dropped or not _is_one(size)
         ]
         return self.reshape(kept)
 
@@ -173,9 +171,7 @@ class Movement(TensorBase):
         """This tensor expanded to the shape of `other`."""
         return self.expand(other.shape)
 
-    def _broadcast_to(
-        self, shape: Shape, bindings: Mapping[str, int] | None, what: str
-    ) -> Self:
+    def _broadcast_to(self, shape: Shape, bindings: Mapping[str, int] | None, what: str) -> Self:
         old = self._dims
         if old == shape:
             return self
@@ -236,12 +232,12 @@ class Movement(TensorBase):
         return self.permute([moved[i] if i in moved else next(rest) for i in range(self.ndim)])
 
     @property
-    def T(self) -> Self:  # noqa: N802  (the name that everyone knows)
+    def T(self) -> Self:
         """All axes in reverse order."""
         return self.permute(list(range(self.ndim))[::-1])
 
     @property
-    def mT(self) -> Self:  # noqa: N802
+    def mT(self) -> Self:
         """The last two axes exchanged."""
         return self.transpose(-2, -1)
 

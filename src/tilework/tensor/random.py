@@ -206,9 +206,7 @@ class Random(Convolution):
         span = high - low
         fits = kind.is_integer and kind.minimum <= low and high - 1 <= kind.maximum
         if not fits or not 0 < span <= 1 << 32:
-            raise DTypeError(
-                "randint: the bounds don't fit", got=f"{low} to {high} as {kind.name}"
-            )
+            raise DTypeError("randint: the bounds don't fit", got=f"{low} to {high} as {kind.name}")
         sizes = _numbers(as_sizes(shape))
         words = cls._words(product(sizes), Device.canonicalize(device))
         wide = dtypes.uint64

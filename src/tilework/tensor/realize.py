@@ -63,14 +63,14 @@ def mark_leaf(version: Version, chain: Chain, owner: object, wanted: bool) -> No
         version.needs_gradient = True
     elif version.leaves:
         version.needs_gradient = bool(leaves) or any(
-            [source.needs_gradient for source in version.sources]
+            source.needs_gradient for source in version.sources
         )
     version.leaves = leaves or None
 
 
 def _groups(roots: list[Version]) -> list[list[Version]]:
     """The roots by values of their variables: one run has one value for each."""
-    if not any([root.bindings for root in roots]):
+    if not any(root.bindings for root in roots):
         return [roots] if roots else []
     groups: list[tuple[dict[str, int], list[Version]]] = []
     for root in roots:
@@ -90,9 +90,9 @@ def _realize_group(roots: list[Version]) -> None:
     if not roots:
         return
     order, leaves = _walk(roots)
-    if any([version.is_state for version in leaves]):
+    if any(version.is_state for version in leaves):
         pending = [state.version for state in _states if state.version.buffer is None]
-        if any([version not in order for version in pending]):
+        if any(version not in order for version in pending):
             roots = list(dict.fromkeys(roots + pending))
             order, leaves = _walk(roots)
         del pending
@@ -124,7 +124,7 @@ def _realize_group(roots: list[Version]) -> None:
 
 
 def _walk(roots: Sequence[Version]) -> tuple[list[Version], list[Version]]:
-    """The lazy versions below `roots`, sources first, with nodes up to date; and those in memory."""
+    """The lazy versions below `roots`, sources first, nodes up to date; and those in memory."""
     order: list[Version] = []
     leaves: list[Version] = []
     seen: set[int] = set()
@@ -145,18 +145,14 @@ def _walk(roots: Sequence[Version]) -> tuple[list[Version], list[Version]]:
             leaves.append(version)
             continue
         stack.append((version, True))
-        for source in reversed(version.sources):
-            if id(source) not in seen:
-                stack.append((source, False))
+        stack.extend([(each, False) for each in reversed(version.sources) if id(each) not in seen])
     return order, leaves
 
 
 class _Plan:
     """What one run has to give: `outputs`, each with the node that makes it."""
 
-    def __init__(
-        self, roots: list[Version], order: list[Version], leaves: list[Version]
-    ) -> None:
+    def __init__(self, roots: list[Version], order: list[Version], leaves: list[Version]) -> None:
         self.roots = roots
         self.order = order
         self.leaves = leaves
@@ -220,9 +216,8 @@ class _Plan:
         for version in self.order:
             # `needs_old` already holds superseded writes.
             number = id(version)
-            if number not in needs_old:
-                if any([id(source) in needs_old for source in version.sources]):
-                    needs_old.add(number)
+            if any(id(source) in needs_old for source in version.sources):
+                needs_old.add(number)
             if number in writes and number not in superseded:
                 wanted.add(number)
             elif number in needs_old and number not in wanted:

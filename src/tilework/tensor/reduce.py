@@ -106,7 +106,7 @@ class Reduce(Activations):
 
     def _nonempty(self, axis: Axis, what: str) -> tuple[int, ...]:
         axes = self._axes(axis, what)
-        if any([self._dims[one] == 0 for one in axes]):
+        if any(self._dims[one] == 0 for one in axes):
             raise ShapeError(
                 f"{what}: there is no element to choose from",
                 got=f"shape {format_shape(self._dims)}, axes {axes}",
@@ -213,7 +213,7 @@ class Reduce(Activations):
 
     def _safe_max(self, axes: tuple[int, ...]) -> Self:
         """The maximum to subtract before exp; no gradient flows through it."""
-        if any([self._dims[axis] == 0 for axis in axes]):
+        if any(self._dims[axis] == 0 for axis in axes):
             return self.detach()._fold(Fold.ADD, axes, keepdim=True)
         return self.detach()._fold(Fold.MAX, axes, keepdim=True)
 
@@ -238,7 +238,7 @@ class Reduce(Activations):
         axes = self._axes(axis, "logsumexp")
         wide = x._wide()
         top = wide._safe_max(axes)
-        top = (top.abs() == math.inf).where(0.0, top)
+        top = top.abs().eq(math.inf).where(0.0, top)
         total = (wide - top).exp()._fold(Fold.ADD, axes, keepdim=True).log() + top
         found = total.cast(x.dtype)
         if keepdim:

@@ -85,7 +85,8 @@ class Tensor(Functional):
     def _host_array(self) -> numpy.ndarray[Any, Any]:
         version = self._storage.version
         if version.buffer is None and not self._chain and version.node.op is CONST:
-            return _constant_array(version, self._sizes())
+            found: numpy.ndarray[Any, Any] = _constant_array(version, self._sizes())
+            return found
         self.realize()
         return host.as_array(self._storage.version, self._chain, self._bindings)
 
@@ -116,7 +117,7 @@ class Tensor(Functional):
         """A copy of the elements as a memoryview of this tensor's shape."""
         return self._host_array().data
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> numpy.ndarray[Any, Any]:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         found = self._host_array()
         return found if dtype is None else found.astype(dtype, copy=False)
 
@@ -214,7 +215,7 @@ class Tensor(Functional):
 
     # --- modes -------------------------------------------------------------------------------
 
-    class train(ContextDecorator):  # noqa: N801  (called as a function)
+    class train(ContextDecorator):
         """Training mode while a block (or a decorated function) runs.
 
         Example:
@@ -239,7 +240,7 @@ class Tensor(Functional):
         ) -> None:
             Tensor.training = self._before.pop()
 
-    class no_grad(ContextDecorator):  # noqa: N801
+    class no_grad(ContextDecorator):
         """No history is recorded while a block (or a decorated function) runs."""
 
         def __init__(self, mode: bool = True) -> None:
@@ -368,13 +369,13 @@ def _wrap(cls: type, name: str, member: Any) -> None:
         setattr(cls, name, public(member))
 
 
-_OPERATORS = frozenset(
-    f"__{prefix}{name}__"
-    for name in (
-        "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
-    )
-    for prefix in ("", "r", "i")
-) | {"__getitem__", "__setitem__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__",
-     "__neg__", "__invert__", "__init__", "__bool__", "__len__", "__iter__"}  # fmt: skip
+_BINARY = (
+    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor",
+    "lshift", "rshift",
+)  # fmt: skip
+_OPERATORS = frozenset(f"__{prefix}{name}__" for name in _BINARY for prefix in ("", "r", "i")) | {
+    "__getitem__", "__setitem__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__",
+    "__neg__", "__invert__", "__init__", "__bool__", "__len__", "__iter__",
+}  # fmt: skip
 
 _trim_tracebacks(Tensor)

@@ -71,8 +71,8 @@ class Version:
 
     __slots__ = (
         "__weakref__", "attrs", "bindings", "buffer", "chains", "device", "epoch", "is_consumed",
-        "is_freed", "is_private", "is_state", "is_tracked", "leaves", "needs_gradient", "node", "op",
-        "origins", "owner", "serial", "sources",
+        "is_freed", "is_private", "is_state", "is_tracked", "leaves", "needs_gradient", "node",
+        "op", "origins", "owner", "serial", "sources",
     )  # fmt: skip
 
     def __init__(
@@ -109,6 +109,10 @@ class Version:
         if observe.active:
             observe.version_born(self)
         if sources:
+            for source in sources:
+                if source.buffer is None and source.epoch != self.epoch:
+                    self.epoch = -1  # built from a node that is out of date itself
+                    break
             self.is_tracked = _records_history.get()
             if self.is_tracked and node.type.dtype.is_float:
                 for source in sources:
@@ -136,7 +140,7 @@ class Version:
         kind = self.node.type
         self.node = new_buffer_node(self.device, kind.shape, kind.dtype)
         self.buffer = buffer
-        is_wanted = any([source.needs_gradient for source in self.sources])
+        is_wanted = any(source.needs_gradient for source in self.sources)
         is_needed = self.is_tracked and self.needs_gradient and is_wanted
         if self.is_consumed or not is_needed:
             self.forget()

@@ -67,6 +67,7 @@ class _Convolution:
         return [part for each in total[::-1] for part in (each // 2, each - each // 2)]
 
     def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer."""
         return x.conv2d(
             self.weight, self.bias, self.groups, self.stride, self.dilation, self.padding
         )
@@ -113,7 +114,7 @@ class ConvTranspose2d(_Convolution):
 
     output_padding: Sizes = 0
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (PyTorch's arguments)
         self,
         in_channels: int,
         out_channels: int,
@@ -134,6 +135,7 @@ class ConvTranspose2d(_Convolution):
         return (in_channels, out_channels // self.groups, *self.kernel_size)
 
     def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer."""
         return x.conv_transpose2d(
             self.weight, self.bias, self.groups, self.stride, self.dilation, self.padding,
             self.output_padding,

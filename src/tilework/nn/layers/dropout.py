@@ -12,4 +12,5 @@ class Dropout:
         self.p = p
 
     def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer."""
         return x.dropout(self.p)

@@ -21,4 +21,5 @@ class Embedding:
         self.weight = Tensor.glorot_uniform(vocab_size, embed_size)
 
     def __call__(self, idx: Tensor) -> Tensor:
+        """Apply the layer."""
         return self.weight[idx]

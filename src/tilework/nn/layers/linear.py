@@ -26,4 +26,5 @@ class Linear:
         self.bias = Tensor.uniform(out_features, low=-bound, high=bound) if bias else None
 
     def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer."""
         return x.linear(self.weight.transpose(), self.bias)

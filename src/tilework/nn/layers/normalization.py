@@ -49,6 +49,7 @@ class BatchNorm:
         return mean, (wide - mean.reshape(shape)).square().mean(axes)
 
     def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer."""
         mean, variance = self.calc_stats(x)
         if self.track_running_stats and Tensor.training:
             self._update(x, mean.detach(), variance.detach())
@@ -97,6 +98,7 @@ class LayerNorm:
         self.bias = Tensor.zeros(*sizes).contiguous() if elementwise_affine else None
 
     def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer."""
         if x.shape[-len(self.normalized_shape) :] != self.normalized_shape:
             raise ShapeError(
                 "LayerNorm: the last axes have other sizes",
@@ -116,6 +118,7 @@ class LayerNorm2d(LayerNorm):
     """
 
     def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer."""
         return super().__call__(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
@@ -146,6 +149,7 @@ class GroupNorm:
         self.bias = Tensor.zeros(num_channels).contiguous() if affine else None
 
     def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer."""
         shape = x.shape
         found = x.reshape(shape[0], self.num_groups, -1).layernorm(eps=self.eps).reshape(shape)
         if self.weight is None or self.bias is None:
@@ -175,5 +179,6 @@ class RMSNorm:
         self.weight = Tensor.ones(dim).contiguous() if elementwise_affine else None
 
     def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer."""
         found = x.rms_norm(-1, self.eps)
         return found if self.weight is None else found * self.weight

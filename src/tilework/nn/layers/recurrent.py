@@ -28,6 +28,7 @@ class LSTMCell:
     def __call__(
         self, x: Tensor, state: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
+        """Apply the layer."""
         if state is None:
             zeros = Tensor.zeros(x.shape[0], self.hidden_size, dtype=x.dtype, device=x.device)
             state = (zeros, zeros)

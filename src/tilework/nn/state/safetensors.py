@@ -12,6 +12,7 @@ import mmap
 import os
 import tempfile
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +187,10 @@ def _checked(name: str, row: Any, room: int) -> tuple[DType, tuple[int, ...], in
     return dtype, shape, begin, end
 
 
+def _let_go(data: memoryview) -> None:
+    """The end of a loan: the map goes with the last reference to it, which this one is part of."""
+
+
 class _Source:
     """Memory of a mapped file, lent to buffers of the host's device."""
 
@@ -206,13 +211,12 @@ class _Source:
         if not size or not opened.is_host_memory or address % dtype.itemsize:
             part = self._data[begin : begin + size]
             return Tensor._over(host.upload(part, shape, dtype, device))
-        data = self._data  # kept alive by the lease's callback
         lease = Lease(
             address,
             size,
             kind=LeaseKind.FILE,
             owner=self._where,
-            on_release=lambda: data.nbytes and None,
+            on_release=partial(_let_go, self._data),
             is_readonly=True,
         )
         return Tensor._over(from_buffer(opened.map(lease), device, shape, dtype))

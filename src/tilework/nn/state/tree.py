@@ -31,7 +31,8 @@ def get_state_dict(obj: Any, prefix: str = "", tensor_type: type = Tensor) -> di
     while stack:
         name, value, above = stack.pop()
         if isinstance(value, tensor_type):
-            found[name] = value
+            tensor: Any = value
+            found[name] = tensor
             continue
         if id(value) in above:
             continue  # it holds itself
@@ -51,7 +52,7 @@ def _children(value: Any) -> list[tuple[str, Any]]:
         return list(value._asdict().items())
     if isinstance(value, list | tuple):
         return [(str(number), child) for number, child in enumerate(value)]
-    if isinstance(value, type) or callable(value) and not hasattr(type(value), "__call__"):
+    if isinstance(value, type):
         return []
     attributes = getattr(value, "__dict__", None)
     return list(attributes.items()) if attributes is not None else []

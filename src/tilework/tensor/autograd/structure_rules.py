@@ -153,9 +153,7 @@ def _product_of_others(step: Step) -> Tensor:
     flat = moved.reshape(*moved.shape[: len(rest)], -1) if x.numel() != 0 else moved
     last = flat.ndim - 1
     before = flat._apply(tensor.SCAN, attrs=ScanAttrs(Fold.MUL, last, exclusive=True))
-    after = flat._apply(
-        tensor.SCAN, attrs=ScanAttrs(Fold.MUL, last, exclusive=True, reverse=True)
-    )
+    after = flat._apply(tensor.SCAN, attrs=ScanAttrs(Fold.MUL, last, exclusive=True, reverse=True))
     found = (before * after).reshape(moved.shape)
     return found.permute(inverse_permutation(order))
 
@@ -173,13 +171,14 @@ def _scan(step: Step, g: Tensor) -> Gradients:
     place = x._positions(at.axis)
     nowhere = -1 if not at.reverse else x._fixed_size(at.axis, "cummax")
     last = Fold.MAX if not at.reverse else Fold.MIN
-    found = is_best.where(place, nowhere)._apply(tensor.SCAN, attrs=ScanAttrs(
-        last, at.axis, False, at.reverse))
+    found = is_best.where(place, nowhere)._apply(
+        tensor.SCAN, attrs=ScanAttrs(last, at.axis, False, at.reverse)
+    )
     return (x.zeros_like().scatter_add(at.axis, found, g),)
 
 
 def _scanned_product(step: Step, g: Tensor) -> Tensor:
-    """dx[i] = sum over k >= i of g[k] * product of x[j] for j <= k, j != i; takes n * n elements."""
+    """dx[i] = sum over k >= i of g[k] * product of x[j] for j <= k, j != i; n * n elements."""
     at = step.attrs
     x = step.sources[0].movedim(at.axis, -1)
     g = g.movedim(at.axis, -1)

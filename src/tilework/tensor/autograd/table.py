@@ -31,8 +31,8 @@ class Step:
 #: (step, gradient of its value) -> gradients of its sources; None where nothing flows.
 Rule = Callable[[Step, "Tensor"], "tuple[Tensor | None, ...]"]
 
-RULES: Final[dict["OpDef", Rule]] = {}
-NO_GRADIENT: Final[dict["OpDef", str]] = {}
+RULES: Final[dict[OpDef, Rule]] = {}
+NO_GRADIENT: Final[dict[OpDef, str]] = {}
 
 
 def gradient_of(*ops: OpDef) -> Callable[[Rule], Rule]:

@@ -116,9 +116,9 @@ def _order(root: Version) -> list[Version]:
         seen.add(id(version))
         stack.append((version, True))
         if version.is_tracked:
-            for source in version.sources:
-                if source.node.type.dtype.is_float:
-                    stack.append((source, False))
+            stack.extend(
+                [(each, False) for each in version.sources if each.node.type.dtype.is_float]
+            )
     return order
 
 
@@ -139,6 +139,10 @@ def _leaves(order: list[Version]) -> list[tuple[Place, Tensor]]:
     return found
 
 
+def _unused() -> Tensor:
+    raise InternalError("gradient: the rule of a view asks for its value")
+
+
 def _key(place: Place) -> tuple[int, Chain]:
     return id(place[0]), place[1]
 
@@ -156,14 +160,14 @@ class _Walk:
         self._leads: set[int] = set()
         for version in self._order:
             if id(version) in self._wanted or (
-                version.is_tracked and any([id(each) in self._leads for each in version.sources])
+                version.is_tracked and any(id(each) in self._leads for each in version.sources)
             ):
                 self._leads.add(id(version))
         self._gradients: dict[int, Tensor] = {}
 
     def reaches(self, version: Version) -> bool:
         """Whether the root was computed from `version`."""
-        return any([each is version for each in self._order])
+        return any(each is version for each in self._order)
 
     def check_freed(self, targets: Sequence[Version]) -> None:
         """Refuse to give a gradient that lacks what went through a freed history."""
@@ -220,7 +224,9 @@ class _Walk:
         """A tensor of what a version holds, whatever was written since."""
         made = type(self.root)._over(version)
         if chain:
-            return made._set(Storage(version), chain, apply_chain(version.node, chain).type, version.bindings)
+            return made._set(
+                Storage(version), chain, apply_chain(version.node, chain).type, version.bindings
+            )
         return made
 
     def _send(self, version: Version, chain: Chain, g: Tensor) -> None:
@@ -234,16 +240,14 @@ class _Walk:
             if op in NO_GRADIENT:
                 return
             inner = self._seen(version, chain)
-            (part,) = RULES[op](Step(attrs, (inner,), lambda: g), g)
+            (part,) = RULES[op](Step(attrs, (inner,), _unused), g)
             assert part is not None
             g = part
         self._collect(version, chain, wanted, g)
         old = self._gradients.get(id(version))
         self._gradients[id(version)] = g if old is None else old + g
 
-    def _collect(
-        self, version: Version, chain: Chain, wanted: Sequence[Chain], g: Tensor
-    ) -> None:
+    def _collect(self, version: Version, chain: Chain, wanted: Sequence[Chain], g: Tensor) -> None:
         if chain in wanted:
             key = (id(version), chain)
             old = self.found.get(key)
