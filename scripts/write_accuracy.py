@@ -30,7 +30,7 @@ ALL = """
 
 Every one of the 2^32 inputs against the C library's float64 functions, which were checked against
 multi-precision; zeros, infinities, NaN and subnormals included. `falls` counts neighbouring inputs
-whose results are out of order, for the functions that never fall.
+whose results are out of order, for functions that rise everywhere.
 
 | function | largest error (ULP) | at | operations | over 1 ULP | falls | inputs |
 | --- | --- | --- | --- | --- | --- | --- |
@@ -50,10 +50,7 @@ logarithmically, and the neighbourhood of 1.
 | function | largest error (ULP) | at | operations | over 1 ULP | samples |
 | --- | --- | --- | --- | --- | --- |
 """
-MONOTONIC = frozenset(
-    {"asin", "asinh", "acosh", "atan", "atanh", "erf", "exp", "exp2", "expm1", "log", "log10"}
-    | {"log1p", "log2", "sigmoid", "sinh", "tanh"}
-)
+MONOTONIC = frozenset({"exp2", "log", "log10", "log1p", "log2", "expm1", "sinh", "tanh"})
 
 
 def _row(report: dict[str, Any]) -> str:

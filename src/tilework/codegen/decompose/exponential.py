@@ -81,7 +81,12 @@ def exp(x: Value[Raw], offset: int = 0) -> Value[Raw]:
     """Return e**x * 2**offset, without overflow before the offset is applied."""
     form = format_of(x)
     r, low, shifted = reduce_exp(clamp(x, *form.exp_limits), 2 * form.bias)
-    return scale_by_power(power_near_one(r, form.tables["EXP"], low), shifted, offset)
+    table = form.tables["EXP"]
+    if low is None:  # two operations fewer than the form that never falls
+        power = fma(r, polynomial(r, table), 1.0)
+    else:
+        power = power_near_one(r, table, low)
+    return scale_by_power(power, shifted, offset)
 
 
 def expm1(x: Value[Raw]) -> Value[Raw]:
