@@ -23,9 +23,9 @@ ORACLES: dict[str, Callable[..., Any]] = {
 # Bounds on samples; docs/accuracy.md has what larger samples found.
 BOUNDS = {
     **dict.fromkeys(("exp2", "log2", "exp", "log", "sin", "cos", "tanh", "erf", "pow"), 1.0),
-    **dict.fromkeys(("acos", "asin", "atan", "cosh", "expm1", "log1p"), 1.5),
-    **dict.fromkeys(("asinh", "sinh"), 2.0),
-    **dict.fromkeys(("acosh", "atanh", "tan"), 2.5),
+    **dict.fromkeys(("acos", "asin", "atan", "cosh", "log1p"), 1.5),
+    **dict.fromkeys(("asinh", "expm1", "sinh"), 2.0),
+    **dict.fromkeys(("acosh", "atanh", "tan"), 3.0),
     **dict.fromkeys(("reciprocal", "sqrt"), 0.5),
 }
 RANGES: dict[str, tuple[float, float]] = {
