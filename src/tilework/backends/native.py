@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilework.backends.contract import KernelSource, WorkerToolchain
 from tilework.base import settings
@@ -22,6 +22,9 @@ from tilework.target.known.cpu import aarch64_spec, x86_level_spec
 from tilework.target.spec import TargetSpec
 from tilework.toolchain.base import Passes, Toolchain
 from tilework.toolchain.llvm import LlvmToolchain, is_installed
+
+if TYPE_CHECKING:
+    from tilework.codegen.plan.prepack import Prepacked
 
 _SHARE_OF_CACHE = (3, 4)  # of the disk caches together; schedules and plans have the rest
 
@@ -144,6 +147,12 @@ class NativeCompiler:
             num_buffers=lowered.parameters,
             scratch_bytes=lowered.scratch_bytes,
         )
+
+    def split_packing(self, kernel: Node, constants: frozenset[int]) -> Prepacked | None:
+        """Split the packing of constant factors off a kernel, where that pays."""
+        from tilework.codegen.plan.prepack import prepack
+
+        return prepack(kernel, self.target, constants)
 
     def build(self, source: KernelSource) -> bytes:
         """Compile the text."""

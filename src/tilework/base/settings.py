@@ -95,6 +95,9 @@ class Settings:
         0, "processes that compile kernels; 0 takes one per core", least=0
     )
     show_internal_frames: bool = setting(False, "keep tilework's own frames in tracebacks")
+    prepack: bool = setting(
+        True, "keep constants of captured programs packed as kernels like them, at twice the memory"
+    )
     captures: int = setting(
         8, "signatures that a jit keeps; 1 freezes, so a change is an error", least=1
     )

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tilework.base import faults
@@ -26,6 +26,7 @@ from tilework.engine import execute, link
 from tilework.engine.arena import Lifetime, plan_arena
 from tilework.engine.device import Device
 from tilework.engine.link import CopyCall, KernelCall, LinkedSteps, Operand, Step, VariableBounds
+from tilework.engine.prepack import PackedConstants, split_packing
 from tilework.engine.stats import COUNTERS
 from tilework.schedule.schedule import SlotKind
 
@@ -277,24 +278,33 @@ class _Builder:
         for step, places in self._steps:
             if isinstance(step, KernelCall):
                 moved = tuple(map(operand, step.operands, places))
-                steps.append(KernelCall(step.device, step.code, moved, step.is_serial))
+                steps.append(replace(step, operands=moved))
             else:
                 target, source = map(operand, (step.target, step.source), places)
                 steps.append(CopyCall(step.target_device, step.source_device, target, source))
         missing = [slot for slot in range(first_arena) if slot not in self._devices]
         if any(slot >= len(self.inputs) + len(self.held) for slot in missing):
             raise InternalError("capture: an output was not made by the captured function")
-        return CapturedProgram(
-            tuple(steps),
+        outputs = tuple(
+            (self._devices[len(self.inputs) + len(self.held) + number], buffer.size_bytes)
+            for number, buffer in enumerate(self.outputs)
+        )
+        packed = split_packing(steps, len(self.inputs), self.held, first_arena + len(sizes))
+        if packed is None:
+            return CapturedProgram(
+                tuple(steps), len(self.inputs), tuple(self.held), outputs, tuple(sizes), variables
+            )
+        held = [*self.held, *packed.packed]
+        program = CapturedProgram(
+            packed.steps,
             len(self.inputs),
-            tuple(self.held),
-            tuple(
-                (self._devices[len(self.inputs) + len(self.held) + number], buffer.size_bytes)
-                for number, buffer in enumerate(self.outputs)
-            ),
-            tuple(sizes),
+            tuple(held),
+            outputs,
+            (*sizes, *packed.temporary),
             variables,
         )
+        program.packed = PackedConstants(packed.copies, held, len(self.inputs))
+        return program
 
 
 # --- the program ----------------------------------------------------------------------------------
@@ -323,8 +333,10 @@ class CapturedProgram:
         self.arenas = arenas
         self.variables = variables
         self.first_output = num_inputs + len(held)
-        self.written = frozenset(slot for slot in _written_slots(steps) if slot < self.first_output)
+        self.written = frozenset(s for s in link.written_slots(steps) if s < self.first_output)
         self.lock = threading.RLock()
+        #: Copies of constants that must be made again when the constants are written.
+        self.packed: PackedConstants | None = None
         self._linked: LinkedSteps | None = None
         self._memory: list[Buffer] = []
         self._parts: list[Any] = []
@@ -352,6 +364,12 @@ class CapturedProgram:
         with self.lock:
             if self._linked is None or self._linked.is_stale:
                 self._prepare(inputs, outputs, values)
+            if self.packed is not None:
+                self.packed.refresh()
+            for slot in self.written:
+                count = self.num_inputs
+                buffer = inputs[slot] if slot < count else self.held[slot - count]
+                buffer.memory.changes += 1
             fast = self._fast
             if fast is not None:
                 fast.run(inputs, outputs, values)
@@ -377,6 +395,8 @@ class CapturedProgram:
         with self.lock:
             if self._linked is None or self._linked.is_stale:
                 self._prepare(inputs, outputs, values)
+            if self.packed is not None:
+                self.packed.refresh()
             slots = [*inputs, *self.held, *outputs, *self._memory]
             seconds: list[float] = []
             for part in self._parts:
@@ -397,15 +417,6 @@ class CapturedProgram:
         self._memory, self._parts, self._linked = memory, parts, linked
         if len(parts) == 1 and isinstance(parts[0], link.TableInstance):
             self._fast = _FastTable(parts[0], self, slots)
-
-
-def _written_slots(steps: Sequence[Step]) -> Iterator[int]:
-    for step in steps:
-        if isinstance(step, KernelCall):
-            for position in step.code.writes:
-                yield step.operands[position].slot
-        else:
-            yield step.target.slot
 
 
 @dataclass(slots=True)

@@ -94,6 +94,7 @@ class OpenDevice:
     def copy_in(self, target: Buffer, source: memoryview) -> None:
         """Copy bytes of the host to the device; sizes are equal."""
         self.driver.copy_in(target, source)
+        target.memory.changes += 1
 
     def copy_out(self, source: Buffer, target: memoryview) -> None:
         """Copy bytes of the device to the host.  Raises what a kernel before it reported."""

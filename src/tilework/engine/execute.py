@@ -85,6 +85,9 @@ def _run(
     slots += allocate_slots(schedule)
     linked = link_schedule(schedule, call.function)
     linked.run(slots, values)
+    for slot in linked.written:
+        if schedule.slots[slot].kind is SlotKind.INPUT:
+            slots[slot].memory.changes += 1
     if watcher is not None:
         watcher.record(schedule, slots, values)
     return [slots[slot] for slot in schedule.outputs]

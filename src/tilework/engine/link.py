@@ -59,6 +59,14 @@ class KernelCall:
     code: CompiledKernel
     operands: tuple[Operand, ...]
     is_serial: bool
+    kernel: Node | None = None  # what it was compiled from, where that is known
+
+
+def serial_call(
+    device: str, kernel: Node, operands: tuple[Operand, ...], code: CompiledKernel
+) -> KernelCall:
+    """The call of a kernel, on the calling thread alone if it is short."""
+    return KernelCall(device, code, operands, code.work < SERIAL_WORK, kernel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +115,7 @@ def steps_of(linear: Node, devices: Sequence[str]) -> tuple[Step, ...]:
         device = _device_of(call, devices)
         if _kind_of(call) is SINK:
             code = compiled[device][call.src[0]]
-            steps.append(KernelCall(device, code, operands, code.work < SERIAL_WORK))
+            steps.append(serial_call(device, call.src[0], operands, code))
         else:
             target, source = operands
             steps.append(CopyCall(device, devices[source.slot], target, source))
@@ -361,6 +369,17 @@ def _buffer(slots: Sequence[Buffer | None], operand: Operand) -> Buffer:
     return buffer.view(operand.offset_bytes, operand.size_bytes)
 
 
+def written_slots(steps: Sequence[Step]) -> frozenset[int]:
+    """Return the slots that steps store to."""
+    found: set[int] = set()
+    for step in steps:
+        if isinstance(step, KernelCall):
+            found.update(step.operands[position].slot for position in step.code.writes)
+        else:
+            found.add(step.target.slot)
+    return frozenset(found)
+
+
 class LinkedSteps:
     """Calls in order with their code loaded.  Thread-safe: each run has an instance of its own.
 
@@ -370,6 +389,7 @@ class LinkedSteps:
     def __init__(self, steps: Sequence[Step], variables: Sequence[VariableBounds] = ()) -> None:
         self.steps = tuple(steps)
         self.variables = tuple(variables)
+        self.written = written_slots(self.steps)
         self.groups: list[tuple[OpenDevice | None, tuple[Step, ...]]] = []
         self._loaded: list[Mapping[str, _Loaded]] = []
         faults.hit("link.load")

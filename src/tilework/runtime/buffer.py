@@ -59,7 +59,10 @@ def _memory_died(watch: weakref.ref[Memory]) -> None:
 class Memory:
     """An address range with one owner; made by `allocate_buffer` and `lease_buffer`."""
 
-    __slots__ = ("__weakref__", "_addresses", "_watch", "address", "device", "is_readonly", "lease")
+    __slots__ = (
+        "__weakref__", "_addresses", "_watch", "address", "changes", "device", "is_readonly",
+        "lease",
+    )  # fmt: skip
 
     def __init__(
         self, device: str, address: int, release: Callable[[], object], lease: Lease | None
@@ -68,6 +71,8 @@ class Memory:
         self.address = address
         self.lease = lease
         self.is_readonly = lease is not None and lease.is_readonly
+        #: How often it was written in place; what was derived from its contents compares this.
+        self.changes = 0
         self._addresses: dict[str, int] = {}
         watch = _Watch(self, _memory_died)
         watch.undos = [release]

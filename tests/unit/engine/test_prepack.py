@@ -1,0 +1,60 @@
+"""Packed constants of captured programs: same results, and no stale copies."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilework import Tensor, TinyJit
+from tilework.base import settings
+from tilework.engine.link import KernelCall
+
+
+def _layer(size: int = 7) -> tuple[Tensor, np.ndarray]:
+    rng = np.random.default_rng(1)
+    weights = rng.standard_normal((256, 128, 3, 3)).astype(np.float32) / 30
+    return Tensor(weights).realize(), rng.standard_normal((1, 128, size, size)).astype(np.float32)
+
+
+def _calls(function: TinyJit) -> int:
+    program = function.captured.recipe.program
+    return sum(isinstance(step, KernelCall) for step in program.steps)
+
+
+def test_packing_changes_no_bit_of_the_result() -> None:
+    weights, image = _layer()
+    layer = TinyJit(lambda x: x.conv2d(weights, padding=1).relu().realize())
+    plain = Tensor(image).conv2d(weights, padding=1).relu().numpy()
+    for _ in range(3):
+        result = layer(Tensor(image).realize()).numpy()
+        np.testing.assert_array_equal(result, plain)
+
+
+def test_packing_is_split_off_only_when_it_is_wanted() -> None:
+    counts = []
+    for wanted in (True, False):
+        with settings.override(prepack=wanted):
+            weights, image = _layer()
+            layer = TinyJit(lambda x, w=weights: x.conv2d(w, padding=1).realize())
+            for _ in range(2):
+                layer(Tensor(image).realize())
+            counts.append(_calls(layer))
+    assert counts[0] > counts[1]
+
+
+@pytest.mark.parametrize("how", ["assign", "setitem", "augmented"])
+def test_a_constant_that_is_written_is_packed_again(how: str) -> None:
+    weights, image = _layer()
+    layer = TinyJit(lambda x: x.conv2d(weights, padding=1).realize())
+    for _ in range(3):
+        layer(Tensor(image).realize())
+    if how == "assign":
+        weights.assign(weights * 2).realize()
+    elif how == "setitem":
+        weights[3] = 0.5
+        weights.realize()
+    else:
+        weights += 1
+        weights.realize()
+    expected = Tensor(image).conv2d(Tensor(weights.numpy()), padding=1).numpy()
+    np.testing.assert_array_equal(layer(Tensor(image).realize()).numpy(), expected)
