@@ -32,8 +32,8 @@ _Key = tuple["Node", "Limits", Any]
 
 #: Schedules kept in memory; the least recently used goes first.
 CAPACITY = 256
-#: Functions below this number of calls are scheduled faster than a file is read.
-FEWEST_CALLS = 4
+#: Functions of fewer nodes are scheduled faster than a file is found and read.
+FEWEST_NODES = 100
 _SHARE_OF_CACHE = 16
 
 
@@ -84,7 +84,7 @@ def remember(function: Node, limits: Limits, schedule: Schedule) -> None:
     current = settings.current()
     key = (function, limits, current.key(settings.Affects.SCHEDULE))
     _keep(key, schedule, LEVELS[current.verify])
-    if len(schedule.linear.src) >= FEWEST_CALLS and current.cache_dir is not None:
+    if current.cache_dir is not None and _is_large(function):
         name = _disk_key(function, limits, current)
         _disk(current.cache_dir, current.cache_size_bytes).put(name, to_bytes(schedule))
 
@@ -128,13 +128,24 @@ def _code_version() -> str:
     return hashing.digest(rows)
 
 
+def _is_large(function: Node) -> bool:
+    seen = {function}
+    stack = [function]
+    while stack and len(seen) < FEWEST_NODES:
+        for source in stack.pop().src:
+            if source not in seen:
+                seen.add(source)
+                stack.append(source)
+    return len(seen) >= FEWEST_NODES
+
+
 def _disk_key(function: Node, limits: Limits, current: settings.Settings) -> str:
     affects = current.key(settings.Affects.SCHEDULE)
     return hashing.digest(digest(function), limits, affects, _code_version())
 
 
 def _read(function: Node, limits: Limits, current: settings.Settings) -> Schedule | None:
-    if current.cache_dir is None:
+    if current.cache_dir is None or not _is_large(function):
         return None
     disk = _disk(current.cache_dir, current.cache_size_bytes)
     name = _disk_key(function, limits, current)

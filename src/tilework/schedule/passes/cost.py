@@ -111,8 +111,8 @@ def cost_of(node: Node, costs: dict[Node, Cost]) -> Cost:
     work = _WORK.get(op, 1.0)
     loads = 0.0
     is_heavy = op in _HEAVY
-    for source in node.src:
-        cost = costs[source]
+    for operand in node.src:
+        cost = costs[operand]
         work += cost.work
         loads += cost.loads
         is_heavy = is_heavy or cost.is_heavy
