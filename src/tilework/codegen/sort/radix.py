@@ -1,9 +1,10 @@
 """Long rows: a radix sort that takes digits from the least significant one on.
 
 A pair of key and position is one 64-bit word: 32 bits of the key above, the position below.
-Each pass counts, for all values of a digit, how many words have it, and moves the words in order
-to where those of their digit begin.  Digits that all keys share are left out.  Keys of 64 bits are
-sorted by their lower halves first, then by the upper ones, if these differ.
+Each pass moves the words in order to where those of their digit begin, which follows from how many
+have each value of it.  Digits that all keys share are left out.  The first pass makes the words
+from the elements and the last one leaves only positions, so nothing is moved for its own sake.
+Keys of 64 bits whose upper halves differ are sorted by their lower halves first.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _LOW = (1 << _HALF) - 1
 
 
 def sort_by_digits(out: Statements, row: Row) -> None:
-    """Sort one row of any length."""
+    """Sort one row of any length but 0."""
     _RadixSort(out, row).write()
 
 
@@ -36,9 +37,9 @@ class _RadixSort:
     def __init__(self, out: Statements, row: Row) -> None:
         self.out, self.row = out, row
         self.bits = key_bits(row.source.dtype)
-        self.width = min(self.bits, _HALF)
-        self.digit = 11 if row.limit >= WIDE_FROM and self.width == _HALF else 8
-        self.digits = -(-self.width // self.digit)
+        width = min(self.bits, _HALF)
+        self.digit = 11 if row.limit >= WIDE_FROM and width == _HALF else 8
+        self.digits = -(-width // self.digit)
         self.values = 1 << self.digit
         # The words, twice: each pass moves them from one half to the other.
         self.words = out.allocate(uint64, 2 * row.limit)
@@ -47,26 +48,101 @@ class _RadixSort:
     def write(self) -> None:
         out, row = self.out, self.row
         first = out.emit(self._key(const_index(0)))
-        current = out.variable(const_index(0))
         varying = out.variable(_word(0))
         self._clear()
         with out.loop(row.size) as i:
             key = self._key(i)
             out.assign(varying, math.OR(varying, math.XOR(key, first)))
-            self._place(i, math.AND(key, _word(_LOW)), bitcast(i, uint64))
-        self._passes(current, varying)
-        if self.bits > _HALF:
-            rest = out.emit(math.SHR(varying, _word(_HALF)))
-            with out.when(math.NE(rest, _word(0))):
-                # A variable of its own, so that no statement stands twice.
-                upper = out.variable(current)
-                self._take_upper_halves(upper)
-                self._passes(upper, rest)
-                out.assign(current, upper)
-        with out.loop(row.size) as i:
+            self._count(math.AND(key, _word(_LOW)))
+        if self.bits <= _HALF:
+            self._sort_halves(varying)
+            return
+        upper = out.emit(math.SHR(varying, _word(_HALF)))
+        with out.when(math.EQ(upper, _word(0))):
+            self._sort_halves(varying)
+        with out.when(math.NE(upper, _word(0))):
+            self._sort_whole(varying, upper)
+
+    # ---- keys of 32 bits
+
+    def _sort_halves(self, varying: Node) -> None:
+        """Sort by the lower 32 bits of the keys, whose digits are counted."""
+        out, row = self.out, self.row
+        least = out.variable(const_index(self.digits))
+        most = out.variable(const_index(-1))
+        with out.loop(self.digits) as number, out.when(self._differs(varying, number)):
+            out.assign(least, math.MINIMUM(least, number))
+            out.assign(most, number)
+        with out.when(math.LT(most, const_index(0))), out.loop(row.size) as i:
+            self._put(i, i)
+        with out.when(math.EQ(least, most)):
+            self._only_pass(least)
+        with out.when(math.LT(least, most)):
+            self._first_pass(least)
+            current = out.variable(const_index(0))
+            with out.loop(self.digits) as number:
+                between = math.AND(math.LT(least, number), math.LT(number, most))
+                is_wanted = math.AND(self._differs(varying, number), between)
+                with out.when(is_wanted):
+                    self._pass(number, current)
+            self._last_pass(most, current)
+
+    def _only_pass(self, number: Node) -> None:
+        """From elements to positions."""
+        out = self.out
+        table = self._begin(number, const_bits(0, uint32))
+        shift = self._shift(number)
+        with out.loop(self.row.size) as i:
+            self._put(self._take(table, self._key(i), shift), i)
+
+    def _first_pass(self, number: Node) -> None:
+        """From elements to words."""
+        out = self.out
+        table = self._begin(number, const_bits(0, uint32))
+        shift = self._shift(number)
+        with out.loop(self.row.size) as i:
+            key = self._key(i)
+            word = math.OR(math.SHL(key, _word(_HALF)), bitcast(i, uint64))
+            out.store(self.words, self._take(table, key, shift), word)
+
+    def _last_pass(self, number: Node, current: Node) -> None:
+        """From words to positions."""
+        out = self.out
+        table = self._begin(number, const_bits(0, uint32))
+        place = out.emit(math.ADD(self._shift(number), _word(_HALF)))
+        with out.loop(self.row.size) as i:
             word = out.load(self.words, simplify.add(current, i))
-            position = bitcast(math.AND(word, _word(_LOW)), index)
-            out.store(row.target, simplify.add(row.target_start, i), position)
+            at = self._take(table, word, place)
+            self._put(at, bitcast(math.AND(word, _word(_LOW)), index))
+
+    # ---- keys of 64 bits
+
+    def _sort_whole(self, varying: Node, upper: Node) -> None:
+        out, row = self.out, self.row
+        current = out.variable(const_index(0))
+        with out.loop(row.size) as i:
+            self._place(i, self._key(i), bitcast(i, uint64))
+        self._passes(current, varying)
+        # A variable of its own, so that no statement stands twice.
+        moved = out.variable(current)
+        self._clear()
+        with out.loop(row.size) as i:
+            at = out.emit(simplify.add(moved, i))
+            position = math.AND(out.load(self.words, at), _word(_LOW))
+            key = math.SHR(self._key(bitcast(position, index)), _word(_HALF))
+            self._place(at, key, position)
+            self._count(key)
+        self._passes(moved, upper)
+        with out.loop(row.size) as i:
+            word = out.load(self.words, simplify.add(moved, i))
+            self._put(i, bitcast(math.AND(word, _word(_LOW)), index))
+
+    def _passes(self, current: Node, varying: Node) -> None:
+        out = self.out
+        with out.loop(self.digits) as number, out.when(self._differs(varying, number)):
+            self._pass(number, current)
+
+    # ---- parts
 
     def _key(self, position: Node) -> Node:
         element = self.row.element(self.out, position)
@@ -76,10 +152,9 @@ class _RadixSort:
         with self.out.loop(self.digits * self.values) as i:
             self.out.store(self.counts, i, const_bits(0, uint32))
 
-    def _place(self, at: Node, key: Node, position: Node) -> None:
-        """Write a word and count its digits."""
+    def _count(self, key: Node) -> None:
+        """Count the digits of a key of 32 bits."""
         out = self.out
-        out.store(self.words, at, math.OR(math.SHL(key, _word(_HALF)), position))
         for number in range(self.digits):
             shifted = math.SHR(key, _word(number * self.digit)) if number else key
             digit = bitcast(math.AND(shifted, _word(self.values - 1)), index)
@@ -87,43 +162,55 @@ class _RadixSort:
             known = out.load(self.counts, entry)
             out.store(self.counts, entry, math.ADD(known, const_bits(1, uint32)))
 
-    def _take_upper_halves(self, current: Node) -> None:
-        out = self.out
-        self._clear()
-        with out.loop(self.row.size) as i:
-            at = out.emit(simplify.add(current, i))
-            position = math.AND(out.load(self.words, at), _word(_LOW))
-            key = self._key(bitcast(position, index))
-            self._place(at, math.SHR(key, _word(_HALF)), position)
+    def _place(self, at: Node, key: Node, position: Node) -> None:
+        """Write the word of the lower 32 bits of a key."""
+        word = math.OR(math.SHL(key, _word(_HALF)), position)
+        self.out.store(self.words, at, word)
 
-    def _passes(self, current: Node, varying: Node) -> None:
-        out, row = self.out, self.row
-        with out.loop(self.digits) as number:
-            shift = bitcast(simplify.scale(number, self.digit), uint64)
-            differs = math.AND(math.SHR(varying, shift), _word(self.values - 1))
-            with out.when(math.NE(differs, _word(0))):
-                table = simplify.scale(number, self.values)
-                other = out.emit(simplify.sub(row.size, current))
-                self._begin(table, other)
-                place = out.emit(math.ADD(shift, _word(_HALF)))
-                with out.loop(row.size) as i:
-                    word = out.load(self.words, simplify.add(current, i))
-                    digit = math.AND(math.SHR(word, place), _word(self.values - 1))
-                    entry = out.emit(simplify.add(table, bitcast(digit, index)))
-                    at = out.load(self.counts, entry)
-                    out.store(self.words, cast(at, index), word)
-                    out.store(self.counts, entry, math.ADD(at, const_bits(1, uint32)))
-                out.assign(current, other)
+    def _put(self, at: Node, position: Node) -> None:
+        """Write an element of the result."""
+        row = self.row
+        self.out.store(row.target, simplify.add(row.target_start, at), position)
 
-    def _begin(self, table: Node, other: Node) -> None:
-        """Turn the counts of a digit into where the words of each of its values begin."""
+    def _shift(self, number: Node) -> Node:
+        return self.out.emit(bitcast(simplify.scale(number, self.digit), uint64))
+
+    def _differs(self, varying: Node, number: Node) -> Node:
+        """Do keys differ in a digit?"""
+        digit = math.AND(math.SHR(varying, self._shift(number)), _word(self.values - 1))
+        return math.NE(digit, _word(0))
+
+    def _begin(self, number: Node, start: Node) -> Node:
+        """Turn the counts of a digit into where its values begin; gives their table's offset."""
         out = self.out
-        total = out.variable(cast(other, uint32))
+        table = out.emit(simplify.scale(number, self.values))
+        total = out.variable(start)
         with out.loop(self.values) as value:
             entry = out.emit(simplify.add(table, value))
             count = out.load(self.counts, entry)
             out.store(self.counts, entry, total)
             out.assign(total, math.ADD(total, count))
+        return table
+
+    def _take(self, table: Node, word: Node, place: Node) -> Node:
+        """Where a word goes by its digit from bit `place` on; the next one goes behind it."""
+        out = self.out
+        digit = math.AND(math.SHR(word, place), _word(self.values - 1))
+        entry = out.emit(simplify.add(table, bitcast(digit, index)))
+        at = out.load(self.counts, entry)
+        out.store(self.counts, entry, math.ADD(at, const_bits(1, uint32)))
+        return cast(at, index)
+
+    def _pass(self, number: Node, current: Node) -> None:
+        """Move the words from the half that begins at `current` to the other one."""
+        out, row = self.out, self.row
+        other = out.emit(simplify.sub(row.size, current))
+        table = self._begin(number, cast(other, uint32))
+        place = out.emit(math.ADD(self._shift(number), _word(_HALF)))
+        with out.loop(row.size) as i:
+            word = out.load(self.words, simplify.add(current, i))
+            out.store(self.words, self._take(table, word, place), word)
+        out.assign(current, other)
 
 
 def _word(value: int) -> Node:
