@@ -34,11 +34,13 @@ class OpDef:
     """One row of the op table; calling it makes a node.
 
     `operands` names the sources ("*rest" takes any number more), `infer` is the type rule,
-    `stages` says where the op is legal, `pure` whether a node may be dropped or duplicated.
+    `stages` says where the op is legal, `pure` whether a node may be dropped or duplicated,
+    `keeps_type` that the type rule gives the type that its one or two sources share.
     """
 
     __slots__ = (
-        "attrs", "commutative", "doc", "elementwise", "infer", "name", "operands", "pure", "stages",
+        "attrs", "commutative", "doc", "elementwise", "infer", "keeps_type", "name", "operands",
+        "pure", "stages",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 - one argument a column of the op table
@@ -52,6 +54,7 @@ class OpDef:
         elementwise: bool,
         commutative: bool,
         pure: bool,
+        keeps_type: bool = False,
     ) -> None:
         self.name: Final = name
         self.operands: Final = operands
@@ -62,6 +65,7 @@ class OpDef:
         self.elementwise: Final = elementwise
         self.commutative: Final = commutative
         self.pure: Final = pure
+        self.keeps_type: Final = keeps_type
 
     def __call__(self, *src: Node, attrs: Attrs | None = None) -> Node:
         """The node that applies this op to sources."""
@@ -75,20 +79,20 @@ class Node:
     """One value of a graph: what makes it (`op`), from what (`src`), how (`attrs`), its `type`.
 
     Two nodes with the same op, sources and attributes are one object.  Notes that a pass takes
-    about nodes live in dictionaries beside the graph.
+    about nodes live in dictionaries beside the graph.  `make` alone fills the four fields, without
+    a constructor, whose call would take longer than all the rest; nothing changes them later.
     """
 
     __slots__ = ("attrs", "bounds_cache", "digest_cache", "op", "src", "terms_cache", "type")
 
-    def __init__(self, op: OpDef, src: tuple[Node, ...], attrs: Any, type_: Type) -> None:
-        self.op: Final = op
-        self.src: Final = src
-        self.attrs: Final = attrs
-        self.type: Final = type_
-        # Facts derived from the structure alone, computed on demand by digest.py and symbolic/.
-        self.digest_cache: bytes | None = None
-        self.bounds_cache: tuple[int, int] | None = None
-        self.terms_cache: Any = None
+    op: OpDef
+    src: tuple[Node, ...]
+    attrs: Any
+    type: Type
+    # Facts derived from the structure alone, computed on demand by digest.py and symbolic/.
+    digest_cache: bytes | None
+    bounds_cache: tuple[int, int] | None
+    terms_cache: Any
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -109,33 +113,45 @@ class Node:
         raise TypeError("a Node is not picklable: print it with tilework.ir.text and parse it back")
 
 
+_new: Final = Node.__new__
 _Key = tuple[OpDef, tuple[Node, ...], Any]
 
 
 class InternTable:
     """The table that makes equal nodes one object, and its sweep.
 
-    Thread-safe.  Finding a node takes no lock; making one does, and so does the sweep, which
-    creation waits for: a node handed out between the test and its removal would break identity.
+    Thread-safe.  Finding and making a node take no lock.  A node handed out while a sweep runs,
+    between the test and its removal, would break identity; `epoch`, odd during a sweep, tells
+    `make` that one ran meanwhile, and it asks again under the lock.
     """
 
     def __init__(self) -> None:
         self.nodes: dict[_Key, Node] = {}
         self.lock = threading.RLock()
-        self.sweeping = False
+        self.epoch = 0
         self.busy = 0
         self.size_after_sweep = 0
 
     def make(self, op: OpDef, src: tuple[Node, ...], attrs: Any) -> Node:
         """The one node with this op, these sources and these attributes."""
+        epoch = self.epoch
         key = (op, src, attrs)
-        found = self.nodes.get(key)
-        if found is not None and not self.sweeping:
-            return found
-        node = Node(op, src, attrs, op.infer(src, attrs))
-        found = None  # a reference kept here would make the sweep spare or miscount the node
-        with self.lock:
-            return self.nodes.setdefault(key, node)
+        node = self.nodes.get(key)
+        if node is None:
+            node = _new(Node)
+            node.op = op
+            node.src = src
+            node.attrs = attrs
+            if op.keeps_type and (kind := src[0].type) is src[-1].type and kind.memory is None:
+                node.type = kind  # what `infer` would find, without the call
+            else:
+                node.type = op.infer(src, attrs)
+            node.digest_cache = node.bounds_cache = node.terms_cache = None
+            node = self.nodes.setdefault(key, node)
+        if epoch != self.epoch or epoch & 1:
+            with self.lock:
+                return self.nodes.setdefault(key, node)
+        return node
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
@@ -158,12 +174,12 @@ class InternTable:
             grown = len(self.nodes) > 2 * self.size_after_sweep + 50_000
             if self.busy or not (force or grown):
                 return 0
-            self.sweeping = True
+            self.epoch += 1
             try:
                 dropped = self._drop_unreferenced()
                 self.size_after_sweep = len(self.nodes)
             finally:
-                self.sweeping = False
+                self.epoch += 1
             return dropped
 
     def _drop_unreferenced(self) -> int:

@@ -1,5 +1,6 @@
 import gc
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -12,9 +13,9 @@ from tilework.dtypes import bool_, float32, float64, int32, nan_bits
 from tilework.ir import node as node_module
 from tilework.ir.build import const, const_bits, const_index, const_like
 from tilework.ir.digest import digest
-from tilework.ir.node import Node, in_use, make, sweep, table_size, toposort
+from tilework.ir.node import InternTable, Node, in_use, make, sweep, table_size, toposort
+from tilework.ir.ops import OPS, math
 from tilework.ir.ops import index as index_ops
-from tilework.ir.ops import math
 
 X = index_ops.VARIABLE(attrs=index_ops.VariableAttrs("x", 0, 9))
 
@@ -67,12 +68,37 @@ def test_a_node_has_no_dictionary_and_no_weak_references(field: str) -> None:
     assert "__weakref__" not in Node.__slots__
 
 
-def test_structure_is_declared_final() -> None:
-    names = Node.__init__.__annotations__
-    assert set(names) >= {"op", "src", "attrs"}
-    source = Path(node_module.__file__).read_text(encoding="utf-8")
-    for field in ("op", "src", "attrs", "type"):
-        assert f"self.{field}: Final" in source
+def test_only_its_own_module_sets_the_fields_of_a_node() -> None:
+    folder = Path(node_module.__file__).parent
+    setting = re.compile(r"\b(node|root|source)\.(op|src|attrs|type) = ")
+    found = [str(path) for path in folder.rglob("*.py") if setting.search(path.read_text("utf-8"))]
+    assert found == [node_module.__file__]
+
+
+def test_the_short_way_to_a_type_agrees_with_the_type_rule() -> None:
+    keeping = [op for op in OPS.values() if op.keeps_type]
+    assert math.ADD in keeping
+    for op in keeping:
+        operands = (X,) * len(op.operands)
+        assert op(*operands).type is op.infer(operands, None)
+
+
+def test_a_sweep_between_finding_and_returning_a_node_is_noticed() -> None:
+    """A sweep that drops the node just found: what is returned is in the table all the same."""
+    table = InternTable()
+    held = table.make(math.NEG, (X,), None)
+
+    class Sweeping(dict):  # type: ignore[type-arg]
+        def get(self, key: object, default: object = None) -> object:
+            found = dict.get(self, key, default)
+            table.epoch += 2
+            dict.pop(self, key, None)
+            return found
+
+    table.nodes = Sweeping(table.nodes)
+    found = table.make(math.NEG, (X,), None)
+    assert found is held
+    assert dict.get(table.nodes, (math.NEG, (X,), None)) is held
 
 
 def test_a_node_is_not_picklable() -> None:

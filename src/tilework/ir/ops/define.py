@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: Every op by name: the single source of truth that printer, parser, verifier and docs read.
 OPS: Final[dict[str, OpDef]] = {}
+#: The type rules made by `infer_same`.
+_KEEPING_TYPE: Final[set[Any]] = set()
 
 
 def define_op(  # noqa: PLR0913 - one argument a column of the op table
@@ -45,7 +47,10 @@ def define_op(  # noqa: PLR0913 - one argument a column of the op table
     """
     if name in OPS:
         raise InternalError(f"op {name} is defined twice")
-    op = OpDef(name, operands, attrs, infer, stages, doc, elementwise, commutative, pure)
+    keeps_type = infer in _KEEPING_TYPE and len(operands) <= 2
+    op = OpDef(
+        name, operands, attrs, infer, stages, doc, elementwise, commutative, pure, keeps_type
+    )
     OPS[name] = op
     return op
 
@@ -93,6 +98,7 @@ def infer_same(op: str) -> Callable[[tuple[Node, ...], Any], Type]:
                 return first
         return same_type(op, src)
 
+    _KEEPING_TYPE.add(infer)
     return infer
 
 
