@@ -402,12 +402,16 @@ class LinkedSteps:
             codes = [call.code for call in calls if isinstance(call, KernelCall)]
             self._loaded.append({} if device is None else _load(device, codes))
         self._devices = [device for device, _ in self.groups if device is not None]
+        self._only = self._devices[0] if len(self._devices) == 1 else None
         self._free: deque[list[Any]] = deque()
         COUNTERS.links += 1
 
     @property
     def is_stale(self) -> bool:
         """Whether a device was closed meanwhile."""
+        only = self._only
+        if only is not None:  # nearly always, and asked at each replay
+            return only.is_closed
         return any(device.is_closed for device in self._devices)
 
     def run(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> None:

@@ -236,7 +236,7 @@ class ThreadPool:
         """
         held = self._held
         crew = held.crew
-        if crew is None:
+        if crew is None and (table.has_parallel or self._is_closed):
             crew = self._hire(table)
         address = 0 if crew is None else crew.address
         if not table.scratch_bytes:
