@@ -246,12 +246,8 @@ class Graphs:
             return None
         (m, k), n = x.type.shape, y.type.shape[1]
         wide = tensor.ShapeAttrs((m, k, n))
-        left = tensor.EXPAND(
-            tensor.RESHAPE(x, attrs=tensor.ShapeAttrs((m, k, 1))), attrs=wide
-        )
-        right = tensor.EXPAND(
-            tensor.RESHAPE(y, attrs=tensor.ShapeAttrs((1, k, n))), attrs=wide
-        )
+        left = tensor.EXPAND(tensor.RESHAPE(x, attrs=tensor.ShapeAttrs((m, k, 1))), attrs=wide)
+        right = tensor.EXPAND(tensor.RESHAPE(y, attrs=tensor.ShapeAttrs((1, k, n))), attrs=wide)
         return tensor.REDUCE(math.MUL(left, right), attrs=tensor.ReduceAttrs(Fold.ADD, (1,)))
 
     def window(self) -> Node | None:

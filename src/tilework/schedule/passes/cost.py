@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tilework.ir.ops import index, math, memory, tensor
-from tilework.ir.symbolic import dims
-from tilework.schedule.passes.movement import MOVEMENT, axis_groups
+from tilework.schedule.passes.movement import MOVEMENT
 from tilework.schedule.passes.prepare import numel
+from tilework.schedule.passes.variation import varying_axes
 
 if TYPE_CHECKING:
     from tilework.ir.node import Node, OpDef
@@ -68,9 +68,11 @@ class Costs:
             cost = self.own[node] = self.seen[node] = cost_of(node, self.seen)
             if node.op is tensor.REDUCE and is_contraction(node):
                 self.contractions.add(node)
-            elif not cost.is_heavy or node.op not in _EPILOGUE and not node.op.elementwise:
-                continue
-            elif contracted.isdisjoint(node.src):
+            elif (
+                not cost.is_heavy
+                or (node.op not in _EPILOGUE and not node.op.elementwise)
+                or contracted.isdisjoint(node.src)
+            ):
                 continue
             if node in ends:
                 self.seen[node] = LOADED
@@ -135,45 +137,3 @@ def is_contraction(node: Node) -> bool:
     ]
     x, y = (varying_axes(operand, 24) for operand in product.src)
     return any(a in x and a not in y for a in kept) and any(a in y and a not in x for a in kept)
-
-
-def varying_axes(node: Node, fuel: int) -> frozenset[int]:
-    """The axes along which `node` may differ; at most `fuel` nodes deep, then all of them."""
-    shape = node.type.shape
-    wide = frozenset(axis for axis, size in enumerate(shape) if size != 1)
-    op = node.op
-    if op is math.CONST:
-        return frozenset()
-    if fuel == 0 or not wide:
-        return wide
-    if op is tensor.EXPAND:
-        source = node.src[0]
-        inner = varying_axes(source, fuel - 1)
-        return frozenset(axis for axis in inner if source.type.shape[axis] != 1)
-    if op is tensor.PERMUTE:
-        inner = varying_axes(node.src[0], fuel - 1)
-        return frozenset(axis for axis, old in enumerate(node.attrs.axes) if old in inner)
-    if op is tensor.RESHAPE:
-        inner = varying_axes(node.src[0], fuel - 1)
-        found: set[int] = set()
-        for group, source_group in axis_groups(shape, node.src[0].type.shape):
-            if any(axis in inner for axis in source_group):
-                found.update(group)
-        return frozenset(found)
-    if op in (tensor.PAD, tensor.SHRINK, tensor.FLIP, tensor.DETACH, tensor.CONTIGUOUS):
-        inner = varying_axes(node.src[0], fuel - 1)
-        padded = node.attrs.pads if op is tensor.PAD else ()
-        return inner | {axis for axis, pair in enumerate(padded) if pair != (0, 0)}
-    if op.elementwise and node.src and fuel > 1:
-        return wide & frozenset().union(
-            *[varying_axes(source, fuel // len(node.src)) for source in node.src]
-        )
-    return wide
-
-
-def greatest_numel(space: tuple[object, ...]) -> int:
-    """The number of points of an index space, at its greatest."""
-    total = 1
-    for size in space:
-        total *= dims.greatest(size)  # type: ignore[arg-type]
-    return total

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 _NEVER_STORED = MOVEMENT | IDENTITY
 
 
-def reason_to_store(
-    node: Node, steps: list[Step], costs: Costs, limits: Limits
-) -> str | None:
+def reason_to_store(node: Node, steps: list[Step], costs: Costs, limits: Limits) -> str | None:
     """Why `node`, needed by `steps`, is stored in memory; None if it is computed at each of them.
 
     Movement ops are never stored themselves: what they move is, and reading it elsewhere is free.

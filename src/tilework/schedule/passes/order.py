@@ -35,6 +35,7 @@ class Ordering:
     def __init__(self, layout: Layout, kernels: Sequence[Kernel]) -> None:
         self.layout = layout
         self.kernels = list(kernels)
+        self._copies: set[Kernel] = set()
         for kernel in list(self.kernels):
             self._separate_writes(kernel)
         #: For each kernel those that must come later.
@@ -109,6 +110,7 @@ class Ordering:
             for reader in [other.find() for other in target.readers.pop(version, ())]:
                 self._redirect(reader, (target, version), (between, 0))
         self.kernels.append(copy)
+        self._copies.add(copy)
 
     def _redirect(self, reader: Kernel, place: tuple[Buffer, int], new: tuple[Buffer, int]) -> None:
         """Have `reader` load another buffer with the same contents."""
@@ -145,6 +147,7 @@ class Ordering:
         readers[:] = [other for other in readers if other.find() is not reader] + [copy]
         self._redirect(reader, (buffer, version), (kept, 0))
         self.kernels.append(copy)
+        self._copies.add(copy)
 
     # --- edges -----------------------------------------------------------------------------------
 
@@ -218,13 +221,14 @@ class Ordering:
         loose = [edge for edge in edges if edge not in self._needed]
         for kernel, then in loose:
             place = self._protects.get((kernel, then))
-            if place is not None and (kernel, then) not in self._overwrites:
-                self._snapshot(kernel, *place)
-                return
+            if place is None or kernel in self._copies or (kernel, then) in self._overwrites:
+                continue
+            self._snapshot(kernel, *place)
+            return
         for kernel, then in loose:
-            place = self._overwrites.get((kernel, then))
-            if place is not None:
-                store = next(s for s in then.stores if (s.buffer, s.version) == place)
+            place = self._overwrites.get((kernel, then)) or self._protects.get((kernel, then))
+            store = next((s for s in then.stores if place and s.buffer is place[0]), None)
+            if store is not None and then not in self._copies:
                 self._write_later(then, store)
                 return
         raise ScheduleCycleError(

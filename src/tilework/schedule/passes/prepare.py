@@ -14,6 +14,7 @@ from tilework.ir.node import toposort
 from tilework.ir.ops import index, math, memory, tensor
 from tilework.ir.symbolic import dims
 from tilework.schedule.passes.kernel_graph import Buffer
+from tilework.schedule.passes.variation import loaded_axes
 from tilework.schedule.schedule import SlotKind
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 IDENTITY = frozenset((tensor.DETACH, tensor.CONTIGUOUS))
 _LEAVES = frozenset((math.CONST, tensor.IOTA, index.VARIABLE))
+_LOOKED_AT = 24
 _FREE_LAYOUT = frozenset((tensor.RESHAPE, *IDENTITY))
 
 
@@ -146,6 +148,11 @@ class Layout:
                 self.force(node, "made contiguous")
         elif op is tensor.SCAN:
             self.force(node, "a scan runs along its axis")
+            source = node.src[0]
+            wide = sum(size != 1 for size in source.type.shape)
+            if len(loaded_axes(source, _LOOKED_AT, self._is_read)) < wide:
+                # A running value must depend on all loops, or it would run on for each of them.
+                self.force(source, "repeated along an axis, and scanned")
         elif op is math.BITCAST and node.src[0].type.dtype.bits != node.type.dtype.bits:
             self.force(node.src[0], "its bytes are read as another dtype")
         elif op is tensor.SORT:
@@ -154,6 +161,9 @@ class Layout:
 
     def _is_leaf(self, node: Node) -> bool:
         return node.op in _LEAVES or self.in_memory(node) is not None
+
+    def _is_read(self, node: Node) -> bool:
+        return self.in_memory(node) is not None
 
     def _device_of(self, node: Node) -> str:
         if node.op is memory.PARAM:

@@ -338,8 +338,10 @@ class Rangeify:
         return None
 
     def _is_needed(self, buffer: Buffer, version: int) -> bool:
-        """Is a version that nobody loads needed: as the last one, or by a partial write to it?"""
-        return version == buffer.latest or buffer.partial.get(version + 1, True)
+        """Is a version needed: as the last one, by a partial write to it, or by a BITCAST or COPY?"""
+        if version == buffer.latest or buffer.readers.get(version):
+            return True
+        return buffer.partial.get(version + 1, True)
 
     # --- sources ---------------------------------------------------------------------------------
 
@@ -470,7 +472,14 @@ class Rangeify:
         if at is ZERO and attrs.exclusive:
             return  # the identity alone
         step.ranges = (at,) if at is not ZERO else ()
-        step.src = [self.request(step.kernel, step.node.src[0], index, step.valid)]
+        source = step.node.src[0]
+        place = self.layout.stored_leaves.get(self.layout.strip(source))
+        if place is None:
+            step.src = [self.request(step.kernel, source, index, step.valid)]
+            return
+        step.kernel.pending += 1
+        step.src = [Step(step.kernel, source, index, step.valid)]
+        self._load(step.src[0], *place)
 
     def _expand_bitcast(self, step: Step) -> None:
         node, kernel = step.node, step.kernel
