@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tilework.codegen.analysis import analyse
 from tilework.codegen.linearize.order import linearise
-from tilework.codegen.passes.decompose import decompose
+from tilework.codegen.passes.decompose import decompose, decompose_node
 from tilework.codegen.passes.expand import expand
 from tilework.codegen.passes.normalise import normalise_ranges
 from tilework.codegen.plan.apply import apply_plan
@@ -42,7 +42,7 @@ def lower_kernel(sink: Node, target: TargetSpec, plan: Plan | None = None) -> Lo
         tiled = apply_plan(kernel, chosen)
         lowered, scratch_bytes = expand(tiled)
         decomposed = decompose(lowered, target)
-        linear = linearise(decomposed)
+        linear = linearise(decomposed, lambda node: decompose_node(node, target))
         work = estimate_work(kernel)
         return _describe(sink, work, repr(chosen), linear, scratch_bytes)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tilework.base.errors import UnsupportedError
 from tilework.codegen.analysis import analyse
 from tilework.codegen.linearize.order import linearise
-from tilework.codegen.passes.decompose import decompose
+from tilework.codegen.passes.decompose import decompose, decompose_node
 from tilework.codegen.passes.expand import expand
 from tilework.codegen.passes.normalise import normalise_ranges
 from tilework.codegen.pipeline import lower_kernel
@@ -79,9 +79,7 @@ def interpret_linear(case: Case, linear: Node) -> Outcome:
     return Outcome("linear", [bytes(buffer) for buffer in buffers], sorted(faults))
 
 
-def stages(
-    case: Case, target: TargetSpec, plan: Plan | None = None
-) -> Iterator[tuple[str, Node]]:
+def stages(case: Case, target: TargetSpec, plan: Plan | None = None) -> Iterator[tuple[str, Node]]:
     """The forms that a kernel passes through on the way to LINEAR, with their names."""
     normal = normalise_ranges(case.sink)
     yield "normalise", normal
@@ -92,7 +90,7 @@ def stages(
     yield "expand", lowered
     decomposed = decompose(lowered, target)
     yield "decompose", decomposed
-    yield "linear", linearise(decomposed)
+    yield "linear", linearise(decomposed, lambda node: decompose_node(node, target))
 
 
 def outcomes(case: Case, target: TargetSpec, plan: Plan | None = None) -> Iterator[Outcome]:

@@ -46,7 +46,8 @@ def assert_same(
         if not dtypes[slot].is_float:
             np.testing.assert_array_equal(y, x, err_msg=f"{found.stage}, buffer {slot}")
             continue
-        x64, y64 = x.astype(np.float64), y.astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            x64, y64 = x.astype(np.float64), y.astype(np.float64)
         nan = np.isnan(x64)
         message = f"{found.stage}, buffer {slot}"
         np.testing.assert_array_equal(np.isnan(y64), nan, err_msg=message)

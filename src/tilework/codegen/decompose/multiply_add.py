@@ -23,7 +23,7 @@ def two_sum(x: Value[Raw], y: Value[Raw]) -> tuple[Value[Raw], Value[Raw]]:
     return total, (x - (total - part)) + (y - part)
 
 
-def _odd_sum(x: Value[Raw], y: Value[Raw]) -> Value[Raw]:
+def odd_sum(x: Value[Raw], y: Value[Raw]) -> Value[Raw]:
     """Return x + y of float64, rounded to odd: an inexact sum keeps a set last bit."""
     total, error = two_sum(x, y)
     bits = total.bits("int64")
@@ -36,7 +36,7 @@ def _odd_sum(x: Value[Raw], y: Value[Raw]) -> Value[Raw]:
 
 def _fma_float32(x: Value[Raw], y: Value[Raw], z: Value[Raw]) -> Value[Raw]:
     product = x.cast("float64") * y.cast("float64")
-    return _odd_sum(product, z.cast("float64")).cast("float32")
+    return odd_sum(product, z.cast("float64")).cast("float32")
 
 
 def _halves(x: Value[Raw]) -> tuple[Value[Raw], Value[Raw]]:
@@ -57,6 +57,6 @@ def _fma_float64(x: Value[Raw], y: Value[Raw], z: Value[Raw]) -> Value[Raw]:
     high, low = two_product(x, y)
     upper, lower = two_sum(z, low)
     total, rest = two_sum(high, upper)
-    result = total + _odd_sum(rest, lower)
+    result = total + odd_sum(rest, lower)
     regular = (low - low).equal(0.0)
     return where(regular, where((result - result).equal(0.0), result, high + z), high + z)

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tilework.codegen.decompose.builder import Value
+from tilework.codegen.decompose.multiply_add import odd_sum
+from tilework.codegen.decompose.node_builder import NodeBuilder
 from tilework.dtypes import (
     DType,
     bfloat16,
@@ -33,19 +36,19 @@ def _unsigned(value: int, node: Node) -> Node:
 
 
 def to_float32(node: Node) -> Node:
-    """The exact float32 value of a bfloat16 or fp8 value."""
+    """The exact float32 value of a value of a narrower float."""
     dtype = node.dtype
     if dtype is bfloat16:
         raw = cast(bitcast(node, uint16), uint32)
         return bitcast(math.SHL(raw, _unsigned(16, raw)), float32)
-    return _fp8_to_float32(node, dtype)
+    return _narrow_to_float32(node, dtype)
 
 
 def from_float32(node: Node, dtype: DType) -> Node:
-    """A float32 value rounded to bfloat16 or fp8, to nearest even."""
+    """A float32 value rounded to a narrower float, to nearest even."""
     if dtype is bfloat16:
         return _to_bfloat16(node)
-    return _float32_to_fp8(node, dtype)
+    return _float32_to_narrow(node, dtype)
 
 
 def _to_bfloat16(node: Node) -> Node:
@@ -59,33 +62,45 @@ def _to_bfloat16(node: Node) -> Node:
     return bitcast(cast(high, uint16), bfloat16)
 
 
-def _fp8_to_float32(node: Node, dtype: DType) -> Node:
+def _raw_dtype(dtype: DType) -> DType:
+    return uint8 if dtype.bits == 8 else uint16
+
+
+def _infinity(dtype: DType) -> int:
+    """The bits of infinity, or where there is none of NaN: the first that is no number."""
+    if dtype.finite_only:
+        return nan_bits(dtype)
+    return ((1 << dtype.exponent_bits) - 1) << dtype.mantissa_bits
+
+
+def _narrow_to_float32(node: Node, dtype: DType) -> Node:
     """Shift exponent and fraction into place and rescale by a power of two, which is exact."""
-    raw = cast(bitcast(node, uint8), uint32)
-    magnitude = math.AND(raw, _unsigned(0x7F, raw))
-    sign = math.SHL(math.AND(raw, _unsigned(0x80, raw)), _unsigned(24, raw))
+    raw = cast(bitcast(node, _raw_dtype(dtype)), uint32)
+    top_bit = 1 << (dtype.bits - 1)
+    magnitude = math.AND(raw, _unsigned(top_bit - 1, raw))
+    sign = math.SHL(math.AND(raw, _unsigned(top_bit, raw)), _unsigned(32 - dtype.bits, raw))
     placed = bitcast(math.SHL(magnitude, _unsigned(23 - dtype.mantissa_bits, raw)), float32)
     bias = (1 << (dtype.exponent_bits - 1)) - 1
     scaled = math.MUL(placed, const_like(2.0 ** (127 - bias), placed))
     value = math.OR(bitcast(scaled, uint32), sign)
-    top = nan_bits(dtype) if dtype.finite_only else 0x7C
+    top = _infinity(dtype)
     is_special = math.LE(_unsigned(top, magnitude), magnitude)
     if dtype.finite_only:
         special = math.OR(sign, _unsigned(0x7FC00000, sign))
     else:
-        fraction = math.SHL(
-            math.AND(magnitude, _unsigned(0x3, magnitude)), _unsigned(21, magnitude)
-        )
+        kept = math.AND(magnitude, _unsigned((1 << dtype.mantissa_bits) - 1, magnitude))
+        fraction = math.SHL(kept, _unsigned(23 - dtype.mantissa_bits, magnitude))
         special = math.OR(math.OR(sign, _unsigned(0x7F800000, sign)), fraction)
     return bitcast(math.WHERE(is_special, special, value), float32)
 
 
-def _float32_to_fp8(node: Node, dtype: DType) -> Node:
+def _float32_to_narrow(node: Node, dtype: DType) -> Node:
     """Round in integer arithmetic; subnormal results through a magic addition."""
     mantissa = dtype.mantissa_bits
     bias = (1 << (dtype.exponent_bits - 1)) - 1
     raw = bitcast(node, uint32)
-    sign = math.SHR(math.AND(raw, _unsigned(0x80000000, raw)), _unsigned(24, raw))
+    sign_bit = math.AND(raw, _unsigned(0x80000000, raw))
+    sign = math.SHR(sign_bit, _unsigned(32 - dtype.bits, raw))
     magnitude = math.AND(raw, _unsigned(0x7FFFFFFF, raw))
     shift = 23 - mantissa
     odd = math.AND(math.SHR(magnitude, _unsigned(shift, raw)), _unsigned(1, raw))
@@ -100,8 +115,8 @@ def _float32_to_fp8(node: Node, dtype: DType) -> Node:
     subnormal = math.SUB(aligned, bitcast(magic, uint32))
     is_small = math.LT(magnitude, _unsigned(least << 23, raw))
     result = math.WHERE(is_small, subnormal, normal)
-    largest = nan_bits(dtype) - 1 if dtype.finite_only else 0x7B
-    overflow = nan_bits(dtype) if dtype.finite_only else 0x7C
+    overflow = _infinity(dtype)
+    largest = overflow - 1
     result = math.WHERE(
         math.LT(_unsigned(largest, result), result), _unsigned(overflow, result), result
     )
@@ -109,7 +124,7 @@ def _float32_to_fp8(node: Node, dtype: DType) -> Node:
     result = math.WHERE(infinite, _unsigned(overflow, result), result)
     is_nan = math.LT(_unsigned(0x7F800000, raw), magnitude)
     result = math.WHERE(is_nan, _unsigned(nan_bits(dtype), result), result)
-    return bitcast(cast(math.OR(result, sign), uint8), dtype)
+    return bitcast(cast(math.OR(result, sign), _raw_dtype(dtype)), dtype)
 
 
 def float64_to_small(node: Node, dtype: DType) -> Node:
@@ -130,3 +145,27 @@ def float64_to_small(node: Node, dtype: DType) -> Node:
     odd = math.WHERE(math.AND(math.AND(inexact, even), finite), math.ADD(raw, step), raw)
     rounded = bitcast(odd, float32)
     return cast(rounded, float16) if dtype is float16 else from_float32(rounded, dtype)
+
+
+def multiply_add_to_odd(node: Node) -> Node:
+    """MULACC of a narrow float in float64, rounded to odd: products are exact there."""
+    builder = NodeBuilder(node.shape, has_fma=False)
+    x, y, z = (Value(builder, cast(source, float64), "float64") for source in node.src)
+    result: Node = odd_sum(x * y, z).raw
+    return result
+
+
+def to_53_bits(x: Node) -> Node:
+    """A 64-bit integer that float64 holds, on the same side of every narrower float.
+
+    From 2**53 on in magnitude the low 12 bits, if any is set, become the middle of their range.
+    """
+    if x.dtype.bits < 64:
+        return x
+    low = math.AND(x, const_like(0xFFF, x))
+    middle = math.OR(math.SUB(x, low), const_like(0x800, x))
+    is_large = math.LT(const_like(1 << 53, x), x)
+    if x.dtype.is_signed:
+        is_large = math.OR(is_large, math.LT(x, const_like(-(1 << 53), x)))
+    lossy = math.AND(is_large, math.NE(low, const_like(0, x)))
+    return math.WHERE(lossy, middle, x)

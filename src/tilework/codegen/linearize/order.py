@@ -24,21 +24,25 @@ from tilework.ir.ops.program import LINEAR
 from tilework.ir.ops.tensor import REDUCE, SCAN, Fold
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
-def linearise(sink: Node) -> Node:
+def linearise(sink: Node, legalise: Callable[[Node], Node] | None = None) -> Node:
     """LOWERED -> LINEAR: the statements of a kernel in order, as the sources of one node.
+
+    Args:
+        sink: The kernel.
+        legalise: Replaces the op by which an accumulator is updated where the target lacks it.
 
     Ensures: every source of a statement that is not a PARAM, CONST or ALLOCATE stands before it;
     RANGE opens a loop that END closes; values are defined in a block around their uses.
     """
-    return _Linearisation(sink).run()
+    return _Linearisation(sink, legalise or _as_it_is).run()
 
 
 class _Linearisation:
-    def __init__(self, sink: Node) -> None:
-        opened = _Opened(sink)
+    def __init__(self, sink: Node, legalise: Callable[[Node], Node]) -> None:
+        opened = _Opened(sink, legalise)
         self.sink, self.inside, self.leaves = opened.sink, opened.inside, opened.leaves
         self.context = opened.context
         # A fold of a value that its loop does not change names the loop in `inside` alone.
@@ -223,6 +227,10 @@ class _Linearisation:
         return result[::-1]
 
 
+def _as_it_is(node: Node) -> Node:
+    return node
+
+
 def _number(range_: Node) -> int:
     return int(range_.attrs.number)
 
@@ -240,7 +248,8 @@ class _Opened:
     anew.
     """
 
-    def __init__(self, sink: Node) -> None:
+    def __init__(self, sink: Node, legalise: Callable[[Node], Node]) -> None:
+        self.legalise = legalise
         self.inside: dict[Node, frozenset[Node]] = {}
         self.leaves: dict[Node, frozenset[Node]] = {}
         self.context: dict[Node, frozenset[Node]] = {}
@@ -278,8 +287,7 @@ class _Opened:
             updated = math.MULACC(value.src[0], value.src[1], accumulator)
         else:
             updated = fold_op(fold, value.dtype)(accumulator, value)
-        update = ACCUMULATE(accumulator, updated)
-        self.inside[updated] = self.inside[update] = loops | around
+        update = self._update(accumulator, accumulator, updated, loops | around)
         result = AFTER(accumulator, update)
         self.leaves[result] = loops
         return result
@@ -297,16 +305,43 @@ class _Opened:
         fold = node.attrs.fold
         if not node.attrs.exclusive:
             updated = fold_op(fold, value.dtype)(total, value)
-            update = ACCUMULATE(total, updated)
-            self.inside[updated] = self.inside[update] = loops
+            update = self._update(total, total, updated, loops)
             return AFTER(total, update)
         # What the accumulator held before its update is kept in a second one.
         before = self._variable(value, fold, self.context[total])
         keep = ACCUMULATE(before, total)
         held = AFTER(before, keep)
         updated = fold_op(fold, value.dtype)(held, value)
-        update = ACCUMULATE(total, updated)
+        update = self._update(total, held, updated, loops)
         result = AFTER(before, update)
-        for statement in (keep, held, updated, update, result):
+        for statement in (keep, held, result):
             self.inside[statement] = loops
         return result
+
+    def _update(self, accumulator: Node, held: Node, updated: Node, loops: frozenset[Node]) -> Node:
+        """The ACCUMULATE of what `updated` becomes; all that reads `held` stands inside `loops`."""
+        legal = self.legalise(updated)
+        changing = {held}
+        for node in _above(legal, set(updated.src)):
+            if not changing.isdisjoint(node.src):
+                changing.add(node)
+                self.inside[node] = loops
+        update = ACCUMULATE(accumulator, legal)
+        self.inside[update] = loops
+        return update
+
+
+def _above(root: Node, known: set[Node]) -> list[Node]:
+    """What stands between `root` (included) and the nodes of `known`, sources first."""
+    order: list[Node] = []
+    seen = set(known)
+    stack = [(root, False)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            order.append(node)
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            stack.extend([(source, False) for source in node.src])
+    return order

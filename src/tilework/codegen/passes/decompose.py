@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilework.codegen.decompose import integers, storage
+from tilework.codegen.decompose import booleans, integers, lanes, rounding, storage
 from tilework.codegen.decompose.elementary import decompose_elementary
 from tilework.dtypes import DType, bool_, float16, float32, float64
-from tilework.ir.build import cast, const_like
+from tilework.ir.build import cast
 from tilework.ir.node import Node, make, toposort
-from tilework.ir.ops import math
-from tilework.ir.symbolic.simplify import FALSE, TRUE
+from tilework.ir.ops import control, math
+
+from tilework.target.features import X86_64
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +32,15 @@ def decompose(sink: Node, target: TargetSpec) -> Node:
     done: dict[Node, Node] = {}
     _rewrite(sink, done, _Rules(target))
     return done[sink]
+
+
+def decompose_node(node: Node, target: TargetSpec) -> Node:
+    """The same for one node whose sources have been decomposed."""
+    rules = _Rules(target)
+    replaced = rules.apply(node)
+    if replaced is node:
+        return node
+    return _settle(replaced, {source: source for source in node.src}, rules)
 
 
 def _rewrite(root: Node, done: dict[Node, Node], rules: _Rules) -> None:
@@ -80,24 +90,35 @@ class _Rules:
             math.MOD: integers.floor_modulo,
             math.SHL: integers.shift_left,
             math.SHR: integers.shift_right,
+            control.FOLD_LANES: self._fold_lanes,
         }
+        self.rounds = {
+            math.FLOOR: rounding.floor,
+            math.CEIL: rounding.ceiling,
+            math.TRUNC: rounding.truncate,
+            math.ROUND: rounding.round_even,
+        }
+        # Without F16C a conversion of float16 would be a call of the compiler's own library.
+        self.converts_half = target.isa != X86_64 or "f16c" in target.features
         # LLVM and every C compiler compute float16 through float32 themselves, but not always
         # with one rounding per operation, so it is spelled out here.
         self.computes = {float32, float64}
 
     def apply(self, node: Node) -> Node:
+        if node.op in booleans.RULES and node.src[0].dtype is bool_:
+            return booleans.RULES[node.op](node)
         rule = self.by_op.get(node.op)
         if rule is not None:
             return rule(node)
         if not node.op.elementwise:
             return node
-        if node.dtype is bool_ and node.op in (math.AND, math.OR):
-            return _boolean(node)
         small = self._small_float(node)
         if small is not None:
             return self._through_float32(node, small)
         if node.op is math.CAST:
             return self._cast(node)
+        if node.op in self.rounds and node.op.name not in self.target.native_ops:
+            return self.rounds[node.op](node)
         if node.dtype.is_float:
             return decompose_elementary(node, self.target)
         return node
@@ -109,7 +130,13 @@ class _Rules:
         dtype = node.src[0].dtype if node.op in _COMPARISONS else node.dtype
         return dtype if dtype.is_float and dtype not in self.computes else None
 
+    def _fold_lanes(self, node: Node) -> Node:
+        is_small = node.dtype.is_float and node.dtype not in self.computes
+        return lanes.fold_one_by_one(node) if is_small else node
+
     def _through_float32(self, node: Node, dtype: DType) -> Node:
+        if node.op is math.MULACC:
+            return storage.float64_to_small(storage.multiply_add_to_odd(node), dtype)
         wide = [cast(source, float32) if source.dtype is dtype else source for source in node.src]
         result = make(node.op, tuple(wide), node.attrs)
         return result if node.op in _COMPARISONS else cast(result, dtype)
@@ -118,7 +145,8 @@ class _Rules:
         x, target = node.src[0], node.dtype
         if x.dtype is target:
             return x
-        if x.dtype.is_float and x.dtype not in self.computes and x.dtype is not float16:
+        small = x.dtype.is_float and x.dtype not in self.computes
+        if small and not (x.dtype is float16 and self.converts_half):
             wide = storage.to_float32(x)
             return cast(wide, target)
         if x.dtype is float16 and target is not float32:
@@ -128,22 +156,10 @@ class _Rules:
         if x.dtype is float64:
             return storage.float64_to_small(x, target)
         if x.dtype is float32:
-            return node if target is float16 else storage.from_float32(x, target)
+            if target is float16 and self.converts_half:
+                return node
+            return storage.from_float32(x, target)
         if x.dtype.is_bool or x.dtype.bits <= 16:
             return cast(cast(x, float32), target)
         # Wider integers: through float64, which holds 53 bits, then one rounding.
-        return cast(cast(x, float64), target)
-
-
-def _boolean(node: Node) -> Node:
-    x, y = node.src
-    if node.shape:
-        true, false = const_like(True, node), const_like(False, node)
-    else:
-        true, false = TRUE, FALSE
-    neutral, absorbing = (true, false) if node.op is math.AND else (false, true)
-    if x is absorbing or y is absorbing:
-        return absorbing
-    if x is neutral or x is y:
-        return y
-    return x if y is neutral else node
+        return cast(cast(storage.to_53_bits(x), float64), target)
