@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 #: Rows of at most this many elements are sorted by rank (measured: on x86-64 with AVX2 both
 #: algorithms take the same time at about 90).
 RANK_LIMIT = 80
-_MOST_ELEMENTS = (1 << 31) - 1
+#: Scratch for one element of a long row, and for all that does not grow with the row.
+_ELEMENT_BYTES, _TABLE_BYTES = 16, 1 << 16
 
 
 def is_sort(sink: Node) -> bool:
@@ -75,11 +76,13 @@ def _at_task(sink: Node, ranges: list[Node], task: Node, target: TargetSpec) -> 
 def _sort_row(out: Statements, effect: Node, target: TargetSpec) -> None:
     written, read, size = effect.src
     limit = bounds(size)[1]
-    if limit > _MOST_ELEMENTS:
+    # Positions take 32 bits while they are sorted, and a count of places twice as many.
+    most = min((1 << 31) - 1, (target.limits.max_scratch_bytes - _TABLE_BYTES) // _ELEMENT_BYTES)
+    if limit > max(most, RANK_LIMIT):
         raise UnsupportedError(
-            "sort: a row is too long",
+            "sort: a row is too long for the scratch memory of a task",
             got=f"up to {limit} elements",
-            expected=f"at most {_MOST_ELEMENTS}",
+            expected=f"at most {most}",
         )
     row = Row(
         read.src[0],
