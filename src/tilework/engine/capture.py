@@ -303,7 +303,7 @@ class _Builder:
             (*sizes, *packed.temporary),
             variables,
         )
-        program.packed = PackedConstants(packed.copies, held, len(self.inputs))
+        program.packed = PackedConstants(packed.copies, program.held, len(self.inputs))
         return program
 
 
@@ -346,6 +346,14 @@ class CapturedProgram:
     def arena_bytes(self) -> int:
         """Bytes of all intermediates together."""
         return sum(size for _, size in self.arenas)
+
+    def replace_held(self, number: int, buffer: Buffer) -> None:
+        """Use other memory for held buffer `number` from the next run on."""
+        with self.lock:
+            self.held[number] = buffer
+            if self.packed is not None:
+                self.packed = self.packed.again()
+            self.release()
 
     def make_outputs(self) -> list[Buffer]:
         """Return new memory for the outputs of one run."""

@@ -75,14 +75,17 @@ def write_export(path: str | os.PathLike[str], program: CapturedProgram, signatu
     Raises: UnsupportedError when a part of the program is not for the CPU.
     """
     isa, features = _target_of(program)
+    if program.packed is not None:
+        program.packed.refresh()
     data = _Data()
-    constants = [
-        {
-            "place": data.add(Device["CPU"].view(buffer), PAGE if number == 0 else ALIGNMENT),
-            "is_written": program.num_inputs + number in program.written,
-        }
-        for number, buffer in enumerate(program.held)
-    ]
+    used = {o.slot for s in program.steps if isinstance(s, KernelCall) for o in s.operands}
+    constants: list[dict[str, Any]] = []
+    for number, buffer in enumerate(program.held):
+        slot = program.num_inputs + number
+        # What is only read in a packed copy need not travel.
+        content = Device["CPU"].view(buffer) if slot in used else b""
+        place = data.add(content, PAGE if number == 0 else ALIGNMENT)
+        constants.append({"place": place, "is_written": slot in program.written})
     kernels: dict[str, int] = {}
     heads: list[dict[str, object]] = []
     steps: list[list[Any]] = []

@@ -371,6 +371,8 @@ class Watcher:
 
 @functools.lru_cache(maxsize=16384)
 def _is_foreign_code(code: types.CodeType) -> bool:
+    if code.co_filename == "<string>" and code.co_name.startswith("__"):
+        return True  # what dataclasses and named tuples generate reads its arguments alone
     return is_foreign(code.co_filename)
 
 

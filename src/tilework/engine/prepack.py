@@ -198,6 +198,10 @@ class PackedConstants:
                     if operand.slot not in targets and memory not in self._sources:
                         self._sources.append(memory)
 
+    def again(self) -> PackedConstants:
+        """The same copies of what is held now, all to be made again."""
+        return PackedConstants(self._copies, self._held, self._num_inputs)
+
     def refresh(self) -> None:
         """Run the copies, if this is the first time or a source was written since."""
         changes = [memory.changes for memory in self._sources]

@@ -308,8 +308,7 @@ class Captured:
         if buffer.memory is not old.memory:
             if buffer.size_bytes != old.size_bytes or version.node.type.dtype.itemsize == 0:
                 raise Mismatch("a tensor that the function holds", buffer.size_bytes)
-            program.held[held.slot] = buffer
-            program.release()
+            program.replace_held(held.slot, buffer)
         held.serial = version.serial
 
     # --- running -----------------------------------------------------------------------------

@@ -74,6 +74,18 @@ def test_EXE_23_a_process_without_llvm_gives_the_same_bits(tmp_path: Path) -> No
     assert done.stdout.strip() == wanted, done.stderr
 
 
+def test_EXE_23_packed_constants_travel_before_the_first_replay(tmp_path: Path) -> None:
+    numbers = np.random.default_rng(1).standard_normal((160, 192)).astype(np.float32)
+    weight = Tensor(numbers).realize()
+    function = jit(lambda x: x @ weight)
+    x = np.random.default_rng(2).standard_normal((96, 160)).astype(np.float32)
+    wanted = function(Tensor(x)).numpy()
+    export(function, tmp_path / "m.twx")
+    got = load(tmp_path / "m.twx")(Tensor(x)).numpy()
+    assert got.tobytes() == wanted.tobytes()
+    np.testing.assert_allclose(got, x @ numbers, rtol=1e-3, atol=1e-3)
+
+
 def test_state_is_written_and_is_each_loaded_function_s_own(tmp_path: Path) -> None:
     state = Tensor(np.zeros(1, np.float32)).realize()
 
