@@ -90,6 +90,8 @@ class _Driver:
     def run(self) -> None:
         """Finish every root."""
         done, replaced, context = self.done, self.replaced, self.context
+        result_of = done.get
+        sources: tuple[Node | None, ...]
         matchers = self.rules.matchers()
         stack = list(reversed(self.roots))
         while stack:
@@ -98,33 +100,44 @@ class _Driver:
                 stack.pop()
                 continue
             if node in replaced:
-                result = done.get(replaced[node])
-                if result is None:
-                    raise self._loop(node)
-                done[node] = result
-                del replaced[node]
+                done[node] = self._finished(node)
                 stack.pop()
                 continue
             src = node.src
-            waiting = [source for source in src if source not in done]
-            if waiting:
-                stack.extend(waiting)
-                continue
-            sources = tuple([done[source] for source in src])
+            # Written out for the usual numbers of sources: this is the hot path of the compiler.
+            if len(src) == 2:
+                left, right = src
+                sources = (result_of(left), result_of(right))
+            elif len(src) == 1:
+                sources = (result_of(src[0]),)
+            else:
+                sources = tuple([result_of(source) for source in src])
+            current = node
             if sources != src:
-                rebuilt = make(node.op, sources, node.attrs)
-                replaced[node] = rebuilt
-                stack.append(rebuilt)
-                continue
-            matcher = matchers.get(node.op)
-            found = None if matcher is None else matcher(node, context)
+                if None in sources:
+                    stack.extend([source for source in src if source not in done])
+                    continue
+                current = make(node.op, sources, node.attrs)  # type: ignore[arg-type]
+                if current in done or current in replaced:
+                    done[node] = self._finished(current)
+                    stack.pop()
+                    continue
+            matcher = matchers.get(current.op)
+            found = None if matcher is None else matcher(current, context)
             if found is None:
-                done[node] = node
+                done[current] = done[node] = current
                 stack.pop()
                 continue
-            self._note(node, *found)
-            replaced[node] = found[0]
             stack.append(found[0])
+            replaced[current] = replaced[node] = found[0]
+            self._note(current, *found)
+
+    def _finished(self, node: Node) -> Node:
+        """The result of a node that is done, or whose replacement is."""
+        result = self.done.get(node) or self.done.get(self.replaced[node])
+        if result is None:
+            raise self._loop(node)
+        return result
 
     def _note(self, before: Node, after: Node, rule: Rule) -> None:
         """Count a firing, and check what holds for all rules."""

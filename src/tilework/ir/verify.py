@@ -252,6 +252,12 @@ def _check_end(node: Node, stage: Stage) -> str | None:
     return _only_ranges(node)
 
 
+def _check_shuffle(node: Node, stage: Stage) -> str | None:
+    lanes = 2 * node.src[0].type.shape[0]
+    outside = [lane for lane in node.attrs.lanes if not 0 <= lane < lanes]
+    return f"picks lane {outside[0]} of {lanes}" if outside else None
+
+
 def _check_endif(node: Node, stage: Stage) -> str | None:
     return None if node.src[0].op is control.IF else "ends what is no IF"
 
@@ -282,6 +288,7 @@ _RULES: dict[OpDef, Callable[[Any, Stage], str | None]] = {
     tensor.REDUCE: _check_reduce,
     control.STAGE: _check_stage,
     control.EXTRACT: _check_extract,
+    control.SHUFFLE: _check_shuffle,
     control.IF: _check_if,
     control.END: _check_end,
     control.ENDIF: _check_endif,

@@ -565,6 +565,12 @@ def _extract(function: _Function, node: Node) -> str:
     return function.define(f"extractelement {function.typed(node.src[0])}, i64 {node.attrs.lane}")
 
 
+def _shuffle_pair(function: _Function, node: Node) -> str:
+    mask = ", ".join(f"i32 {lane}" for lane in node.attrs.lanes)
+    x, y = (function.typed(source) for source in node.src)
+    return function.define(f"shufflevector {x}, {y}, <{len(node.attrs.lanes)} x i32> <{mask}>")
+
+
 def _fold_lanes(function: _Function, node: Node) -> str:
     """Halves folded pairwise: lane i with lane i + n/2, then on with n/2 lanes."""
     source = node.src[0]
@@ -643,6 +649,7 @@ EMITTERS: dict[OpDef, Any] = {
     control.BROADCAST: _broadcast,
     control.STACK: _stack,
     control.EXTRACT: _extract,
+    control.SHUFFLE: _shuffle_pair,
     control.FOLD_LANES: _fold_lanes,
 }
 

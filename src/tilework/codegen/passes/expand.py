@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import product
 from typing import TYPE_CHECKING
 
-from tilework.codegen.analysis import BINDERS, FreeRanges, depends_on
+from tilework.codegen.analysis import BINDERS, FreeRanges, depends_on, stride
 from tilework.dtypes import index, int32
 from tilework.ir.build import cast, const_bits, const_index
 from tilework.ir.fold import combine
@@ -22,11 +22,13 @@ from tilework.ir.ops.control import (
     END,
     EXTRACT,
     FOLD_LANES,
+    SHUFFLE,
     STACK,
     STAGE,
     AllocateAttrs,
     FoldAttrs,
     LaneAttrs,
+    ShuffleAttrs,
 )
 from tilework.ir.ops.index import LANES, RANGE, LanesAttrs, Unit
 from tilework.ir.ops.memory import AFTER, INDEX, LOAD, SINK, STORE, LoadAttrs
@@ -65,6 +67,7 @@ class _Expansion:
         self.memo: dict[tuple[Node, Environment], Node] = {}
         self.substitutions: dict[Environment, dict[Node, Node]] = {}
         self.allocations: dict[Node, Node] = {}
+        self.squares: dict[tuple[Node, int, Environment], list[Node]] = {}
         self.scratch_bytes = 0
 
     def run(self, sink: Node) -> Node:
@@ -308,9 +311,36 @@ class _Expansion:
         lanes = simplify.value_of(lane.src[0]) or 1
         if _lane_stride(position, lane) == 1:
             return _load(target, _at_lane(position, lane, 0), gate, after, lanes)
+        across = self._contiguous_copies(offset, env, lanes) if gate is None else None
+        if across is not None:
+            return self._transposed(node, env, across, lanes)
         return self._gather(
             target, [_at_lane(position, lane, i) for i in range(lanes)], gate, after
         )
+
+    def _contiguous_copies(self, offset: Node, env: Environment, lanes: int) -> int | None:
+        """The position of an unrolled range of `lanes` values along which memory is contiguous."""
+        for position, _ in env:
+            range_ = self.free.ranges[position]
+            if simplify.value_of(range_.src[0]) == lanes and stride(offset, range_) == 1:
+                return position
+        return None
+
+    def _transposed(self, node: Node, env: Environment, across: int, lanes: int) -> Node:
+        """One row of a square: its columns are loaded as vectors and transposed in registers."""
+        others = tuple(entry for entry in env if entry[0] != across)
+        key = (node, across, others)
+        rows = self.squares.get(key)
+        if rows is None:
+            buffer, offset = node.src[0].src
+            target, after = self._buffer(buffer, env)
+            start = self._scalar_index(offset, tuple(sorted((*others, (across, 0)))))
+            lane = self._lane_range(node)
+            columns = [
+                _load(target, _at_lane(start, lane, i), None, after, lanes) for i in range(lanes)
+            ]
+            rows = self.squares[key] = _transpose(columns)
+        return rows[dict(env)[across]]
 
     def _gather(
         self, target: Node, offsets: Node | Sequence[Node], gate: Node | None, after: Sequence[Node]
@@ -506,6 +536,27 @@ def _load(target: Node, offset: Node, gate: Node | None, after: Sequence[Node], 
     if gate is None and not after:
         return LOAD(address, attrs=attrs)
     return LOAD(address, gate if gate is not None else simplify.TRUE, *after, attrs=attrs)
+
+
+def _transpose(vectors: list[Node]) -> list[Node]:
+    """A square of vectors transposed: blocks are exchanged across the diagonal, halving their size.
+
+    Step d swaps, in every pair of rows d apart, the lanes whose bit d is set in the upper row with
+    those whose bit is clear in the lower one.
+    """
+    size = len(vectors)
+    rows = list(vectors)
+    step = size // 2
+    while step:
+        upper = tuple(i if not i & step else size + i - step for i in range(size))
+        lower = tuple(i + step if not i & step else size + i for i in range(size))
+        for row in range(size):
+            if not row & step:
+                x, y = rows[row], rows[row + step]
+                rows[row] = SHUFFLE(x, y, attrs=ShuffleAttrs(upper))
+                rows[row + step] = SHUFFLE(x, y, attrs=ShuffleAttrs(lower))
+        step //= 2
+    return rows
 
 
 def _gated_scalar(target: Node, offset: Node, gate: Node, after: Sequence[Node]) -> Node:

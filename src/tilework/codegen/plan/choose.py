@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: A launch is worth splitting into about this many tasks per core, so that cores stay even.
 _TASKS_PER_CORE = 8
+#: Squares along each side of a block of a transpose.
+_BLOCK = 4
 #: Elements of a simple loop that pay for handing a task to another thread.
 _LEAST_TASK = 4096
 #: Rows that are scanned side by side.
@@ -81,6 +83,8 @@ def _loop_plan(kernel: Kernel, target: TargetSpec) -> Plan:
     splits: list[Split] = []
     if choice.output is not None:
         splits.append(_output_split(kernel, choice.output, lanes))
+        if square := _transposing_split(kernel, choice.output, splits[0]):
+            return _transposing_plan(kernel, square, splits[0])
     elif rows := _scan_rows(kernel):
         splits.append(rows)
     bound = {r for reduce in kernel.reduces for r in reduce.src[1:]}
@@ -175,8 +179,9 @@ def _access_cost(
     if step == 1:
         gated = node.op is LOAD and len(node.src) > 1
         return count / own * (1.5 if gated else 1.0)
-    # Lanes far apart: one access and one insertion each, and a cache line for each.
-    return count * 2.0
+    # Lanes far apart: one access and one insertion each, and a cache line for each.  Loads may
+    # become register transposes (`_transposing_split`), stores cannot.
+    return count * (1.5 if node.op is LOAD else 2.5)
 
 
 def _arithmetic_cost(
@@ -213,6 +218,41 @@ def _best_reduced(kernel: Kernel, reduce: Node, lanes: int) -> Node | None:
     if best is None or best[0] >= lanes:
         return None
     return best[1]
+
+
+def _transposing_split(kernel: Kernel, lane: Node, along: Split) -> Split | None:
+    """Copies of another range, as many as lanes, where a load is contiguous along that one.
+
+    The square of loads is then transposed in registers instead of gathered element by element.
+    """
+    width = along.tile_size
+    if width < 4 or kernel.reduces or kernel.serial:
+        return None
+    for range_ in kernel.outputs:
+        extent = simplify.value_of(range_.src[0])
+        if range_ is lane or extent is None or extent < width:
+            continue
+        if kernel.read_and_written and extent % width:
+            continue
+        for load in kernel.loads:
+            offset = load.src[0].src[1]
+            if len(load.src) == 1 and stride(offset, range_) == 1 and _is_far(offset, lane):
+                return Split(number(range_), (Part(Unit.LOOP),), (Part(Unit.UNROLL, width),))
+    return None
+
+
+def _transposing_plan(kernel: Kernel, rows: Split, columns: Split) -> Plan:
+    """Squares in blocks of `_BLOCK` by `_BLOCK`, so that few pages are in use at a time."""
+    outer = [(number(r), 0) for r in kernel.outputs]
+    outer = [entry for entry in outer if entry[0] not in (rows.number, columns.number)]
+    parts = (Part(Unit.LOOP), Part(Unit.LOOP, _BLOCK))
+    splits = (Split(rows.number, parts, rows.tile), Split(columns.number, parts, columns.tile))
+    blocks = [(rows.number, 0), (columns.number, 0), (rows.number, 1), (columns.number, 1)]
+    return Plan(splits, (*outer, *blocks), len(outer) + 2, (), overlap=not kernel.read_and_written)
+
+
+def _is_far(offset: Node, lane: Node) -> bool:
+    return stride(offset, lane) not in (None, 0, 1)
 
 
 def _output_split(kernel: Kernel, output: Node, lanes: int) -> Split:

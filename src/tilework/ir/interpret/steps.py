@@ -239,6 +239,11 @@ def _extract(node: Node, target: int, sources: list[int]) -> Any:
     return apply(lambda x: x[lane], target, sources)
 
 
+def _shuffle(node: Node, target: int, sources: list[int]) -> Any:
+    lanes = node.attrs.lanes
+    return apply(lambda x, y: tuple((x + y)[lane] for lane in lanes), target, sources)
+
+
 def _fold_lanes(node: Node, target: int, sources: list[int]) -> Any:
     fold, dtype = node.attrs.fold, node.type.dtype
     return apply(lambda x: folds.fold_halves(fold, dtype, x), target, sources)
@@ -268,6 +273,7 @@ _MAKERS: dict[OpDef, Callable[[Node, int, list[int]], Any]] = {
     control.BROADCAST: _broadcast,
     control.STACK: _stack,
     control.EXTRACT: _extract,
+    control.SHUFFLE: _shuffle,
     control.FOLD_LANES: _fold_lanes,
 }
 COVERED = frozenset(_MAKERS)

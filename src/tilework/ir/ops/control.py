@@ -101,6 +101,30 @@ EXTRACT = define_op(
 
 
 @dataclass(frozen=True, slots=True)
+class ShuffleAttrs(Attrs):
+    """Lane i of the result is lane `lanes[i]` of x and y one after the other."""
+
+    lanes: tuple[int, ...]
+
+
+def _infer_shuffle(src: tuple[Node, ...], attrs: ShuffleAttrs) -> Type:
+    x, y = src[0].type, src[1].type
+    if x is not y or len(x.shape) != 1:
+        raise ShapeError("shuffle: needs two vectors of one type", got=f"{x} and {y}")
+    return make_type((len(attrs.lanes),), x.dtype)
+
+
+SHUFFLE = define_op(
+    "shuffle",
+    operands=("x", "y"),
+    attrs=ShuffleAttrs,
+    infer=_infer_shuffle,
+    stages=_LATE,
+    doc="Lanes picked from two vectors; register transposes are made of these.",
+)
+
+
+@dataclass(frozen=True, slots=True)
 class FoldAttrs(Attrs):
     """How values combine."""
 
@@ -145,6 +169,8 @@ ACCUMULATE = define_op(
     doc="Give the accumulator its value for the next iteration, or after the loop its result.",
     pure=False,
 )
+
+
 @dataclass(frozen=True, slots=True)
 class AllocateAttrs(Attrs):
     """Memory inside a kernel: dtype, number of elements, byte offset in the task's scratch."""

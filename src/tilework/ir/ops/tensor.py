@@ -112,8 +112,7 @@ def _infer_permute(src: tuple[Node, ...], attrs: AxesAttrs) -> Type:
 def _infer_expand(src: tuple[Node, ...], attrs: ShapeAttrs) -> Type:
     shape = src[0].type.shape
     fits = len(shape) == len(attrs.shape) and all(
-        old is new or old == new or old == 1
-        for old, new in zip(shape, attrs.shape, strict=True)
+        old is new or old == new or old == 1 for old, new in zip(shape, attrs.shape, strict=True)
     )
     if not fits:
         raise ShapeError(

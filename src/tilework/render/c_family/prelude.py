@@ -76,8 +76,18 @@ def _saturations() -> str:
     return "".join(lines)
 
 
+# GCC turns comparisons of a widened _Float16 into calls of its library, so it gets instructions.
 _HALF: Final = """\
-#if (defined(__F16C__) || defined(__aarch64__)) && defined(__FLT16_MANT_DIG__)
+#if defined(__F16C__) && !defined(__clang__)
+typedef short half_lanes __attribute__((vector_size(16)));
+typedef float float_lanes __attribute__((vector_size(16)));
+HELPER f32 half_to_float(u16 x) {
+  return __builtin_ia32_vcvtph2ps((half_lanes){(short)x})[0];
+}
+HELPER u16 float_to_half(f32 x) {
+  return (u16)__builtin_ia32_vcvtps2ph((float_lanes){x}, 0)[0];
+}
+#elif (defined(__F16C__) || defined(__aarch64__)) && defined(__FLT16_MANT_DIG__)
 HELPER f32 half_to_float(u16 x) {
   _Float16 h;
   __builtin_memcpy(&h, &x, 2);

@@ -263,6 +263,14 @@ def emit_extract(node: Node, names: Names) -> str:
     return f"{text} != 0" if node.type.dtype.is_bool else text
 
 
+def emit_shuffle(node: Node, names: Names) -> str:
+    """Lanes of two vectors, one by one: clang and gcc spell their shuffles differently."""
+    x, y = (names[source] for source in node.src)
+    half = node.src[0].type.shape[0]
+    picked = [f"{x}[{i}]" if i < half else f"{y}[{i - half}]" for i in node.attrs.lanes]
+    return f"({vector_type(node)}){{{', '.join(picked)}}}"
+
+
 def emit_fold_lanes(node: Node, names: Names) -> str:
     """Halves folded pairwise by a helper."""
     source = node.src[0]
@@ -305,6 +313,7 @@ EMITTERS: Final[Mapping[OpDef, Emit]] = {
     control.BROADCAST: emit_broadcast,
     control.STACK: emit_stack,
     control.EXTRACT: emit_extract,
+    control.SHUFFLE: emit_shuffle,
     control.FOLD_LANES: emit_fold_lanes,
 }
 
