@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Union
 
 from tilework.base.errors import BoundsError, DTypeError, UserError
+from tilework.engine.capture import note_variable_read
 from tilework.ir.build import const_index
 from tilework.ir.ops.index import VARIABLE, VariableAttrs
 from tilework.ir.ops.math import CONST
@@ -97,9 +98,15 @@ class Variable:
         return int(self)
 
     def __int__(self) -> int:
-        return evaluate(self.node, self.bindings)
+        return self._read()
 
     def __index__(self) -> int:
+        return self._read()
+
+    def _read(self) -> int:
+        """The number, for Python code: a capture that sees it holds for this value alone."""
+        for name in self.bindings or ():
+            note_variable_read(name)
         return evaluate(self.node, self.bindings)
 
     def __add__(self, other: Size) -> Size:
@@ -134,7 +141,7 @@ class Variable:
         if isinstance(other, Variable):
             return self.node is other.node
         if isinstance(other, int) and self.bindings is not None:
-            return int(self) == other
+            return self._read() == other
         return NotImplemented
 
     def __hash__(self) -> int:
