@@ -17,7 +17,7 @@ from tilework.tensor.jit import jit
 from tilework.tensor.tensor import Tensor
 from tilework.tools.console import Console
 from tilework.tools.inputs import read_input, seeded_inputs
-from tilework.tools.measure import Latency, time_calls
+from tilework.tools.measure import time_calls
 from tilework.tools.run import parse_sizes
 
 _WARM_UP = 3
@@ -134,10 +134,14 @@ def _model(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
     given = dict(read_input(pair, runner.inputs) for pair in arguments.input)
     inputs = seeded_inputs(runner, given, parse_sizes(arguments.dim), arguments.seed)
     tensors = runner.place(inputs)
-    latency: Latency
+
+    def call() -> None:
+        runner(tensors)
+        runner.wait()
+
     with console.progress("compiling") as progress:
         for _ in range(_WARM_UP):
-            runner.wait(runner(tensors))
+            call()
         progress.describe("timing")
-        latency = time_calls(lambda: runner.wait(runner(tensors)), arguments.repeat)
+        latency = time_calls(call, arguments.repeat)
     return {"name": arguments.model, **latency.to_milliseconds()}

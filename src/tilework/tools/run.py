@@ -135,8 +135,14 @@ def _timed(session: Session, repeat: int, console: Console) -> Latency | None:
     tensors = session.runner.place(session.inputs)
     with console.progress("timing", total=repeat) as progress:
         return time_calls(
-            lambda: session.runner.wait(session.runner(tensors)), repeat, progress.advance
+            lambda: _call(session.runner, tensors), repeat, progress.advance
         )
+
+
+def _call(runner: OnnxRunner, tensors: Mapping[str, Any]) -> None:
+    results = runner(tensors)
+    runner.wait()
+    del results
 
 
 # --- agreement ----------------------------------------------------------------------------------
@@ -223,7 +229,9 @@ def _report(
     runner, events = session.runner, session.events
     device = Device.canonicalize(arguments.device)
     memory = dict(Device[device].memory_used())
-    kernels = runner.kernels(session.inputs)
+    kernels = [
+        {"name": name, "seconds": seconds} for name, seconds in runner.step_times(session.inputs)
+    ]
     document: dict[str, Any] = {
         "model": arguments.model,
         "device": device,

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
-from tilework.tensor.jit import jit
+from tilework.tensor.exported import export
+from tilework.tensor.jit import Jit, jit
 
+from tilework.base.errors import UnsupportedError
+from tilework.engine.device import Device
 from tilework.frontends.onnx.evaluate import DataDependentError, Evaluator, Program
 from tilework.frontends.onnx.graph import ValueInfo
 from tilework.frontends.onnx.load import Source, load_model
@@ -36,16 +40,25 @@ class _Trace:
         self._program = program
         self._names = names
         self._constants = constants
-        self._captured: Callable[..., Any] = jit(self._capture, captures=1)
+        self.captured: Jit[..., Any] = jit(self._capture)
         self._is_dynamic = False
         # Outputs that are known once the shapes are (a Shape, a constant), by position.
         self._known: dict[int, Value] = {}
+
+    def step_times(self, tensors: list[Tensor]) -> list[tuple[str, float]]:
+        """Run the captured program once more and return each step with its seconds."""
+        captured = self.captured.captured
+        if captured is None:
+            return []
+        _, buffers, values = captured.bind(tuple(tensors), {})
+        program = captured.recipe.program
+        return program.time(buffers, program.make_outputs(), values)
 
     def __call__(self, tensors: list[Tensor]) -> list[Value]:
         if not self._is_dynamic:
             try:
                 self._make_constants(tensors)
-                found = iter(self._captured(*tensors))
+                found = iter(self.captured(*tensors))
             except DataDependentError:
                 self._is_dynamic = True
             else:
@@ -147,7 +160,14 @@ class OnnxRunner:
             DTypeError: an input's element type is not the declared one.
             ShapeError: an input's rank or a fixed size is not the declared one.
         """
-        given = {**(inputs or {}), **named}
+        with self._lock:
+            trace, tensors = self._open({**(inputs or {}), **named})
+            results = trace(tensors)
+        names = [info.name for info in self.outputs]
+        return {name: self._result(value) for name, value in zip(names, results, strict=True)}
+
+    def _open(self, given: Mapping[str, Any]) -> tuple[_Trace, list[Tensor]]:
+        """Return the trace for these inputs, and those of them that are tensors."""
         check_names(given, self.model.graph.inputs, self._defaults)
         tensors: dict[str, Tensor] = {}
         constants: dict[str, Value] = {}
@@ -156,11 +176,55 @@ class OnnxRunner:
             if info.name in given:
                 part = self._bind(info, given[info.name], tensors, constants)
                 key.append((info.name, *part))
+        trace = self._trace(tuple(key), list(tensors), constants)
+        return trace, list(tensors.values())
+
+    def place(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the inputs as tensors on the device; those that decide shapes stay as they are."""
+        check_names(inputs, self.model.graph.inputs, self._defaults)
+        tensors: dict[str, Tensor] = {}
+        for info in self.model.graph.inputs:
+            if info.name in inputs:
+                self._bind(info, inputs[info.name], tensors, {})
+        if tensors:
+            Tensor.realize(*tensors.values())
+        return {**inputs, **tensors}
+
+    def wait(self) -> None:
+        """Return when the device has done all that was asked of it."""
+        Device[self.device].synchronize()
+
+    def export(self, inputs: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
+        """Compile the model for these inputs, and write it to one file.
+
+        The file is called with the inputs that are tensors, in the model's order; it gives a tuple
+        of the outputs, without those that are known once the shapes are.
+
+        Args:
+            inputs: as for a call; what decides shapes is fixed in the file.
+            path: where to write.
+
+        Raises:
+            UnsupportedError: the shapes depend on data, so there is no captured program.
+        """
         with self._lock:
-            trace = self._trace(tuple(key), list(tensors), constants)
-            results = trace(list(tensors.values()))
-        names = [info.name for info in self.outputs]
-        return {name: self._result(value) for name, value in zip(names, results, strict=True)}
+            trace, tensors = self._open(inputs)
+            trace(tensors)
+            if trace.captured.captured is None:
+                raise UnsupportedError(
+                    "onnx: the model cannot be exported, since its shapes depend on its data"
+                )
+            export(trace.captured, path)
+
+    def step_times(self, inputs: Mapping[str, Any]) -> list[tuple[str, float]]:
+        """Run the model and return each kernel or copy with its seconds.
+
+        Empty where the shapes depend on data, so that there is no captured program.
+        """
+        with self._lock:
+            trace, tensors = self._open(inputs)
+            trace(tensors)
+            return trace.step_times(tensors)
 
     def check(self, inputs: Mapping[str, Any]) -> None:
         """Trace the model for inputs without running it.
@@ -210,6 +274,11 @@ class OnnxRunner:
     @property
     def _device(self) -> str | None:
         return self._program.device
+
+    @property
+    def device(self) -> str:
+        """The canonical name of the device that the model runs on."""
+        return Device.canonicalize(self._device)
 
     def _trace(self, key: Key, names: list[str], constants: dict[str, Value]) -> _Trace:
         trace = self._traces.get(key)
