@@ -90,9 +90,8 @@ class _Driver:
     def run(self) -> None:
         """Finish every root."""
         done, replaced, context = self.done, self.replaced, self.context
-        result_of = done.get
+        result_of, matchers = done.get, self.rules.matchers()
         sources: tuple[Node | None, ...]
-        matchers = self.rules.matchers()
         stack = list(reversed(self.roots))
         while stack:
             node = stack[-1]
@@ -122,8 +121,7 @@ class _Driver:
                     done[node] = self._finished(current)
                     stack.pop()
                     continue
-            matcher = matchers.get(current.op)
-            found = None if matcher is None else matcher(current, context)
+            found = matchers[current.op](current, context) if current.op in matchers else None
             if found is None:
                 done[current] = done[node] = current
                 stack.pop()
