@@ -45,6 +45,8 @@ _COSTS: dict[OpDef, int] = {
     index_ops.RANGE: 0,
     index_ops.LANES: 0,
     control.BROADCAST: 0,
+    control.EXTRACT: 1,
+    control.SHUFFLE: 1,
     memory.PARAM: 0,
     memory.BUFFER: 0,
     tensor.RESHAPE: 1,

@@ -206,6 +206,14 @@ def test_an_accumulator_gets_values_of_its_own_type() -> None:
     assert "accumulate-rule" in rules(program.LINEAR(start, update), Stage.LINEAR)
 
 
+def test_lanes_of_vectors_exist() -> None:
+    x = control.BROADCAST(ONE, attrs=index_ops.LanesAttrs(2))
+    picked = control.SHUFFLE(x, x, attrs=control.ShuffleAttrs((0, 4)))
+    lane = control.EXTRACT(picked, attrs=control.LaneAttrs(2))
+    found = rules(memory.SINK(store_of(lane)), Stage.LOWERED)
+    assert found == ["shuffle-rule", "extract-rule"]
+
+
 def test_bodies_of_calls_are_verified_apart() -> None:
     call = program.CALL(KERNEL, X, Y)
     assert rules(program.LINEAR(call), Stage.SCHEDULE) == []

@@ -244,6 +244,11 @@ def _shuffle(node: Node, target: int, sources: list[int]) -> Any:
     return apply(lambda x, y: tuple((x + y)[lane] for lane in lanes), target, sources)
 
 
+def _shuffle(node: Node, target: int, sources: list[int]) -> Any:
+    lanes = node.attrs.lanes
+    return apply(lambda x, y: tuple([(x + y)[lane] for lane in lanes]), target, sources)
+
+
 def _fold_lanes(node: Node, target: int, sources: list[int]) -> Any:
     fold, dtype = node.attrs.fold, node.type.dtype
     return apply(lambda x: folds.fold_halves(fold, dtype, x), target, sources)
@@ -273,6 +278,7 @@ _MAKERS: dict[OpDef, Callable[[Node, int, list[int]], Any]] = {
     control.BROADCAST: _broadcast,
     control.STACK: _stack,
     control.EXTRACT: _extract,
+    control.SHUFFLE: _shuffle,
     control.SHUFFLE: _shuffle,
     control.FOLD_LANES: _fold_lanes,
 }

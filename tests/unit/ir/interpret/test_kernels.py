@@ -279,6 +279,15 @@ def test_lanes_of_offsets_gather_and_gates_are_by_lane() -> None:
     assert out.tolist() == [0, 2, 4, 9]
 
 
+def test_lanes_are_picked_from_two_vectors() -> None:
+    x, y = (load(param(slot, 2), const_index(0), lanes=2) for slot in (0, 1))
+    picked = control.SHUFFLE(x, y, attrs=control.ShuffleAttrs((3, 0, 2, 0)))
+    out = np.zeros(4, np.float32)
+    sink = memory.SINK(store(param(2, 4), const_index(0), picked))
+    run(sink, np.array([1, 2], np.float32), np.array([3, 4], np.float32), out)
+    assert out.tolist() == [4, 1, 3, 1]
+
+
 def test_lanes_fold_by_halves() -> None:
     x = load(param(0, 4), const_index(0), lanes=4)
     total = control.FOLD_LANES(x, attrs=control.FoldAttrs(Fold.ADD))
