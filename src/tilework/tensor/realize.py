@@ -18,7 +18,14 @@ from tilework.ir.node import make, sweep
 from tilework.ir.ops.memory import AFTER
 from tilework.ir.ops.tensor import CONTIGUOUS
 from tilework.tensor import observe
-from tilework.tensor.version import Chain, Storage, Version, epoch, next_epoch
+from tilework.tensor.version import (
+    Chain,
+    Storage,
+    Version,
+    epoch,
+    next_epoch,
+    shows_memory,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -176,6 +183,8 @@ class _Plan:
         self._keep_old(superseded)
 
     def _add(self, version: Version, node: Node) -> None:
+        if shows_memory(node):
+            node = make(CONTIGUOUS, (node,), None)  # memory of its own
         # Two values of one expression must not share memory.
         while node in self._taken:
             node = make(CONTIGUOUS, (node,), None)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from tilework.base.errors import UserError
 from tilework.ir.node import make
+from tilework.ir.ops import tensor
 from tilework.ir.ops.memory import AFTER, BUFFER, STORE, BufferAttrs
 from tilework.ir.ops.tensor import CONTIGUOUS
 from tilework.tensor import observe
@@ -186,10 +187,29 @@ def _origins(version: Version) -> frozenset[int]:
     return frozenset(found)
 
 
+def shows_memory(node: Node) -> bool:
+    """Whether `node` is a BUFFER seen through movement ops alone."""
+    while node.op in _MOVEMENT:
+        node = node.src[0]
+    return node.op is BUFFER
+
+
+_MOVEMENT: Final = frozenset(
+    {
+        tensor.RESHAPE, tensor.PERMUTE, tensor.EXPAND, tensor.SHRINK, tensor.FLIP, tensor.WINDOW,
+        tensor.DETACH,
+    }
+)  # fmt: skip
+
+
 def write_node(old: Version, place: Chain, value: Node, is_private: bool = False) -> Node:
     """The next state of `old` after `value` was written to the part that `place` shows."""
     base = old.node
-    if is_private or (old.buffer is not None and old.buffer.memory.is_readonly):
+    if old.buffer is not None:
+        is_private = is_private or old.buffer.memory.is_readonly
+    elif shows_memory(base):
+        is_private = True  # what it shows belongs to another storage
+    if is_private:
         base = make(CONTIGUOUS, (base,), None)
     return make(AFTER, (base, make(STORE, (apply_chain(base, place), value), None)), None)
 
