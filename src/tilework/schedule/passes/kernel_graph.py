@@ -81,8 +81,8 @@ class Step:
     """One node at one index of one kernel; `alias` is the step that took its place, if any."""
 
     __slots__ = (
-        "alias", "buffer", "condition", "dtype", "index", "kernel", "node", "ranges", "shape", "src",
-        "valid", "value", "version",
+        "alias", "buffer", "condition", "dtype", "index", "kernel", "node", "ranges", "shape",
+        "src", "valid", "value", "version",
     )  # fmt: skip
 
     def __init__(self, kernel: Kernel, node: Node, index: Index, valid: Node) -> None:
@@ -141,8 +141,8 @@ class Kernel:
 
     __slots__ = (
         "before", "checked", "copied_from", "device", "faults", "fixed", "index", "indices",
-        "named", "names", "next_range", "parent", "pending", "position", "range_sizes", "reads", "reduces", "seen_buffers", "size",
-        "space", "spans", "steps", "stores", "work",
+        "named", "names", "next_range", "parent", "pending", "position", "range_sizes", "reads",
+        "reduces", "seen_buffers", "size", "space", "spans", "steps", "stores", "work",
     )  # fmt: skip
 
     def __init__(self, position: int, space: Shape, device: str) -> None:

@@ -186,18 +186,19 @@ class Rangeify:
     ) -> None:
         if len(steps) > 1:
             steps = self._join(node, steps)
-        if forced is None:
-            reason = self._full(node, steps) or reason_to_store(
-                node, steps, self.costs, self.limits
-            )
-            if reason is None:
-                for step in steps:
-                    self._expand(step)
-                return
-            kernel_device = self.layout.device[node] or steps[0].kernel.device
-            buffer = self.layout.new_buffer(node.type.shape, node.type.dtype, kernel_device)
-            self._store_node(node, steps, buffer, 0, reason)
+        must_store = node.op is tensor.SCAN or not steps
+        if forced is not None and (must_store or self._is_needed(forced[0], forced[1])):
+            self._store_node(node, steps, *forced)
             return
+        reason = self._full(node, steps) or reason_to_store(node, steps, self.costs, self.limits)
+        if reason is None:
+            for step in steps:
+                self._expand(step)
+            return
+        if forced is None:
+            device = self.layout.device[node] or steps[0].kernel.device
+            buffer = self.layout.new_buffer(node.type.shape, node.type.dtype, device)
+            forced = (buffer, 0, reason)
         self._store_node(node, steps, *forced)
 
     def _full(self, node: Node, steps: list[Step]) -> str | None:
@@ -338,7 +339,7 @@ class Rangeify:
         return None
 
     def _is_needed(self, buffer: Buffer, version: int) -> bool:
-        """Is a version needed: as the last one, by a partial write to it, or by a BITCAST or COPY?"""
+        """Is a version needed, as the last one, by a partial write to it, by BITCAST or COPY?"""
         if version == buffer.latest or buffer.readers.get(version):
             return True
         return buffer.partial.get(version + 1, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tilework.ir.ops import tensor
@@ -71,4 +72,4 @@ def _boundaries(shape: Shape) -> set[int]:
 
 def _is_chain(boundaries: set[int]) -> bool:
     ordered = sorted(boundaries)
-    return all(b % a == 0 for a, b in zip(ordered, ordered[1:], strict=False))
+    return all(b % a == 0 for a, b in pairwise(ordered))

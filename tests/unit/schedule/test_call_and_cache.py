@@ -1,0 +1,213 @@
+"""Calls are canonical; schedules are cached by structure and settings, in memory and on disk."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from schedule_builders import assign, like, linear, param, relu, resnet, softmax
+
+from tilework.base import settings, trace
+from tilework.base.errors import VerifyError
+from tilework.dtypes import float32
+from tilework.ir.build import const, const_index
+from tilework.ir.node import Node
+from tilework.ir.ops import math, memory
+from tilework.ir.ops.index import BIND, VARIABLE, VariableAttrs
+from tilework.ir.ops.program import LINEAR
+from tilework.schedule import cache
+from tilework.schedule.call import transform_to_call
+from tilework.schedule.pipeline import build_schedule, create_schedule
+from tilework.schedule.schedule import Limits, Schedule
+
+
+@pytest.fixture(autouse=True)
+def _nothing_kept(tmp_path: Path):
+    cache.clear()
+    with settings.override(cache_dir=tmp_path):
+        yield
+    cache.clear()
+
+
+def buffer(number: int, shape: tuple[int, ...] = (4,)) -> Node:
+    return memory.BUFFER(attrs=memory.BufferAttrs(number, shape, float32, "CPU"))
+
+
+def large() -> Node:
+    return memory.SINK(resnet(6))
+
+
+def lookups(function: Node, limits: Limits = Limits()) -> tuple[Schedule, list[tuple[str, bool]]]:
+    seen: list[tuple[str, bool]] = []
+
+    def listen(event: trace.Event) -> None:
+        if isinstance(event, trace.CacheLookup):
+            seen.append((event.cache, event.hit))
+
+    with trace.subscribe(listen):
+        made = create_schedule(function, limits)
+    return made, seen
+
+
+# --- calls ---------------------------------------------------------------------------------------
+
+
+def test_SCH_02_equal_structure_over_other_buffers_is_one_function() -> None:
+    def program(a: Node, b: Node) -> list[Node]:
+        return [math.ADD(math.MUL(a, b), a)]
+
+    first = transform_to_call(program(buffer(1), buffer(2)))
+    second = transform_to_call(program(buffer(7), buffer(5)))
+    assert first.function is second.function
+    assert second.arguments == (buffer(7), buffer(5))
+
+
+def test_SCH_02_another_alias_pattern_is_another_function() -> None:
+    first = transform_to_call([math.ADD(buffer(1), buffer(2))])
+    second = transform_to_call([math.ADD(buffer(1), buffer(1))])
+    assert first.function is not second.function
+
+
+def test_SCH_02_the_value_of_a_variable_does_not_matter() -> None:
+    n = VARIABLE(attrs=VariableAttrs("n", 1, 9))
+    calls = [
+        transform_to_call([math.ADD(BIND(n, const_index(value)), const_index(1))])
+        for value in (3, 4)
+    ]
+    assert calls[0].function is calls[1].function
+
+
+def test_slots_count_first_uses() -> None:
+    a, b, c = buffer(30), buffer(10), buffer(20)
+    call = transform_to_call([math.SUB(b, a), math.ADD(c, b)])
+    assert call.arguments == (b, a, c)
+
+
+def test_a_long_chain_is_no_problem() -> None:
+    x = buffer(1)
+    y = x
+    for _ in range(20_000):
+        y = math.ADD(y, x)
+    assert transform_to_call([y]).arguments == (x,)
+
+
+def test_outputs_may_repeat() -> None:
+    y = math.NEG(buffer(1))
+    assert len(transform_to_call([y, y]).function.src) == 2
+
+
+# --- caches --------------------------------------------------------------------------------------
+
+
+def test_SCH_01_scheduling_twice_gives_the_same_schedule() -> None:
+    function = memory.SINK(softmax(param(0, (4, 8))))
+    first, _ = lookups(function)
+    second, seen = lookups(function)
+    assert second is first
+    assert seen == [("schedule-memory", True)]
+
+
+def test_SCH_01_a_realized_value_is_not_computed_again() -> None:
+    realized = buffer(3, (4, 8))
+    call = transform_to_call([math.ADD(realized, like(1.0, realized))])
+    made = create_schedule(call.function)
+    assert [report.nodes for report in made.reports] == [1]
+
+
+def test_SCH_13_a_schedule_from_disk_equals_the_one_that_was_made() -> None:
+    first, seen = lookups(large())
+    assert seen == [("schedule-memory", False), ("schedule", False)]
+    cache.clear()
+    second, seen = lookups(large())
+    assert seen == [("schedule-memory", False), ("schedule", True)]
+    assert second == first
+
+
+def test_a_damaged_schedule_on_disk_is_made_again(tmp_path: Path) -> None:
+    first = create_schedule(large())
+    cache.clear()
+    disk = cache._disk(tmp_path, settings.current().cache_size_bytes)
+    name = cache._disk_key(large(), Limits(), settings.current())
+    disk.put(name, b"{} \nnonsense")
+    assert create_schedule(large()) == first
+
+
+@pytest.mark.parametrize("raw", [b"", b"[]", b'{"slots": []}\nreturn', b"\xff"])
+def test_what_is_no_schedule_is_refused(raw: bytes) -> None:
+    with pytest.raises((ValueError, KeyError, TypeError, IndexError)):
+        cache.from_bytes(raw)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"), [("fp_mode", ("strict", "contract")), ("deterministic", (False, True))]
+)
+def test_SCH_15_each_setting_that_affects_schedules_is_in_the_key(name: str, values: tuple) -> None:
+    function = large()
+    for value in (*values, *reversed(values)):
+        with settings.override(**{name: value}):
+            create_schedule(function)
+    assert len(cache._kept) == 2
+    current = settings.current()
+    with settings.override(**{name: values[1]}) as other:
+        assert cache._disk_key(function, Limits(), current) != cache._disk_key(
+            function, Limits(), other
+        )
+
+
+def test_SCH_15_the_limits_are_in_the_key() -> None:
+    function = memory.SINK(relu(linear(param(0, (4, 8)), param(1, (8, 4)), param(2, (4,)))))
+    assert create_schedule(function) is not create_schedule(function, Limits(nodes=2))
+    assert len(create_schedule(function, Limits(nodes=2)).linear.src) > 1
+
+
+def test_the_cache_in_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "CAPACITY", 3)
+    x = param(0, (4,))
+    for number in range(6):
+        create_schedule(memory.SINK(math.ADD(x, like(float(number), x))))
+    assert len(cache._kept) == 3
+
+
+# --- checks --------------------------------------------------------------------------------------
+
+
+def broken(made: Schedule) -> Schedule:
+    calls = tuple(call.src[0] for call in made.linear.src)
+    return dataclasses.replace(made, linear=LINEAR(*calls))
+
+
+def test_SCH_14_a_stricter_check_applies_to_what_is_cached() -> None:
+    function = memory.SINK(softmax(param(0, (4, 8))))
+    with settings.override(verify="off"):
+        cache.remember(function, Limits(), broken(build_schedule(function)))
+        create_schedule(function)
+    with settings.override(verify="stage"), pytest.raises(VerifyError):
+        create_schedule(function)
+
+
+def test_SCH_23_a_function_that_is_not_legal_is_not_cached() -> None:
+    x = param(0, (4,))
+    wrong = memory.SINK(memory.LOAD(memory.INDEX(x, const_index(0))))
+    for _ in range(2):
+        with settings.override(verify="stage"), pytest.raises(VerifyError):
+            create_schedule(wrong)
+    assert len(cache._kept) == 0
+
+
+def test_every_pass_is_told_to_subscribers() -> None:
+    names = []
+
+    def listen(event: trace.Event) -> None:
+        if isinstance(event, trace.PassEnded):
+            names.append(event.name)
+
+    with trace.subscribe(listen):
+        build_schedule(memory.SINK(assign(param(0, (4,)), const(0.0, float32, (4,)))))
+    assert [name for name in names if name.startswith("schedule.")][-5:] == [
+        "schedule.prepare",
+        "schedule.rangeify",
+        "schedule.order",
+        "schedule.group",
+        "schedule.assemble",
+    ]

@@ -1,0 +1,387 @@
+"""Writes in place: versions, hazards, and the order of kernels."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from schedule_builders import (
+    assign,
+    expand,
+    flip,
+    gather,
+    iota,
+    kernels,
+    like,
+    pad,
+    param,
+    permute,
+    reduce,
+    reshape,
+    schedule,
+    shrink,
+)
+from schedule_graphs import check, random_value, run_schedule, to_bytes
+
+from tilework.base.errors import ScheduleCycleError, UserError
+from tilework.dtypes import float32, int32, uint8
+from tilework.ir.build import const
+from tilework.ir.interpret import evaluate
+from tilework.ir.node import Node
+from tilework.ir.ops import math, memory, tensor
+from tilework.schedule.passes import order
+from tilework.schedule.schedule import Limits, SlotKind
+
+RNG = __import__("random").Random(7)
+
+
+def ints(slot: int, *shape: int) -> Node:
+    return param(slot, shape, int32)
+
+
+def bind(*params: Node) -> dict:
+    return {node: random_value(RNG, node.type.shape, node.type.dtype) for node in params}
+
+
+def one(x: Node) -> Node:
+    return const(1, int32, x.type.shape)
+
+
+# --- outputs -------------------------------------------------------------------------------------
+
+
+def test_an_output_that_is_an_input_is_its_slot() -> None:
+    a = ints(0, 4)
+    made = schedule(a)
+    assert made.outputs == (0,)
+    assert made.linear.src == ()
+
+
+def test_an_output_that_is_a_view_of_an_input_is_a_copy() -> None:
+    a = ints(0, 2, 3)
+    made = check([permute(a, 1, 0), reshape(a, 6)], bind(a))
+    assert made.outputs == (1, 2)
+
+
+def test_an_output_that_occurs_twice_gets_two_slots() -> None:
+    a = ints(0, 4)
+    y = math.ADD(a, one(a))
+    made = check([y, y], bind(a))
+    assert made.outputs == (1, 2)
+    assert len(made.linear.src) == 1
+
+
+def test_a_constant_output_is_written() -> None:
+    made = check([const(3, int32, (2, 2))], {})
+    assert len(made.linear.src) == 1
+
+
+def test_an_output_without_elements_needs_no_kernel() -> None:
+    a = ints(0, 0, 3)
+    made = schedule(math.ADD(a, one(a)))
+    assert made.linear.src == ()
+    assert made.slots[1].size_bytes == 0
+
+
+def test_contiguous_of_an_input_is_a_copy_of_it() -> None:
+    a = ints(0, 4)
+    made = check([tensor.CONTIGUOUS(a), assign(a, one(a))], bind(a))
+    assert made.outputs == (1, 0)
+
+
+def test_an_input_that_is_overwritten_can_be_an_output_as_well() -> None:
+    a = ints(0, 4)
+    made = check([a, assign(a, math.ADD(a, a))], bind(a))
+    assert made.outputs == (1, 0)
+
+
+# --- versions ------------------------------------------------------------------------------------
+
+
+def test_many_writes_in_place_are_one_kernel() -> None:
+    a = ints(0, 4)
+    state = a
+    for _ in range(50):
+        state = assign(state, math.ADD(state, one(a)))
+    made = check([state], bind(a))
+    assert len(made.linear.src) == 1
+    assert made.arena_bytes == 0
+
+
+def test_each_reader_sees_its_own_version() -> None:
+    a = ints(0, 4)
+    first = assign(a, one(a), view=shrink(a, (0, 2)) if False else None)
+    second = assign(first, math.MUL(first, const(5, int32, (4,))))
+    outputs = [math.NEG(a), math.NEG(first), math.NEG(second), second]
+    check(outputs, bind(a))
+
+
+def test_an_intermediate_version_as_output_is_copied() -> None:
+    a = ints(0, 6)
+    first = assign(a, const(9, int32, (2,)), view=shrink(a, (1, 3)))
+    second = assign(first, const(8, int32, (2,)), view=shrink(first, (2, 4)))
+    made = check([first, second], bind(a))
+    assert made.outputs == (1, 0)
+
+
+def test_a_value_that_is_written_to_keeps_its_old_readers() -> None:
+    a = ints(0, 4)
+    x = math.ADD(a, one(a))
+    written = assign(x, const(0, int32, (2,)), view=shrink(x, (0, 2)))
+    check([x, written, math.ADD(x, written)], bind(a))
+
+
+def test_two_tensors_with_one_expression_are_written_apart() -> None:
+    a = ints(0, 4)
+    x = math.ADD(a, one(a))
+    first = assign(x, const(1, int32, (1,)), view=shrink(x, (0, 1)))
+    second = assign(x, const(2, int32, (1,)), view=shrink(x, (3, 4)))
+    made = check([first, second], bind(a))
+    assert len(set(made.outputs)) == 2
+
+
+def test_SCH_09_two_writes_from_one_version_of_an_input_are_refused() -> None:
+    a = ints(0, 4)
+    with pytest.raises(ScheduleCycleError, match="two writes start from the same version") as info:
+        schedule(assign(a, one(a)), assign(a, math.NEG(a)))
+    assert info.value.path == ("version 0 of input 0", "version 1")
+
+
+def test_SCH_09_writes_to_overlapping_parts_happen_in_order() -> None:
+    a = ints(0, 6)
+    state = a
+    for number in range(4):
+        part = shrink(state, (number, number + 3))
+        state = assign(state, const(number, int32, (3,)), view=part)
+    made = check([state], bind(a))
+    assert len(made.linear.src) == 4
+
+
+# --- hazards -------------------------------------------------------------------------------------
+
+
+def test_SCH_11_a_reversed_assignment_sees_the_old_values() -> None:
+    a = ints(0, 7)
+    check([assign(a, flip(a, 0))], bind(a))
+
+
+def test_SCH_11_a_transposed_assignment_sees_the_old_values() -> None:
+    a = ints(0, 3, 3)
+    check([assign(a, permute(a, 1, 0))], bind(a))
+
+
+def test_SCH_11_a_gathered_assignment_sees_the_old_values() -> None:
+    a = ints(0, 5)
+    where = math.MOD(
+        math.ADD(iota((5,), 0), const(2, iota((5,), 0).dtype, (5,))),
+        const(5, iota((5,), 0).dtype, (5,)),
+    )
+    check([assign(a, gather(a, where))], bind(a))
+
+
+def test_SCH_11_a_padded_shift_sees_the_old_values() -> None:
+    a = ints(0, 5)
+    check([assign(a, pad(shrink(a, (0, 4)), (1, 0)))], bind(a))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
+def test_SCH_11_every_overlap_of_two_slices_sees_the_old_values(size: int) -> None:
+    spans = [(i, j) for i, j in itertools.combinations(range(size + 1), 2)]
+    pairs = [(x, y) for x in spans for y in spans if x[1] - x[0] == y[1] - y[0]]
+    for (target, source), mirrored in itertools.product(pairs, (False, True)):
+        a = ints(0, size)
+        value = shrink(a, source)
+        if mirrored:
+            value = flip(value, 0)
+        check([assign(a, math.ADD(value, one(value)), view=shrink(a, target))], bind(a))
+
+
+def test_an_update_at_the_same_element_needs_no_copy() -> None:
+    a = ints(0, 4, 4)
+    part = shrink(a, (1, 3), (0, 4))
+    made = check([assign(a, math.ADD(part, one(part)), view=part)], bind(a))
+    assert len(made.linear.src) == 1
+    assert made.arena_bytes == 0
+
+
+def test_SCH_10_a_swap_is_made_with_one_copy() -> None:
+    a, b = ints(0, 4), ints(1, 4)
+    made = check([assign(a, math.MUL(b, one(b))), assign(b, math.MUL(a, one(a)))], bind(a, b))
+    assert made.outputs == (0, 1)
+    assert len(made.linear.src) == 3
+
+
+def test_a_rotation_of_three_tensors_is_made_with_copies() -> None:
+    a, b, c = (ints(number, 4) for number in range(3))
+    check([assign(a, math.NEG(b)), assign(b, math.NEG(c)), assign(c, math.NEG(a))], bind(a, b, c))
+
+
+def test_old_and_new_contents_can_meet_in_one_value() -> None:
+    a = ints(0, 4)
+    new = assign(a, const(3, int32, (2,)), view=shrink(a, (1, 3)))
+    check([new, math.ADD(flip(a, 0), new)], bind(a))
+
+
+def test_a_bitcast_reads_what_an_assignment_made() -> None:
+    a = ints(0, 4)
+    new = assign(a, math.ADD(a, one(a)))
+    narrow = math.BITCAST(new, attrs=math.CastAttrs(uint8))
+    last = assign(new, flip(a, 0))
+    check([narrow, last], bind(a))
+
+
+def test_SCH_10_a_failing_schedule_changes_nothing() -> None:
+    a = ints(0, 4)
+    values = bind(a)
+    with pytest.raises(ScheduleCycleError):
+        schedule(assign(a, one(a)), assign(a, math.NEG(a)))
+    check([assign(a, one(a))], values)
+
+
+def test_SCH_23_the_same_program_can_be_tried_again() -> None:
+    a = ints(0, 4)
+    bad = [assign(a, one(a)), assign(a, math.NEG(a))]
+    for _ in range(2):
+        with pytest.raises(ScheduleCycleError):
+            schedule(*bad)
+    assert kernels(bad[0]) == 1
+
+
+# --- order ---------------------------------------------------------------------------------------
+
+
+def history() -> tuple[list[Node], dict]:
+    a, b = ints(0, 6), ints(1, 6)
+    outputs: list[Node] = []
+    state = a
+    for number in range(5):
+        outputs.append(math.ADD(flip(state, 0), b))
+        state = assign(state, math.ADD(state, b))
+        part = shrink(state, (number, number + 2))
+        state = assign(state, const(number, int32, (2,)), view=part)
+    return [*outputs, state], bind(a, b)
+
+
+def test_SCH_07_no_kernel_runs_before_the_writer_of_what_it_reads() -> None:
+    outputs, values = history()
+    check(outputs, values)
+
+
+def test_SCH_08_no_version_is_overwritten_while_a_reader_waits() -> None:
+    outputs, values = history()
+    check(outputs, values, Limits(nodes=2))
+
+
+def edges_of(outputs: list[Node]) -> list[tuple[int, int]]:
+    made = schedule(*outputs)
+    return [(n, m) for n in range(len(made.linear.src)) for m in range(n)]
+
+
+def test_SCH_08_every_order_that_breaks_an_edge_is_noticed() -> None:
+    """Moving a call before one that it must follow changes some output."""
+    a = ints(0, 6)
+    first = assign(a, const(4, int32, (2,)), view=shrink(a, (1, 3)))
+    outputs = [math.NEG(flip(a, 0)), first]
+    values = bind(a)
+    made = schedule(*outputs)
+    assert len(made.linear.src) == 2
+    expected = to_bytes(evaluate(outputs[0], values))
+    inputs = [to_bytes(values[a])]
+    slots, _ = run_schedule(made, inputs)
+    assert slots[made.outputs[0]] == expected
+    import dataclasses
+
+    backwards = memory_linear(made.linear.src[::-1])
+    slots, _ = run_schedule(dataclasses.replace(made, linear=backwards), inputs)
+    assert slots[made.outputs[0]] != expected
+
+
+def memory_linear(calls: tuple[Node, ...]) -> Node:
+    from tilework.ir.ops.program import LINEAR
+
+    return LINEAR(*calls)
+
+
+def test_topological_order_prefers_the_order_of_the_graph() -> None:
+    class Fake:
+        def __init__(self, position: int) -> None:
+            self.position = position
+
+    first, second, third = Fake(2), Fake(1), Fake(0)
+    after = {first: {}, second: {}, third: {first: None}}
+    assert order.topological([first, second, third], after) == [third, second, first]
+
+
+# --- devices -------------------------------------------------------------------------------------
+
+
+def test_SCH_18_a_kernel_over_two_devices_is_refused_with_both_names() -> None:
+    x = param(0, (4,), float32, "CPU")
+    y = param(1, (4,), float32, "CUDA:1")
+    with pytest.raises(UserError, match="operands are on different devices") as info:
+        schedule(math.ADD(x, y))
+    assert "CPU and CUDA:1" in str(info.value)
+
+
+def copy(x: Node, device: str) -> Node:
+    return tensor.COPY(x, attrs=tensor.DeviceAttrs(device))
+
+
+def test_SCH_18_a_contiguous_copy_is_a_copy_call() -> None:
+    x = param(0, (4,), float32, "CPU")
+    made = schedule(copy(x, "CUDA:1"))
+    assert [call.src[0].op for call in made.linear.src] == [tensor.COPY]
+    assert made.slots[1].device == "CUDA:1"
+
+
+@pytest.mark.parametrize("change", ["offset", "flip", "cast", "op"])
+def test_SCH_18_what_is_nearly_a_copy_is_computed_on_its_device_first(change: str) -> None:
+    x = param(0, (4,), int32, "CPU")
+    near = {
+        "offset": shrink(x, (1, 4)),
+        "flip": flip(x, 0),
+        "cast": math.CAST(x, attrs=math.CastAttrs(float32)),
+        "op": math.NEG(x),
+    }[change]
+    made = check([copy(near, "CUDA:1")], bind(x))
+    assert [call.src[0].op for call in made.linear.src] == [memory.SINK, tensor.COPY]
+
+
+def test_work_after_a_copy_runs_on_the_other_device() -> None:
+    x = param(0, (4,), int32, "CPU")
+    moved = copy(x, "CUDA:1")
+    made = check([math.ADD(moved, one(moved))], bind(x))
+    arena = [slot for slot in made.slots if slot.kind is SlotKind.ARENA]
+    assert [slot.device for slot in arena] == ["CUDA:1"]
+
+
+# --- scatter -------------------------------------------------------------------------------------
+
+
+def test_a_scatter_keeps_the_array_that_it_starts_from() -> None:
+    a = ints(0, 4)
+    where = math.MOD(a, const(4, int32, (4,)))
+    attrs = tensor.GatherAttrs(0, tensor.Fold.ADD)
+    made = check([tensor.SCATTER(a, a, where, attrs=attrs), math.NEG(a)], bind(a))
+    assert 0 not in made.outputs
+
+
+def test_equal_updates_of_one_place_add_up() -> None:
+    base = const(2, int32, (3,))
+    where = const(1, int32, (4,))
+    updates = const(5, int32, (4,))
+    attrs = tensor.GatherAttrs(0, tensor.Fold.ADD)
+    check([tensor.SCATTER(base, updates, where, attrs=attrs)], {})
+
+
+def test_a_broadcast_statistic_can_be_assigned_to_its_source() -> None:
+    a = ints(0, 3, 4)
+    total = expand(reduce(a, 1, keep=True), (3, 4))
+    check([assign(a, math.SUB(a, total))], bind(a))
+    column = expand(reduce(a, 0, keep=True), (3, 4))
+    check([assign(a, math.SUB(a, column))], bind(a))
+
+
+def test_like_makes_a_constant_of_the_same_type() -> None:
+    x = param(0, (2,))
+    assert like(1.0, x).type.shape == (2,)
