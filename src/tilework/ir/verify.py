@@ -231,13 +231,6 @@ def _check_extract(node: Node, stage: Stage) -> str | None:
     return None
 
 
-def _check_shuffle(node: Node, stage: Stage) -> str | None:
-    count = 2 * node.src[0].type.shape[0]
-    if any(not 0 <= lane < count for lane in node.attrs.lanes):
-        return f"lanes {node.attrs.lanes} of two vectors with {count} lanes"
-    return None
-
-
 def _check_condition(node: Node, stage: Stage) -> str | None:
     if node.src[0].type.dtype is not bool_:
         return "the condition is no bool"
@@ -260,7 +253,8 @@ def _check_end(node: Node, stage: Stage) -> str | None:
 
 
 def _check_shuffle(node: Node, stage: Stage) -> str | None:
-    lanes = 2 * node.src[0].type.shape[0]
+    size: Any = node.src[0].type.shape[0]
+    lanes = 2 * size
     outside = [lane for lane in node.attrs.lanes if not 0 <= lane < lanes]
     return f"picks lane {outside[0]} of {lanes}" if outside else None
 
@@ -295,7 +289,6 @@ _RULES: dict[OpDef, Callable[[Any, Stage], str | None]] = {
     tensor.REDUCE: _check_reduce,
     control.STAGE: _check_stage,
     control.EXTRACT: _check_extract,
-    control.SHUFFLE: _check_shuffle,
     control.SHUFFLE: _check_shuffle,
     control.IF: _check_if,
     control.END: _check_end,

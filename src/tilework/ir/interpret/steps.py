@@ -241,11 +241,6 @@ def _extract(node: Node, target: int, sources: list[int]) -> Any:
 
 def _shuffle(node: Node, target: int, sources: list[int]) -> Any:
     lanes = node.attrs.lanes
-    return apply(lambda x, y: tuple((x + y)[lane] for lane in lanes), target, sources)
-
-
-def _shuffle(node: Node, target: int, sources: list[int]) -> Any:
-    lanes = node.attrs.lanes
     return apply(lambda x, y: tuple([(x + y)[lane] for lane in lanes]), target, sources)
 
 
@@ -278,7 +273,6 @@ _MAKERS: dict[OpDef, Callable[[Node, int, list[int]], Any]] = {
     control.BROADCAST: _broadcast,
     control.STACK: _stack,
     control.EXTRACT: _extract,
-    control.SHUFFLE: _shuffle,
     control.SHUFFLE: _shuffle,
     control.FOLD_LANES: _fold_lanes,
 }
