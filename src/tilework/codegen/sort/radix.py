@@ -68,11 +68,7 @@ class _RadixSort:
     def _sort_halves(self, varying: Node) -> None:
         """Sort by the lower 32 bits of the keys, whose digits are counted."""
         out, row = self.out, self.row
-        least = out.variable(const_index(self.digits))
-        most = out.variable(const_index(-1))
-        with out.loop(self.digits) as number, out.when(self._differs(varying, number)):
-            out.assign(least, math.MINIMUM(least, number))
-            out.assign(most, number)
+        least, most = self._differing(varying)
         with out.when(math.LT(most, const_index(0))), out.loop(row.size) as i:
             self._put(i, i)
         with out.when(math.EQ(least, most)):
@@ -93,7 +89,7 @@ class _RadixSort:
         table = self._begin(number, const_bits(0, uint32))
         shift = self._shift(number)
         with out.loop(self.row.size) as i:
-            self._put(self._take(table, self._key(i), shift), i)
+            self._put(self._take(table, self._low_key(i), shift), i)
 
     def _first_pass(self, number: Node) -> None:
         """From elements to words."""
@@ -101,9 +97,8 @@ class _RadixSort:
         table = self._begin(number, const_bits(0, uint32))
         shift = self._shift(number)
         with out.loop(self.row.size) as i:
-            key = self._key(i)
-            word = math.OR(math.SHL(key, _word(_HALF)), bitcast(i, uint64))
-            out.store(self.words, self._take(table, key, shift), word)
+            key = self._low_key(i)
+            self._place(self._take(table, key, shift), key, bitcast(i, uint64))
 
     def _last_pass(self, number: Node, current: Node) -> None:
         """From words to positions."""
@@ -119,34 +114,47 @@ class _RadixSort:
 
     def _sort_whole(self, varying: Node, upper: Node) -> None:
         out, row = self.out, self.row
+        least, _ = self._differing(math.AND(varying, _word(_LOW)))
         current = out.variable(const_index(0))
-        with out.loop(row.size) as i:
+        with out.when(math.EQ(least, const_index(self.digits))), out.loop(row.size) as i:
             self._place(i, self._key(i), bitcast(i, uint64))
-        self._passes(current, varying)
+        with out.when(math.LT(least, const_index(self.digits))):
+            self._first_pass(least)
+            with out.loop(self.digits) as number:
+                is_wanted = math.AND(self._differs(varying, number), math.LT(least, number))
+                with out.when(is_wanted):
+                    self._pass(number, current)
+        self._take_upper_halves(current)
+        _, most = self._differing(upper)
         # A variable of its own, so that no statement stands twice.
         moved = out.variable(current)
+        with out.loop(self.digits) as number:
+            is_wanted = math.AND(self._differs(upper, number), math.LT(number, most))
+            with out.when(is_wanted):
+                self._pass(number, moved)
+        self._last_pass(most, moved)
+
+    def _take_upper_halves(self, current: Node) -> None:
+        """Put the upper halves of the keys into the words, and count their digits."""
+        out = self.out
         self._clear()
-        with out.loop(row.size) as i:
-            at = out.emit(simplify.add(moved, i))
+        with out.loop(self.row.size) as i:
+            at = out.emit(simplify.add(current, i))
             position = math.AND(out.load(self.words, at), _word(_LOW))
             key = math.SHR(self._key(bitcast(position, index)), _word(_HALF))
             self._place(at, key, position)
             self._count(key)
-        self._passes(moved, upper)
-        with out.loop(row.size) as i:
-            word = out.load(self.words, simplify.add(moved, i))
-            self._put(i, bitcast(math.AND(word, _word(_LOW)), index))
-
-    def _passes(self, current: Node, varying: Node) -> None:
-        out = self.out
-        with out.loop(self.digits) as number, out.when(self._differs(varying, number)):
-            self._pass(number, current)
 
     # ---- parts
 
     def _key(self, position: Node) -> Node:
         element = self.row.element(self.out, position)
         return cast(sorting_key(element, descending=self.row.descending), uint64)
+
+    def _low_key(self, position: Node) -> Node:
+        """The lower half of a key: the last of its digits ends where it does."""
+        key = self._key(position)
+        return key if self.bits <= _HALF else math.AND(key, _word(_LOW))
 
     def _clear(self) -> None:
         with self.out.loop(self.digits * self.values) as i:
@@ -179,6 +187,16 @@ class _RadixSort:
         """Do keys differ in a digit?"""
         digit = math.AND(math.SHR(varying, self._shift(number)), _word(self.values - 1))
         return math.NE(digit, _word(0))
+
+    def _differing(self, varying: Node) -> tuple[Node, Node]:
+        """The first and the last digit in which keys differ; `digits` and -1 if there is none."""
+        out = self.out
+        least = out.variable(const_index(self.digits))
+        most = out.variable(const_index(-1))
+        with out.loop(self.digits) as number, out.when(self._differs(varying, number)):
+            out.assign(least, math.MINIMUM(least, number))
+            out.assign(most, number)
+        return least, most
 
     def _begin(self, number: Node, start: Node) -> Node:
         """Turn the counts of a digit into where its values begin; gives their table's offset."""

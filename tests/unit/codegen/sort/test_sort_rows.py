@@ -25,7 +25,14 @@ from tilework.ir.stage import Stage
 from tilework.ir.symbolic import simplify
 from tilework.ir.text import format_node, parse
 from tilework.ir.verify import verify
-from tilework.testing.kernels import Case, Outcome, run_on_machine, target
+from tilework.testing.kernels import (
+    Case,
+    Outcome,
+    compile_to,
+    execute,
+    run_on_machine,
+    target,
+)
 
 LONG = RANK_LIMIT + 3
 
@@ -128,7 +135,7 @@ def test_the_interpreter_sorts_rows_of_every_dtype(dtype: DType, size: int, form
 
 
 @pytest.mark.parametrize("dtype", ALL, ids=lambda dtype: dtype.name)
-@pytest.mark.parametrize("size", [1, 7, 64, LONG, 700])
+@pytest.mark.parametrize("size", [7, 64, LONG])
 @pytest.mark.parametrize("descending", [False, True])
 def test_the_machine_sorts_rows_of_every_dtype(dtype: DType, size: int, descending: bool) -> None:
     case = case_of(dtype, 3, size, size, descending=descending)
@@ -171,16 +178,36 @@ def test_a_long_row_is_sorted_by_wide_digits() -> None:
         np.testing.assert_array_equal(found, np.argsort(x[0], kind="stable"))
 
 
+@pytest.mark.parametrize("size", [LONG, 5000])
+@pytest.mark.parametrize("kind", ["int64", "uint64", "float64", "int32"])
+def test_keys_that_differ_in_few_bits_are_sorted(kind: str, size: int) -> None:
+    rng = np.random.default_rng(8)
+    raw = np.dtype(f"u{np.dtype(kind).itemsize}")
+    bits = raw.itemsize * 8
+    sink = sort_kernel(dtypes.by_name(kind), 1, size)
+    lowered = lower_kernel(sink, target("host"))
+    code = compile_to("llvm", "host", lowered)
+    for shift in range(0, bits - 2, 5):
+        moved = rng.integers(0, 4, (1, size), raw) << raw.type(shift)
+        for constant in (0, 1 << (bits // 2), 5 << (bits // 2 - 2)):
+            x = (moved ^ raw.type(constant)).view(kind)
+            outcome = execute(lowered, code, Case(sink, [bytes(8 * size), x.tobytes()]))
+            found = np.frombuffer(outcome.buffers[0], np.int64)
+            np.testing.assert_array_equal(found, np.argsort(x[0], kind="stable"))
+
+
 @pytest.mark.parametrize("most", [60, 300])
 def test_a_row_whose_size_is_known_at_run_time_is_sorted(most: int) -> None:
     size = VARIABLE(attrs=VariableAttrs("n", 0, most))
+    sink = sort_kernel(dtypes.float32, 2, size, most=most)
+    lowered = lower_kernel(sink, target("host"))
+    code = compile_to("llvm", "host", lowered)
     for count in (0, 1, 17, most):
         raw = random_bits(dtypes.float32, 2 * count, count)
-        sink = sort_kernel(dtypes.float32, 2, size, most=most)
         # The buffers hold the greatest size; rows lie close together at the start.
         padded = raw + bytes(8 * most - len(raw))
         case = Case(sink, [bytes(16 * most), padded], {"n": count})
-        found = np.frombuffer(run_on_machine(case, "llvm").buffers[0], np.int64)[: 2 * count]
+        found = np.frombuffer(execute(lowered, code, case).buffers[0], np.int64)[: 2 * count]
         wanted = expected_positions(raw, dtypes.float32, 2, descending=False)
         np.testing.assert_array_equal(found, wanted)
 
