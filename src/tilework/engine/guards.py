@@ -225,7 +225,7 @@ class Watcher:
             value = values.get(name)
             # Scalars and containers that are passed belong to the caller, who read them.
             if _has_attributes(value) and not self._is_leaf(value):
-                self._walk(value, code, names, name)
+                self._walk(value, code, names, type(value).__name__ if name == "self" else name)
         if code.co_freevars and (id(code), code) not in self._walked:
             self._note_cells(frame, code, names)
         key = (id(frame.f_globals), code)

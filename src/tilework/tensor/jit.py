@@ -22,9 +22,11 @@ from typing import Any, Final, Generic, ParamSpec, TypeVar, overload
 
 from tilework.base import settings, trace
 from tilework.base.errors import CaptureError, UserError
+from tilework.base.text import format_bytes
 from tilework.engine import capture
 from tilework.engine.guards import Guards, Watcher
 from tilework.engine.latency import Latency
+from tilework.engine.link import KernelCall
 from tilework.engine.stats import COUNTERS
 from tilework.tensor import observe, realize
 from tilework.tensor.captured import Captured, Held, Made, Mismatch, Output, Recipe
@@ -148,6 +150,31 @@ class Jit(Generic[P, R]):
     def unseen(self) -> tuple[str, ...]:
         """What the last capture reads and cannot watch."""
         return self._kept[0].recipe.guards.unseen if self._kept else ()
+
+    def explain(self) -> str:
+        """The launches of the capture that was used last, its memory, and what it cannot watch."""
+        if not self._kept:
+            return "nothing has been captured"
+        recipe = self._kept[0].recipe
+        program = recipe.program
+        lines = [
+            f"{len(program.steps)} steps, {program.num_inputs} inputs, {len(program.held)} held"
+            f" buffers, {len(program.outputs)} outputs, {format_bytes(program.arena_bytes)} of"
+            f" intermediates, {len(recipe.guards.entries)} guards"
+        ]
+        for number, step in enumerate(program.steps):
+            if isinstance(step, KernelCall):
+                moved = sum(operand.size_bytes for operand in step.operands)
+                where = "one thread" if step.is_serial else "all threads"
+                lines.append(
+                    f"{number}: {step.code.name} on {step.device}, {where}, "
+                    f"{step.code.work} operations, {format_bytes(moved)} in "
+                    f"{len(step.operands)} buffers"
+                )
+            else:
+                lines.append(f"{number}: copy from {step.source_device} to {step.target_device}")
+        lines += [f"not watched: {text}" for text in recipe.guards.unseen]
+        return "\n".join(lines)
 
     def reset(self) -> None:
         """Forget all captures and give back their memory."""

@@ -93,7 +93,7 @@ def test_an_attribute_read_by_a_called_method_is_named() -> None:
     model = Model()
     guards = watch(model.run)
     model.layers[1].weight = Leaf()
-    assert guards.changed() == "self.weight: a Leaf became a Leaf"
+    assert guards.changed() == "Layer.weight: a Leaf became a Leaf"
 
 
 def test_an_attribute_read_inside_a_loop_is_named() -> None:
@@ -128,7 +128,7 @@ def test_a_list_that_grows_is_named() -> None:
 def test_a_class_attribute_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     guards = watch(Model().run)
     monkeypatch.setattr(Layer, "scale", 3)
-    assert guards.changed() == "self.scale: 2 became 3"
+    assert guards.changed() == "Layer.scale: 2 became 3"
 
 
 def test_what_the_function_itself_changes_counts_as_changed() -> None:

@@ -462,3 +462,12 @@ def test_reset_forgets_and_the_next_call_captures() -> None:
     captured.reset()
     assert captured.num_captures == 0
     assert captured(tensor(3)).item() == 6
+
+
+def test_explain_lists_launches_and_memory() -> None:
+    captured = jit(lambda x: (x * 2).realize() + 1)
+    assert captured.explain() == "nothing has been captured"
+    captured(tensor(1))
+    lines = captured.explain().splitlines()
+    assert lines[0].startswith("2 steps, 1 inputs, 0 held buffers, 1 outputs, 256 B")
+    assert len(lines) == 3
