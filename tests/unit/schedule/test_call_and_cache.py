@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from tilework.schedule.schedule import Limits, Schedule
 
 
 @pytest.fixture(autouse=True)
-def _nothing_kept(tmp_path: Path):
+def _nothing_kept(tmp_path: Path) -> Iterator[None]:
     cache.clear()
     with settings.override(cache_dir=tmp_path):
         yield
@@ -38,7 +39,7 @@ def large() -> Node:
     return memory.SINK(resnet(6))
 
 
-def lookups(function: Node, limits: Limits = Limits()) -> tuple[Schedule, list[tuple[str, bool]]]:
+def lookups(function: Node) -> tuple[Schedule, list[tuple[str, bool]]]:
     seen: list[tuple[str, bool]] = []
 
     def listen(event: trace.Event) -> None:
@@ -46,7 +47,7 @@ def lookups(function: Node, limits: Limits = Limits()) -> tuple[Schedule, list[t
             seen.append((event.cache, event.hit))
 
     with trace.subscribe(listen):
-        made = create_schedule(function, limits)
+        made = create_schedule(function)
     return made, seen
 
 
