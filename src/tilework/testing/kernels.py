@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from tilework.base.errors import UnsupportedError
 from tilework.codegen.analysis import analyse
 from tilework.codegen.linearize.order import linearise
 from tilework.codegen.passes.decompose import decompose, decompose_node
@@ -107,14 +106,13 @@ def outcomes(case: Case, target: TargetSpec, plan: Plan | None = None) -> Iterat
 
 @cache
 def target(level: str) -> TargetSpec:
-    """This machine (`host`) or one of the x86-64 levels; levels above the machine are refused."""
-    host = host_spec(2)
-    if level == "host":
-        return host
-    spec = x86_level_spec(level, cores=2)
-    if not spec.features <= host.features:
-        raise UnsupportedError(f"kernels: this processor has no level {level}")
-    return spec
+    """The spec of this machine (`host`) or of one of the x86-64 levels."""
+    return host_spec(2) if level == "host" else x86_level_spec(level, cores=2)
+
+
+def can_run(level: str) -> bool:
+    """Does this machine run code of a level?"""
+    return target(level).features <= host_spec(2).features
 
 
 @cache

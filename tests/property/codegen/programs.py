@@ -253,6 +253,29 @@ def units(dtype: DType, count: int, seed: int) -> bytes:
 
 
 @st.composite
+def narrow_reductions(draw: Draw) -> Case:
+    """Folds in the floats that are stored only, and in small integers and bools."""
+    kinds = [dtypes.float16, dtypes.bfloat16, dtypes.fp8e4m3, dtypes.fp8e5m2, dtypes.bool_]
+    dtype = draw(st.sampled_from([*kinds, dtypes.int16, dtypes.uint64]))
+    fold = draw(st.sampled_from(Fold))
+    rows, columns = draw(st.integers(1, 12)), draw(st.integers(1, 40))
+    if dtype.is_float and dtype.bits == 8 and fold is Fold.ADD:
+        columns = min(columns, 7)  # sums of more do not stay exact
+    i, j = loop(0, rows), loop(1, columns)
+    fill = any_bits if fold in (Fold.MAX, Fold.MIN) else small_numbers
+    if dtype.is_float and fold is Fold.MUL:
+        fill = units
+    seed, count = draw(st.integers(0, 2**32)), rows * columns
+    at = linear((i, columns), (j, 1)) if draw(st.booleans()) else linear((j, rows), (i, 1))
+    value, buffers = load(1, count, dtype, at), [blank(dtype, rows), fill(dtype, count, seed)]
+    if fold is Fold.ADD and draw(st.booleans()):
+        value = math.MUL(value, load(2, count, dtype, at))
+        buffers.append(fill(dtype, count, seed + 1))
+    total = REDUCE(value, j, attrs=ReduceAttrs(fold))
+    return Case(SINK(store(0, rows, dtype, i, total)), buffers)
+
+
+@st.composite
 def nested(draw: Draw) -> Case:
     """As softmax: a maximum, a sum that depends on it, and a row that depends on both."""
     dtype = draw(st.sampled_from([dtypes.float32, dtypes.float64, dtypes.int32]))
@@ -309,9 +332,7 @@ def scatters(draw: Draw) -> Case:
     inside = simplify.both(
         simplify.at_least(at, const_index(0)), simplify.less(at, const_index(size))
     )
-    target = INDEX(
-        param(0, size * columns, dtype), simplify.add(simplify.scale(at, columns), j)
-    )
+    target = INDEX(param(0, size * columns, dtype), simplify.add(simplify.scale(at, columns), j))
     value = load(1, rows * columns, dtype, linear((i, columns), (j, 1)))
     effects = [STORE(target, value, inside)]
     if draw(st.booleans()):
@@ -417,9 +438,7 @@ def symbolic(draw: Draw) -> Case:
         effect = STORE(INDEX(param(0, total, dtype), offset), math.ADD(x, x))
         out = count
     elif kind == "rows":
-        effect = STORE(
-            INDEX(param(0, size, dtype), i), REDUCE(x, j, attrs=ReduceAttrs(Fold.ADD))
-        )
+        effect = STORE(INDEX(param(0, size, dtype), i), REDUCE(x, j, attrs=ReduceAttrs(Fold.ADD)))
         out = value
     elif kind == "columns":
         swapped = simplify.add(simplify.scale(loop(1, size), fixed), loop(0, fixed))
@@ -444,6 +463,7 @@ def symbolic(draw: Draw) -> Case:
 PROGRAMS = {
     "elementwise": elementwise(),
     "reductions": reductions(),
+    "narrow_reductions": narrow_reductions(),
     "nested": nested(),
     "scans": scans(),
     "scatters": scatters(),

@@ -1,16 +1,37 @@
-"""Every stage of code generation computes what the kernel says."""
+"""Every stage of code generation, and machine code, compute what the kernel says."""
 
 import judge
 import programs
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tilework.testing.kernels import can_run
 
 LEVELS = ["x86-64", "x86-64-v3", "x86-64-v4"]
+few = settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+HERE = [level for level in LEVELS if can_run(level)]
 
 
 @pytest.mark.parametrize("family", programs.PROGRAMS)
+@few
 @given(data=st.data())
 def test_every_stage_computes_what_the_kernel_says(family: str, data: st.DataObject) -> None:
     case = data.draw(programs.PROGRAMS[family])
     judge.check_stages(case, data.draw(st.sampled_from(LEVELS)))
+
+
+@pytest.mark.parametrize("family", programs.PROGRAMS)
+@few
+@given(data=st.data())
+def test_CST_20_llvm_agrees_with_the_interpreter(family: str, data: st.DataObject) -> None:
+    case = data.draw(programs.PROGRAMS[family])
+    judge.check_machine(case, "llvm", data.draw(st.sampled_from(HERE)))
+
+
+@pytest.mark.needs("program:cc")
+@pytest.mark.parametrize("family", programs.PROGRAMS)
+@few
+@given(data=st.data())
+def test_CST_20_c_agrees_with_the_interpreter(family: str, data: st.DataObject) -> None:
+    case = data.draw(programs.PROGRAMS[family])
+    judge.check_machine(case, "clang", data.draw(st.sampled_from(HERE)))
