@@ -26,6 +26,7 @@ from tilework.base.clock import SYSTEM_CLOCK, Clock, WaitLimit
 from tilework.base.errors import DeviceError, StaleHandleError
 from tilework.base.ledger import LEDGER, Kind, Ledger
 from tilework.runtime import reclaim
+from tilework.runtime.allocator import HUGE_PAGE_BYTES
 from tilework.runtime.hostos import HostOs, host_os
 from tilework.runtime.launch import LaunchTable
 from tilework.runtime.loader import DEVICE, LoadedCode, load_object
@@ -182,6 +183,8 @@ class _Held:
         wanted = -(-max(size_bytes, _MIN_SCRATCH_BYTES) // page) * page
         faults.hit("pool.scratch")
         block = (self.host.map_pages(wanted), wanted)
+        if wanted >= HUGE_PAGE_BYTES:
+            self.host.advise_huge_pages(*block)
         self.ledger.take(DEVICE, Kind.CPU_MMAP)
         return block
 
