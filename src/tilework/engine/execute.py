@@ -18,8 +18,9 @@ from tilework.base import faults
 from tilework.engine import link
 from tilework.engine.device import Device
 from tilework.engine.stats import COUNTERS
+from tilework.schedule import cache
 from tilework.schedule.call import transform_to_call
-from tilework.schedule.schedule import Schedule, SlotKind
+from tilework.schedule.schedule import DEFAULT_LIMITS, Schedule, SlotKind
 
 if TYPE_CHECKING:
     from tilework.ir.node import Node
@@ -95,9 +96,12 @@ def _run(
 
 def schedule_of(function: Node) -> Schedule:
     """Return the schedule of a function, from a cache or made now."""
+    COUNTERS.schedules += 1
+    found = cache.lookup(function, DEFAULT_LIMITS)
+    if found is not None:
+        return found
     from tilework.schedule.pipeline import create_schedule  # its passes load with the first graph
 
-    COUNTERS.schedules += 1
     return create_schedule(function)
 
 

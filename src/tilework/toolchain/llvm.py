@@ -18,8 +18,8 @@ import importlib.util
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cached_property
-from importlib import metadata
+from functools import cache, cached_property
+from pathlib import Path
 from typing import Any
 
 from tilework.base.errors import CompileError, ToolchainError, UnsupportedError
@@ -69,10 +69,7 @@ class LlvmToolchain:
     @cached_property
     def key(self) -> str:
         """Name, version and flags; does not import llvmlite."""
-        try:
-            version = metadata.version("llvmlite")
-        except metadata.PackageNotFoundError:
-            version = "absent"
+        version = installed_version() or "absent"
         return (
             f"llvmlite-{version};{TRIPLES[self.target.isa]};{self.target.cpu_name};"
             f"{self.target.feature_string()};pic;{self.passes.value};{self.speed_level}"
@@ -146,6 +143,24 @@ class LlvmToolchain:
             "@llvm.compiler.used = appending global [1 x ptr] [ptr @.tilework.isa], "
             'section "llvm.metadata"\n'
         )
+
+
+@cache
+def installed_version() -> str | None:
+    """The version of llvmlite, without importing it."""
+    found = importlib.util.find_spec("llvmlite")
+    if found is None or found.origin is None:
+        return None
+    # The folder of its metadata says so much faster than importlib.metadata is imported.
+    packages = Path(found.origin).parent.parent
+    for folder in packages.glob("llvmlite-*.dist-info"):
+        return folder.name.removeprefix("llvmlite-").removesuffix(".dist-info")
+    from importlib import metadata
+
+    try:
+        return metadata.version("llvmlite")
+    except metadata.PackageNotFoundError:
+        return "unknown"
 
 
 def is_installed() -> bool:
