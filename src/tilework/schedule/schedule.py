@@ -92,7 +92,7 @@ class Limits:
     buffers: int = 48
     uses: int = 8
     cheap_work: int = 4
-    memory_work: int = 12
+    memory_work: int = 20
     launch_work: int = 50_000
     serial_rows: int = 16
     serial_elements: int = 1 << 15

@@ -31,7 +31,7 @@ _FUNCTIONS = (
     math.ATANH, math.ERF,
 )  # fmt: skip
 _WORK: dict[OpDef, float] = {
-    **dict.fromkeys(_FUNCTIONS, 16.0),
+    **dict.fromkeys(_FUNCTIONS, 14.0),
     math.POW: 32.0,
     math.ATAN2: 32.0,
     math.FMOD: 32.0,
@@ -44,7 +44,7 @@ _WORK: dict[OpDef, float] = {
 }
 #: What may come between a contraction and the elementwise ops after it.
 _EPILOGUE = frozenset((tensor.RESHAPE, tensor.PERMUTE, tensor.DETACH))
-_HEAVY = frozenset(op for op, work in _WORK.items() if work >= 16)
+_HEAVY = frozenset(op for op, work in _WORK.items() if work >= 14)
 
 
 class Costs:
@@ -98,9 +98,10 @@ def cost_of(node: Node, costs: dict[Node, Cost]) -> Cost:
     op = node.op
     if op in MOVEMENT:
         source = costs[node.src[0]]
-        if op is tensor.EXPAND:
-            share = numel(node.src[0]) / max(numel(node), 1)
-            return Cost(source.work * share, source.loads * share, source.is_heavy)
+        if op is tensor.EXPAND and numel(node) >= 4 * numel(node.src[0]):
+            # Computed at an outer loop, once for all that is in the loops inside, or stored: what
+            # it costs is decided at the source alone.
+            return FREE
         return source
     if op is math.CONST or op is index.VARIABLE or op is tensor.IOTA:
         return FREE

@@ -61,7 +61,7 @@ def _reduce(node: Node, steps: list[Step], costs: Costs, limits: Limits) -> str 
         if len(ranges) < len(outputs):
             if rows < limits.serial_rows and numel(node.src[0]) > limits.serial_elements:
                 return "a reduction of few long rows, which threads share better on its own"
-        else:
+        if not _has_loops_inside(kernel, ranges):
             rows_are_read = False
     if len(steps) == 1:
         return None
@@ -73,6 +73,11 @@ def _reduce(node: Node, steps: list[Step], costs: Costs, limits: Limits) -> str 
     computed = again * (cost.work + cost.loads)
     stored = cost.work + limits.memory_work * (cost.loads + 2) + limits.launch_work / count
     return None if computed <= stored else f"a reduction needed {len(steps)} times"
+
+
+def _has_loops_inside(kernel: Kernel, ranges: frozenset[Node]) -> bool:
+    """Has the kernel loops inside of all of `ranges`, so that it runs through their row?"""
+    return any(ranges <= outside for outside in kernel.before.values())
 
 
 def _if_dearer(count: int, steps: Iterable[Step], cost: Cost, limits: Limits) -> str | None:

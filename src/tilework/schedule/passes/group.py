@@ -1,5 +1,7 @@
 """Horizontal fusion: small independent elementwise kernels become one call.
 
+So do kernels over one index space that read the same buffer.
+
 An optimizer's step has a few small kernels for each of hundreds of parameters; started one by one
 they would cost more in launches than in work.
 """
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
     from tilework.schedule.passes.kernel_graph import Kernel
     from tilework.schedule.passes.order import Edges
+    from tilework.ir.types import Shape
     from tilework.schedule.schedule import Limits
 
 
@@ -36,20 +39,46 @@ def group_kernels(kernels: Sequence[Kernel], after: Edges, limits: Limits) -> li
     other, and joining them makes no circle.
     """
     level = levels(kernels, after)
-    open_groups: dict[tuple[int, str], list[Kernel]] = {}
+    small: dict[tuple[int, str], list[Kernel]] = {}
+    alike: dict[tuple[int, str, Shape], list[list[Kernel]]] = {}
     owner: dict[Kernel, list[Kernel]] = {}
     for kernel in topological(kernels, after):
         parts = [kernel]
         if _is_small(kernel, limits):
             key = (level[kernel], kernel.device)
-            current = open_groups.get(key)
+            current = small.get(key)
             if current is not None and _fits(current, kernel, limits):
                 current.append(kernel)
                 parts = current
             else:
-                open_groups[key] = parts
+                small[key] = parts
+        elif _is_simple(kernel):
+            candidates = alike.setdefault((level[kernel], kernel.device, kernel.space), [])
+            found = next(
+                (c for c in candidates[-_CANDIDATES:] if _reads_alike(c, kernel, limits)), None
+            )
+            if found is None:
+                candidates.append(parts)
+            else:
+                found.append(kernel)
+                parts = found
         owner[kernel] = parts
     return _ordered(kernels, after, owner)
+
+
+#: The sets of kernels over one index space that a kernel may be joined with, the latest ones.
+_CANDIDATES = 8
+
+
+def _is_simple(kernel: Kernel) -> bool:
+    return not (kernel.fixed or kernel.named or kernel.contracts) and bool(kernel.stores)
+
+
+def _reads_alike(parts: list[Kernel], kernel: Kernel, limits: Limits) -> bool:
+    """Do the kernels read a buffer together, so that it is read once in common loops?"""
+    if not any(place in part.reads for part in parts for place in kernel.reads):
+        return False
+    return _fits(parts, kernel, limits) and all(part.loops_agree(kernel) for part in parts)
 
 
 def _is_small(kernel: Kernel, limits: Limits) -> bool:

@@ -140,7 +140,7 @@ class Kernel:
     """
 
     __slots__ = (
-        "before", "checked", "copied_from", "device", "faults", "fixed", "index", "indices",
+        "before", "checked", "contracts", "copied_from", "device", "faults", "fixed", "index", "indices",
         "named", "names", "next_range", "parent", "pending", "position", "range_sizes", "reads",
         "reduces", "seen_buffers", "size", "space", "spans", "steps", "stores", "work",
     )  # fmt: skip
@@ -162,6 +162,7 @@ class Kernel:
         self.pending = 0
         self.work = 0.0
         self.reduces = 0
+        self.contracts = False
         self.index = ranges_of(space)
         self.next_range = sum(node.op is RANGE for node in self.index)
         self.range_sizes: dict[int, Node] = {}
@@ -240,6 +241,13 @@ class Kernel:
         result = (frozenset(ranges), count)
         self.spans[index] = result
         return result
+
+    def loops_agree(self, other: Kernel) -> bool:
+        """Do loops of one number have one size and one place in the nest, in both kernels?"""
+        sizes, before = other.range_sizes, other.before
+        return all(
+            sizes.get(number, size) is size for number, size in self.range_sizes.items()
+        ) and all(before.get(node, outside) == outside for node, outside in self.before.items())
 
     def is_nested(self, ranges: frozenset[Node]) -> bool:
         """Does a loop level see exactly these ranges (with each, all that are outside of it)?"""

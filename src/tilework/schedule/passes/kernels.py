@@ -6,6 +6,7 @@ buffers it is called on, so that equal kernels are one node.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilework.base.errors import InternalError
@@ -63,6 +64,20 @@ class KernelBody:
             effects += stored
             faults += found
         self.sink = make(memory.SINK, (*effects, *dict.fromkeys(faults)), None)
+        self._drop_unused()
+
+    def _drop_unused(self) -> None:
+        """Leave out arguments whose loads were simplified away."""
+        used = [node for node in toposort(self.sink) if node.op is memory.PARAM]
+        if len(used) == len(self.arguments):
+            return
+        used.sort(key=lambda node: int(node.attrs.slot))
+        self.arguments = [self.arguments[node.attrs.slot] for node in used]
+        renumbered = {
+            node: make(memory.PARAM, (), replace(node.attrs, slot=slot))
+            for slot, node in enumerate(used)
+        }
+        (self.sink,) = simplify.substitute([self.sink], renumbered)
 
     def param(self, buffer: Buffer, dtype: DType) -> Node:
         """The PARAM for a buffer that is read as `dtype`."""

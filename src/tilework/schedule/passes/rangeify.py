@@ -249,9 +249,7 @@ class Rangeify:
         written = {store.buffer for store in host.stores}
         if any(store.buffer in written for store in other.stores):
             return False
-        if not _agree(host.range_sizes, other.range_sizes):
-            return False
-        if not _nest_alike(host.before, other.before):
+        if not host.loops_agree(other):
             return False
         return not self._reaches(host, other) and not self._reaches(other, host)
 
@@ -279,6 +277,7 @@ class Rangeify:
         host.pending += other.pending
         host.work += other.work
         host.reduces += other.reduces
+        host.contracts = host.contracts or other.contracts
         host.next_range = max(host.next_range, other.next_range)
         host.range_sizes.update(other.range_sizes)
         host.before.update(other.before)
@@ -384,6 +383,7 @@ class Rangeify:
             return
         ranges = kernel.new_ranges(sizes, kernel.span(step.index)[0])
         kernel.reduces += 1
+        kernel.contracts = kernel.contracts or node in self.costs.contractions
         step.ranges = tuple([at for at in ranges if at is not ZERO])
         kept = iter(step.index)
         reduced = dict(zip(node.attrs.axes, ranges, strict=True))
@@ -571,14 +571,6 @@ def _consumers(kernel: Kernel) -> list[Kernel]:
     for store in kernel.stores:
         found += store.buffer.users_of(store.version)
     return [reader for reader in found if reader is not kernel]
-
-
-def _agree(sizes: dict[int, Node], others: dict[int, Node]) -> bool:
-    return all(others.get(number, size) is size for number, size in sizes.items())
-
-
-def _nest_alike(before: dict[Node, frozenset[Node]], others: dict[Node, frozenset[Node]]) -> bool:
-    return all(others.get(node, outside) == outside for node, outside in before.items())
 
 
 def _describe(node: Node) -> str:
