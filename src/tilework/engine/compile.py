@@ -2,7 +2,8 @@
 
 The key of a kernel is the digest of its graph, every setting and target that changes code
 (`target.compile_key`), and the key of the compiler that the device uses.  Many cold kernels are
-built by worker processes while this process lowers the next ones.
+built while this thread lowers the next ones: by threads, since compilers work outside of Python's
+lock, and very many of them by worker processes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tilework.backends.contract import Compiler, KernelSource
 from tilework.backends.native import code_cache
@@ -26,15 +27,19 @@ from tilework.engine.device import OpenDevice
 from tilework.engine.expressions import Expression, from_plain, from_size
 from tilework.engine.kernels import estimate_work, written_slots
 from tilework.engine.stats import COUNTERS
-from tilework.engine.workers import WorkerPool
 from tilework.ir.digest import digest
 from tilework.ir.node import Node, in_use
 from tilework.runtime.driver import KernelCode
 from tilework.target.compile_key import compile_key
 
+if TYPE_CHECKING:
+    from tilework.engine.workers import BuildThreads, WorkerPool
+
 MAX_IN_MEMORY: Final = 8192
-#: With fewer cold kernels than this, starting processes costs more than it saves.
-MIN_FOR_WORKERS: Final = 24
+#: With fewer cold kernels than this, starting processes costs more than it saves: a process needs
+#: about as long to start as LLVM needs for twenty kernels.
+MIN_FOR_WORKERS: Final = 96
+_MIN_FOR_THREADS: Final = 2
 _LENGTH: Final = struct.Struct("<I")
 
 
@@ -233,9 +238,9 @@ def _report(device: OpenDevice, kernel: CompiledKernel, seconds: float, *, cache
 
 
 def _compile(
-    compiler: Compiler, cold: dict[str, Node], pool: WorkerPool | None
+    compiler: Compiler, cold: dict[str, Node], pool: WorkerPool | BuildThreads | None
 ) -> Iterator[CompiledKernel]:
-    """Lower all of `cold`; build each here, or in the pool while the next one is lowered."""
+    """Lower all of `cold`; build each here, or elsewhere while the next one is lowered."""
     waiting: list[tuple[str, Node, KernelSource, int]] = []
     for key, kernel in cold.items():
         faults.hit("compile.lower")
@@ -244,10 +249,11 @@ def _compile(
             faults.hit("compile.build")
             yield _finish(key, kernel, source, _build(compiler, source))
         else:
-            waiting.append((key, kernel, source, pool.submit(source.name, source.text)))
+            faults.hit("compile.submit")
+            waiting.append((key, kernel, source, pool.submit(source)))
     for key, kernel, source, ticket in waiting:
         data = None if pool is None else pool.result(ticket)
-        # A worker that died leaves the kernel to this process, which is slower and has no fence.
+        # Where no worker could be started, the kernel is left to this process.
         yield _finish(key, kernel, source, data or _build(compiler, source))
 
 
@@ -274,14 +280,21 @@ def _finish(key: str, kernel: Node, source: KernelSource, data: bytes) -> Compil
 
 
 @contextmanager
-def _builder(compiler: Compiler, count: int) -> Iterator[WorkerPool | None]:
-    """Give a pool of worker processes where they are worth their start."""
+def _builder(compiler: Compiler, count: int) -> Iterator[WorkerPool | BuildThreads | None]:
+    """Give what builds kernels beside this thread, where that is worth its start."""
     width = settings.current().worker_count()
-    how = compiler.worker() if count >= MIN_FOR_WORKERS and width > 1 else None
-    if how is None:
+    if width < 2 or count < _MIN_FOR_THREADS or not compiler.is_cacheable:
         yield None
         return
-    pool = WorkerPool(how, min(width, count // (MIN_FOR_WORKERS // 2)))
+    from tilework.engine.workers import BuildThreads, WorkerPool  # a warm start needs neither
+
+    how = compiler.worker()
+    pool: WorkerPool | BuildThreads
+    if how is not None and count >= MIN_FOR_WORKERS:
+        pool = WorkerPool(how, min(width, count // (MIN_FOR_WORKERS // 2)))
+    else:
+        # LLVM holds one lock for the process; outside compilers are processes of their own.
+        pool = BuildThreads(lambda source: _build(compiler, source), 1 if how else width)
     try:
         yield pool
     finally:

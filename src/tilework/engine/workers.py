@@ -22,10 +22,11 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import IO, Any, Final
 
-from tilework.backends.contract import WorkerToolchain
+from tilework.backends.contract import KernelSource, WorkerToolchain
 from tilework.base import faults, trace
 from tilework.base.errors import CompileError, TileworkError, ToolchainError
 
@@ -182,6 +183,31 @@ class _Worker:
         self._errors.close()
 
 
+class BuildThreads:
+    """Builds kernels in threads of this process, for compilers that release Python's lock.
+
+    One thread submits and asks for results; `close` ends the threads.
+    """
+
+    def __init__(self, build: Callable[[KernelSource], bytes], width: int) -> None:
+        self._build = build
+        self._pool = ThreadPoolExecutor(width, thread_name_prefix="tilework-build")
+        self._results: list[Future[bytes]] = []
+
+    def submit(self, source: KernelSource) -> int:
+        """Queue a kernel and return the ticket of its result."""
+        self._results.append(self._pool.submit(self._build, source))
+        return len(self._results) - 1
+
+    def result(self, ticket: int) -> bytes:
+        """Wait for a kernel.  Raises: what building it raises."""
+        return self._results[ticket].result()
+
+    def close(self) -> None:
+        """End the threads; what they have not begun is dropped."""
+        self._pool.shutdown(cancel_futures=True)
+
+
 class WorkerPool:
     """Builds kernels in up to `width` processes.
 
@@ -207,9 +233,9 @@ class WorkerPool:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, name: str, text: str) -> int:
+    def submit(self, source: KernelSource) -> int:
         """Queue a kernel and return the ticket of its result."""
-        job = _Job(name, text.encode())
+        job = _Job(source.name, source.text.encode())
         self._jobs.append(job)
         self._queue.put(job)
         return len(self._jobs) - 1

@@ -12,6 +12,7 @@ from pathlib import Path
 import graphs
 import pytest
 
+from tilework.backends.contract import KernelSource
 from tilework.backends.native import code_cache
 from tilework.base import faults, settings, trace
 from tilework.base.errors import CompileError, ModelFileError, ToolchainError
@@ -20,8 +21,15 @@ from tilework.engine.compile import compile_kernels, kernel_key, pack_kernel, un
 from tilework.engine.device import Device
 from tilework.engine.stats import COUNTERS, difference
 from tilework.engine.workers import WorkerPool
+from tilework.ir.build import const_index
 
 SOURCE = "define void @{name}(ptr %b, ptr %v, i64 %s, i64 %e, ptr %x) {{\n ret void\n}}\n"
+
+
+def kernel_source(name: str, text: str) -> KernelSource:
+    return KernelSource(
+        name=name, text=text, tasks=const_index(1), variables=(), num_buffers=0, scratch_bytes=0
+    )
 
 
 @pytest.fixture
@@ -114,11 +122,29 @@ def test_an_injected_failure_leaves_nothing_half_known(fresh: Path) -> None:
         assert compiles(3.0) == 1
 
 
-def test_many_kernels_are_built_by_workers(fresh: Path) -> None:
+def test_many_kernels_are_built_by_workers(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_compile, "MIN_FOR_WORKERS", 24)
     with settings.override(compile_workers=2):
         assert compiles(5.0, count=30) == 30
     engine_compile.clear_memory()
     assert compiles(5.0, count=30) == 0
+
+
+def test_kernels_are_built_by_threads_beside_lowering(fresh: Path) -> None:
+    with settings.override(compile_workers=2):
+        assert compiles(9.0, count=6) == 6
+
+
+def test_an_error_in_a_build_thread_names_the_kernel(
+    fresh: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: object, source: KernelSource) -> bytes:
+        raise CompileError("no")
+
+    monkeypatch.setattr(type(Device["CPU"].compiler), "build", refuse)
+    with settings.override(compile_workers=2), pytest.raises(CompileError) as caught:
+        compiles(11.0, count=3)
+    assert "while compiling the kernel" in caught.value.__notes__[0]
 
 
 def test_EXE_24_the_user_s_main_module_is_not_imported_again(tmp_path: Path) -> None:
@@ -151,14 +177,14 @@ def pool() -> Iterator[WorkerPool]:
 
 
 def test_EXE_24_a_killed_worker_is_replaced(pool: WorkerPool) -> None:
-    assert pool.result(pool.submit("a", SOURCE.format(name="a")))
+    assert pool.result(pool.submit(kernel_source("a", SOURCE.format(name="a"))))
     (pid,) = pool.pids
     os.kill(pid, signal.SIGKILL)
-    assert pool.result(pool.submit("b", SOURCE.format(name="b")))
+    assert pool.result(pool.submit(kernel_source("b", SOURCE.format(name="b"))))
 
 
 def test_EXE_24_a_worker_killed_while_it_compiles_loses_nothing(pool: WorkerPool) -> None:
-    tickets = [pool.submit(f"k{n}", SOURCE.format(name=f"k{n}")) for n in range(20)]
+    tickets = [pool.submit(kernel_source(f"k{n}", SOURCE.format(name=f"k{n}"))) for n in range(20)]
 
     def kill() -> None:
         for _ in range(3):
@@ -182,7 +208,7 @@ def test_EXE_24_a_worker_killed_while_it_compiles_loses_nothing(pool: WorkerPool
 
 def test_EXE_24_a_refused_kernel_is_named(pool: WorkerPool) -> None:
     with pytest.raises(CompileError, match="this is the kernel bad"):
-        pool.result(pool.submit("bad", "define void @bad( {"))
+        pool.result(pool.submit(kernel_source("bad", "define void @bad( {")))
 
 
 def test_EXE_24_a_kernel_that_kills_its_workers_is_named(pool: WorkerPool) -> None:
@@ -197,7 +223,7 @@ def test_EXE_24_a_kernel_that_kills_its_workers_is_named(pool: WorkerPool) -> No
         trace.subscribe(events.append),
         pytest.raises(ToolchainError, match=r"deadly|refused|p2align"),
     ):
-        pool.result(pool.submit("deadly", source))
+        pool.result(pool.submit(kernel_source("deadly", source)))
 
 
 def test_the_workers_end_with_the_pool() -> None:
@@ -205,7 +231,7 @@ def test_the_workers_end_with_the_pool() -> None:
     assert how is not None
     pool = WorkerPool(how, 2)
     for n in range(4):
-        pool.result(pool.submit(f"k{n}", SOURCE.format(name=f"k{n}")))
+        pool.result(pool.submit(kernel_source(f"k{n}", SOURCE.format(name=f"k{n}"))))
     pids = set(pool.pids)
     pool.close()
     assert pids
