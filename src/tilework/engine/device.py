@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tilework.target.spec import TargetSpec
 
 WAIT_SECONDS: Final = 600.0
+_MOST_NAMES: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,13 +161,20 @@ class Devices:
 
     def __init__(self) -> None:
         self._canonical: dict[str, str] = {}
+        self._opened: dict[str, OpenDevice] = {}  # by any of their names, to find them fast
 
     def __getitem__(self, name: str) -> OpenDevice:
         """Return the device called `name`, opened now if it is not open.
 
         Raises: DeviceUnavailableError with the reason and what is missing.
         """
-        return _registry.get(parse_device_name(self.canonicalize(name)))
+        found = self._opened.get(name)
+        if found is None or found.is_closed:
+            found = _registry.get(parse_device_name(self.canonicalize(name)))
+            if len(self._opened) > _MOST_NAMES:
+                self._opened.clear()
+            self._opened[name] = found
+        return found
 
     def canonicalize(self, name: str | None = None) -> str:
         """Return the one name of the device `name` (None: the default device); opens nothing.
@@ -178,7 +186,7 @@ class Devices:
         found = self._canonical.get(name)
         if found is None:
             found = str(backends.canonical(parse_device_name(name)))
-            if len(self._canonical) > 256:
+            if len(self._canonical) > _MOST_NAMES:
                 self._canonical.clear()
             self._canonical[name] = found
         return found
