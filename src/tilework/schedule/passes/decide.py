@@ -58,11 +58,13 @@ def _reduce(node: Node, steps: list[Step], costs: Costs, limits: Limits) -> str 
             return "a contraction is never computed again"
         if contraction and any(at not in ranges for at in outputs):
             return "a contraction whose consumer has other loops"
-        if len(ranges) < len(outputs):
-            if rows < limits.serial_rows and numel(node.src[0]) > limits.serial_elements:
-                return "a reduction of few long rows, which threads share better on its own"
-        if not _has_loops_inside(kernel, ranges):
-            rows_are_read = False
+        if contraction and kernel.contracts:
+            # One register tile serves one sum of products; the other would run as plain loops.
+            return "a second contraction in one kernel"
+        is_long = numel(node.src[0]) > limits.serial_elements
+        if len(ranges) < len(outputs) and rows < limits.serial_rows and is_long:
+            return "a reduction of few long rows, which threads share better on its own"
+        rows_are_read = rows_are_read and _has_loops_inside(kernel, ranges)
     if len(steps) == 1:
         return None
     count = max(numel(node), 1)
