@@ -328,6 +328,8 @@ class Rangeify:
             kernel = step.kernel
             if kernel.fixed or kernel in later or counts[kernel] > 1 or not self._is_aligned(step):
                 continue
+            if kernel.contracts and node in self.costs.contractions:
+                continue
             if any(store.buffer is buffer for store in kernel.stores):
                 continue
             if any(
