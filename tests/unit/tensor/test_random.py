@@ -1,0 +1,123 @@
+"""Random numbers: the published algorithm, seeds, independence, order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilework import Tensor, dtypes
+from tilework.base.errors import DTypeError
+from tilework.tensor.random import key_of_seed
+from tilework.tensor.threefry import threefry_numbers
+
+
+@pytest.mark.parametrize(
+    ("counter", "key", "want"),
+    [
+        ((0, 0), (0, 0), (0x6B200159, 0x99BA4EFE)),
+        ((0xFFFFFFFF, 0xFFFFFFFF), (0xFFFFFFFF, 0xFFFFFFFF), (0x1CB996FC, 0xBB002BE7)),
+        ((0x243F6A88, 0x85A308D3), (0x13198A2E, 0x03707344), (0xC4923A9C, 0x483DF7A0)),
+    ],
+)
+def test_threefry_gives_the_published_words(counter: Any, key: Any, want: Any) -> None:
+    assert threefry_numbers(key, counter) == want
+
+
+def test_draws_are_the_words_of_the_counter() -> None:
+    Tensor.manual_seed(5)
+    key = key_of_seed(5)
+    want = [threefry_numbers(key, (number, 0))[0] for number in range(7)]
+    first = Tensor.random_bits(3).tolist()
+    second = Tensor.random_bits(4).tolist()
+    assert first + second == want
+
+
+def test_the_same_seed_gives_the_same_numbers() -> None:
+    Tensor.manual_seed(3)
+    first = Tensor.rand(5).tolist()
+    Tensor.manual_seed(3)
+    assert Tensor.rand(5).tolist() == first
+
+
+def test_another_seed_gives_other_numbers() -> None:
+    Tensor.manual_seed(3)
+    first = Tensor.rand(5).tolist()
+    Tensor.manual_seed(4)
+    assert Tensor.rand(5).tolist() != first
+
+
+def test_the_order_of_realization_changes_nothing() -> None:
+    Tensor.manual_seed(3)
+    a, b = Tensor.rand(4), Tensor.rand(4)
+    forward = a.tolist(), b.tolist()
+    Tensor.manual_seed(3)
+    c, d = Tensor.rand(4), Tensor.rand(4)
+    last = d.tolist()
+    assert (c.tolist(), last) == forward
+
+
+def test_a_draw_made_before_a_new_seed_keeps_its_numbers() -> None:
+    Tensor.manual_seed(3)
+    want = Tensor.rand(4).tolist()
+    Tensor.manual_seed(3)
+    early = Tensor.rand(4)
+    Tensor.manual_seed(9)
+    assert early.tolist() == want
+
+
+def test_a_draw_is_the_same_whenever_it_is_read() -> None:
+    x = Tensor.rand(4)
+    y = x * 2
+    assert (x * 2).tolist() == y.tolist()
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
+def test_numbers_lie_below_one(name: str) -> None:
+    Tensor.manual_seed(1)
+    values = Tensor.rand(20000, dtype=name).numpy()
+    assert 0 <= values.min() and values.max() < 1
+    assert abs(float(values.astype(np.float64).mean()) - 0.5) < 0.01
+
+
+def test_normal_numbers_have_mean_zero_and_variance_one() -> None:
+    Tensor.manual_seed(1)
+    values = Tensor.randn(20000).numpy()
+    assert abs(values.mean()) < 0.03 and abs(values.std() - 1) < 0.02
+    assert np.isfinite(values).all()
+
+
+def test_integers_cover_their_range_and_no_more() -> None:
+    Tensor.manual_seed(1)
+    values = Tensor.randint(5000, low=-2, high=3).numpy()
+    assert sorted(set(values.tolist())) == [-2, -1, 0, 1, 2]
+
+
+def test_bounds_outside_of_the_dtype_are_refused() -> None:
+    with pytest.raises(DTypeError, match="the bounds don't fit"):
+        Tensor.randint(3, low=0, high=300, dtype=dtypes.int8)
+
+
+def test_a_permutation_holds_each_number_once() -> None:
+    assert sorted(Tensor.randperm(50).tolist()) == list(range(50))
+
+
+def test_dropout_does_nothing_outside_of_training() -> None:
+    x = Tensor.ones(10)
+    assert x.dropout(0.5) is x
+
+
+def test_dropout_keeps_the_mean_while_training() -> None:
+    Tensor.manual_seed(2)
+    with Tensor.train():
+        values = Tensor.ones(10000).dropout(0.25).numpy()
+    assert set(np.unique(values).tolist()) == {0.0, np.float32(1 / 0.75)}
+    assert abs(values.mean() - 1) < 0.03
+
+
+def test_multinomial_follows_its_weights() -> None:
+    Tensor.manual_seed(2)
+    found = Tensor([0.0, 3.0, 1.0]).multinomial(4000, replacement=True).numpy()
+    share = np.bincount(found, minlength=3) / 4000
+    np.testing.assert_allclose(share, [0, 0.75, 0.25], atol=0.03)
