@@ -307,7 +307,11 @@ class Graphs:
             return None
         updates = math.ADD(gathered, const(1, int32, gathered.type.shape))
         fold = rng.choice((None, Fold.ADD, Fold.MAX))
-        return tensor.SCATTER(x, updates, where, attrs=tensor.GatherAttrs(axis, fold))
+        made = tensor.SCATTER(x, updates, where, attrs=tensor.GatherAttrs(axis, fold))
+        if x in self.storages and rng.random() < 0.6:
+            made = memory.AFTER(x, memory.STORE(x, made))
+            self.storages[self.storages.index(x)] = made
+        return made
 
     def scan(self) -> Node | None:
         rng = self.rng

@@ -54,6 +54,18 @@ def test_SCH_22_cross_entropy_is_one_kernel(shape: tuple[int, int]) -> None:
     assert kernels(cross_entropy(param(0, shape), param(1, shape[:1], int64))) == 1
 
 
+def test_SCH_22_the_gradient_of_softmax_is_one_kernel() -> None:
+    x, upstream = param(0, (64, 1000)), param(1, (64, 1000))
+    y = softmax(x)
+    weighted = reduce(math.MUL(y, upstream), 1, keep=True)
+    assert kernels(math.MUL(y, math.SUB(upstream, expand(weighted, (64, 1000))))) == 1
+
+
+def test_SCH_22_statistics_over_one_axis_of_one_array_are_one_kernel() -> None:
+    x, y = param(0, (64, 256)), param(1, (64, 256))
+    assert kernels(reduce(x, 0), reduce(math.MUL(x, y), 0)) == 1
+
+
 def test_SCH_22_a_perceptron_is_one_kernel_for_each_layer() -> None:
     x = param(0, (64, 784))
     h = relu(linear(x, param(1, (784, 256)), param(2, (256,))))

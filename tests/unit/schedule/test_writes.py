@@ -366,6 +366,30 @@ def test_a_scatter_keeps_the_array_that_it_starts_from() -> None:
     assert 0 not in made.outputs
 
 
+def test_a_scatter_that_is_assigned_to_its_source_writes_in_place() -> None:
+    a, where, updates = ints(0, 6), ints(1, 3), ints(2, 3)
+    made = check(
+        [
+            assign(
+                a,
+                tensor.SCATTER(
+                    a, updates, math.MOD(where, const(6, int32, (3,))), attrs=tensor.GatherAttrs(0)
+                ),
+            )
+        ],
+        bind(a, where, updates),
+    )
+    assert len(made.linear.src) == 1
+    assert made.arena_bytes == 0
+
+
+def test_a_scatter_in_place_sees_the_old_values_of_its_source() -> None:
+    a = ints(0, 6)
+    where = math.MOD(a, const(6, int32, (6,)))
+    attrs = tensor.GatherAttrs(0, tensor.Fold.ADD)
+    check([assign(a, tensor.SCATTER(a, flip(a, 0), where, attrs=attrs))], bind(a))
+
+
 def test_equal_updates_of_one_place_add_up() -> None:
     base = const(2, int32, (3,))
     where = const(1, int32, (4,))

@@ -16,9 +16,9 @@ from tilework.schedule.passes.order import levels, topological
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tilework.ir.types import Shape
     from tilework.schedule.passes.kernel_graph import Kernel
     from tilework.schedule.passes.order import Edges
-    from tilework.ir.types import Shape
     from tilework.schedule.schedule import Limits
 
 

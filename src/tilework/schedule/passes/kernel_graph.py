@@ -140,9 +140,9 @@ class Kernel:
     """
 
     __slots__ = (
-        "before", "checked", "contracts", "copied_from", "device", "faults", "fixed", "index", "indices",
-        "named", "names", "next_range", "parent", "pending", "position", "range_sizes", "reads",
-        "reduces", "seen_buffers", "size", "space", "spans", "steps", "stores", "work",
+        "before", "checked", "contracts", "copied_from", "device", "faults", "fixed", "index",
+        "indices", "named", "names", "next_range", "parent", "pending", "position", "range_sizes",
+        "reads", "reduces", "seen_buffers", "size", "space", "spans", "steps", "stores", "work",
     )  # fmt: skip
 
     def __init__(self, position: int, space: Shape, device: str) -> None:

@@ -72,6 +72,8 @@ class Layout:
         #: COPYs to other devices: the buffer that is copied is that of the node's source.
         self.device: dict[Node, str] = {}
         self.default_device = ""
+        #: SCATTERs that are written into the very tensor that they start from.
+        self._in_place = _scatters_in_place(self.order)
         for node in self.order[:-1]:
             self._visit(node)
         self.outputs = [self._output(number, node) for number, node in enumerate(function.src)]
@@ -132,7 +134,7 @@ class Layout:
             self.memory[node] = (buffer, 0)
         elif op is memory.AFTER:
             self._after(node)
-        elif op is tensor.SCATTER:
+        elif op is tensor.SCATTER and node not in self._in_place:
             at = self._base(node.src[0], may_write_input=False)
             at[0].partial[at[1]] = True
             self.effects[node] = [Effect(node, node.src[0], node.src[1], at)]
@@ -186,6 +188,12 @@ class Layout:
 
     def _after(self, node: Node) -> None:
         base = self._undetached(node.src[0])
+        if len(node.src) == 2 and node.src[1].src[1] in self._in_place:
+            scatter = node.src[1].src[1]
+            place = self.memory[node] = self._base(base)
+            place[0].partial[place[1]] = True
+            self.effects[node] = [Effect(scatter, base, scatter.src[1], place)]
+            return
         effects: list[Effect] = []
         for store in node.src[1:]:
             at = self._next(effects[-1].buffer) if effects else self._base(base)
@@ -278,6 +286,25 @@ class Layout:
         buffer.kind = SlotKind.OUTPUT
         buffer.output_of = number
         return buffer
+
+
+def _scatters_in_place(order: list[Node]) -> set[Node]:
+    """SCATTERs of a tensor that are assigned to that tensor, and used by nothing else."""
+    if not any(node.op is tensor.SCATTER for node in order):
+        return set()
+    uses: dict[Node, int] = {}
+    for node in order:
+        for source in node.src:
+            uses[source] = uses.get(source, 0) + 1
+    found = set()
+    for node in order:
+        if node.op is not memory.AFTER or len(node.src) != 2:
+            continue
+        target, value = node.src[1].src[:2]
+        is_alone = value.op is tensor.SCATTER and uses[value] == 1 and len(node.src[1].src) == 2
+        if is_alone and target is node.src[0] and value.src[0] is target:
+            found.add(value)
+    return found
 
 
 def numel(node: Node) -> int:
