@@ -9,6 +9,7 @@ Meanings that hold on every back end:
   order -0.0 below +0.0.  Comparisons with NaN are false, NE with NaN is true.
 * A cast of a float to an integer truncates; out of range it saturates, NaN gives 0.  A cast
   between integers keeps the value modulo 2**width.  To bool: true unless zero.
+* On bools sums are OR and products AND, as in reductions; a difference is XOR.
 """
 
 from __future__ import annotations

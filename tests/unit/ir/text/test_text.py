@@ -1,4 +1,7 @@
+import dataclasses
+import re
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -7,11 +10,12 @@ from hypothesis import strategies as st
 from tilework.base.errors import ModelFileError
 from tilework.dtypes import bool_, float32, index, int32
 from tilework.ir.build import const, const_index
-from tilework.ir.node import Node
-from tilework.ir.ops import control, math, memory, program, tensor
+from tilework.ir.node import Node, OpDef
+from tilework.ir.ops import OPS, control, math, memory, program, tensor
 from tilework.ir.ops import index as index_ops
 from tilework.ir.ops.tensor import Fold
 from tilework.ir.text import format_node, format_nodes, parse, parse_all
+from tilework.ir.text.parser import _ENUMS
 from tilework.ir.types import Memory
 from tilework.testing.strategies import IndexGraphs, leaf, random_view
 
@@ -117,3 +121,14 @@ def test_a_chain_of_a_hundred_thousand_nodes() -> None:
 def test_malformed_text_is_refused_with_its_line(text: str) -> None:
     with pytest.raises(ModelFileError, match="line"):
         parse(text)
+
+
+#: What attributes are made of, as the printer, the parser and the digest know it.
+KNOWN = {"int", "str", "bool", "bytes", "DType", "Shape", "Dim", "tuple", "None", *_ENUMS}
+
+
+@pytest.mark.parametrize("op", [op for op in OPS.values() if op.attrs], ids=lambda op: op.name)
+def test_attributes_hold_only_what_can_be_printed(op: OpDef) -> None:
+    kind: Any = op.attrs
+    for field in dataclasses.fields(kind):
+        assert set(re.findall(r"\w+", str(field.type))) <= KNOWN
