@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from tilework.backends.contract import Backend, Opened
 from tilework.backends.native import (
-    NativeCompiler,
     has_native_object,
+    llvm_compiler,
     open_driver,
-    target_of,
 )
 from tilework.base.errors import DeviceUnavailableError
 from tilework.runtime.driver import Probe
 from tilework.runtime.drivers import cpu as driver
 from tilework.runtime.host import host_spec
 from tilework.runtime.registry import DeviceName
-from tilework.toolchain.llvm import LlvmToolchain, is_installed
+from tilework.toolchain.llvm import is_installed
 
 _MISSING: Final = "llvmlite is not installed (`pip install llvmlite`)"
 
@@ -27,18 +26,6 @@ def _probe() -> Probe:
     if found.is_openable and not is_installed():
         return replace(found, is_openable=False, reason=_MISSING)
     return found
-
-
-def make_renderer() -> Any:
-    """The renderer of LLVM IR."""
-    from tilework.render.llvm_ir import LlvmRenderer  # only when a kernel is compiled
-
-    return LlvmRenderer()
-
-
-def make_compiler(name: DeviceName) -> NativeCompiler:
-    """The compiler of this back end for the machine that `name` asks for."""
-    return NativeCompiler(LlvmToolchain(target_of(name)), make_renderer, "llvm")
 
 
 def _open(name: DeviceName) -> Opened:
@@ -51,7 +38,7 @@ def _open(name: DeviceName) -> Opened:
             reason=found.reason,
             try_="pip install llvmlite; the device PYTHON needs nothing",
         )
-    compiler = make_compiler(name)
+    compiler = llvm_compiler(name)
     return Opened(open_driver(name, compiler.target), compiler)
 
 

@@ -164,3 +164,14 @@ class NativeCompiler:
             return None
         features = tuple(sorted(self.target.features))
         return WorkerToolchain(self._worker_kind, self.target.isa, features, self._toolchain.key)
+
+
+def _llvm_renderer() -> Any:
+    from tilework.render.llvm_ir import LlvmRenderer  # only when a kernel is compiled
+
+    return LlvmRenderer()
+
+
+def llvm_compiler(name: DeviceName) -> NativeCompiler:
+    """Return the compiler through LLVM for the machine that `name` asks for."""
+    return NativeCompiler(LlvmToolchain(target_of(name)), _llvm_renderer, "llvm")

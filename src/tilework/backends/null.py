@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from tilework.backends.contract import Backend, Opened
-from tilework.backends.cpu import make_compiler
+from tilework.backends.native import llvm_compiler
 from tilework.base import settings
 from tilework.runtime.drivers import null as driver
 from tilework.runtime.registry import DeviceName
 
 
 def _open(name: DeviceName) -> Opened:
-    compiler = make_compiler(name)
+    compiler = llvm_compiler(name)
     opened = driver.NullDriver(compiler.target, memory_limit=settings.current().memory_limit)
     opened.name = str(name)
     return Opened(opened, compiler)

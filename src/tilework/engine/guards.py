@@ -195,6 +195,7 @@ class Watcher:
             yield
         finally:
             sys.setprofile(before)
+            self._profile = None  # it refers to this watcher
 
     @contextmanager
     def paused(self) -> Iterator[None]:

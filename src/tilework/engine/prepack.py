@@ -107,13 +107,13 @@ class _Rewrite:
     def result(self) -> PackedProgram:
         # Constants first: their number decides where the later slots move.
         for number, split in self.splits.items():
-            step = self._kernel_step(number)
+            kernel_step = self._kernel_step(number)
             for pack in split.packs:
                 if pack.is_constant:
-                    self._packed_slot(step, pack)
+                    self._packed_slot(kernel_step, pack)
                 else:
-                    size = self.temporary.get(step.device, 0)
-                    self.temporary[step.device] = max(size, pack.size_bytes)
+                    size = self.temporary.get(kernel_step.device, 0)
+                    self.temporary[kernel_step.device] = max(size, pack.size_bytes)
         new: list[Step] = []
         for number, step in enumerate(self.steps):
             split = self.splits.get(number)

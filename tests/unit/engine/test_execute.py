@@ -10,12 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilework import Tensor, jit
+from tilework import Tensor, dtypes, jit
 from tilework.base import faults, settings
 from tilework.base.errors import BoundsError, CaptureError
 from tilework.engine import compile as engine_compile
 from tilework.engine.device import Device
 from tilework.engine.stats import COUNTERS, difference
+from tilework.runtime.lease import Lease
+from tilework.tensor.version import from_buffer
 
 PROGRAM = """
 import numpy as np
@@ -175,6 +177,30 @@ def test_GEN_11_a_forked_child_computes() -> None:
     assert os.read(reader, 4096).decode() == "[[3.0, 6.0], [11.0, 12.0]]"
     os.close(reader)
     os.close(writer)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "float32", "float64", "int64", "bool"])
+def test_EXE_15_memory_at_any_offset_is_read_and_written(dtype: str) -> None:
+    count = 37
+    width = np.dtype(dtype).itemsize
+    for offset in range(0, 128, 1 if width < 4 else 3):
+        memory = np.zeros(count * width + 256, np.uint8)
+        numbers = (np.arange(count) % 2).astype(dtype)
+        place = memory[offset : offset + count * width]
+        place[:] = numbers.view(np.uint8)
+        lease = Lease(memory.ctypes.data + offset, count * width, owner="test")
+        buffer = Device["CPU"].map(lease)
+        tensor = Tensor._over(from_buffer(buffer, "CPU", (count,), dtypes.by_name(dtype)))
+        other = Tensor(numbers)
+        assert (tensor == other).all().item()
+        tensor.assign(tensor.where(tensor, tensor) if dtype == "bool" else tensor + other)
+        tensor.realize()
+        wanted = numbers if dtype == "bool" else numbers * 2
+        assert place.tobytes() == wanted.tobytes()
+        assert not memory[:offset].any()
+        assert not memory[offset + count * width :].any()
+        del tensor, buffer
+        lease.release()
 
 
 def test_EXE_20_captures_work_again_after_their_device_was_reopened() -> None:
