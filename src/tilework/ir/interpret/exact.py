@@ -1,9 +1,8 @@
-"""Roundings that binary64 arithmetic cannot do by itself, through exact rationals."""
+"""Roundings that binary64 arithmetic cannot do by itself, through exact integers."""
 
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,14 +15,15 @@ def exact_fma(x: float, y: float, z: float) -> float:
         return x * y + z
     if not math.isfinite(z):
         return z
-    total = Fraction(x) * Fraction(y) + Fraction(z)
-    if total == 0:
+    (p, q), (r, s), (u, v) = (number.as_integer_ratio() for number in (x, y, z))
+    numerator, denominator = p * r * v + u * q * s, q * s * v
+    if numerator == 0:
         # An exact zero: of a cancellation it is +0, of two zeros their sum.
         return 0.0 if x * y != 0 or z != 0 else x * y + z
     try:
-        return float(total)
+        return numerator / denominator  # of integers, so rounded once
     except OverflowError:
-        return math.inf if total > 0 else -math.inf
+        return math.inf if numerator > 0 else -math.inf
 
 
 def round_integer(value: int, round_: Callable[[float], float]) -> float:

@@ -7,7 +7,6 @@ never changes the result.  A fused multiply-add has no such slack and is made ex
 
 from __future__ import annotations
 
-import ctypes
 import math
 import struct
 from functools import cache
@@ -32,6 +31,7 @@ NAN = math.nan
 
 _F64 = struct.Struct("<d")
 _U64 = struct.Struct("<Q")
+_F32 = struct.Struct("<f")
 _F16 = struct.Struct("<e")
 
 
@@ -49,7 +49,10 @@ def rounder(dtype: DType) -> Callable[[float], float]:
 
 
 def _round_float32(value: float) -> float:
-    return ctypes.c_float(value).value
+    try:
+        return float(_F32.unpack(_F32.pack(value))[0])
+    except OverflowError:
+        return math.copysign(INFINITY, value)
 
 
 def _round_float16(value: float) -> float:
