@@ -84,7 +84,8 @@ class Limits:
         cheap_work: ALU work per element up to which a value is never stored to save work.
         memory_work: work that reading or writing one element costs, in simple ALU operations.
         launch_work: work that one more kernel costs.
-        serial_rows: fewer rows than this leave threads idle, so a long row is reduced first.
+        serial_rows: fewer rows than this leave threads idle, so long rows are reduced first.
+        serial_elements: elements of all rows together up to which that does not matter.
         small_elements: elementwise kernels up to this size are put into one launch.
     """
 
@@ -95,7 +96,7 @@ class Limits:
     memory_work: int = 20
     launch_work: int = 50_000
     serial_rows: int = 16
-    serial_elements: int = 1 << 15
+    serial_elements: int = 1 << 17
     small_elements: int = 1 << 16
 
 

@@ -79,6 +79,12 @@ class Costs:
             else:
                 contracted.add(node)
 
+    def without(self, node: Node, sources: list[Node]) -> Cost:
+        """The cost of `node` if `sources` of it are there anyway."""
+        return cost_of(
+            node, {**{s: self.seen[s] for s in node.src}, **dict.fromkeys(sources, FREE)}
+        )
+
 
 def _ends(order: list[Node]) -> set[Node]:
     """The nodes that several nodes use, or one that is not elementwise."""

@@ -10,7 +10,7 @@ from tilework.schedule.passes.movement import MOVEMENT
 from tilework.schedule.passes.prepare import IDENTITY, numel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from tilework.ir.node import Node
     from tilework.schedule.passes.cost import Cost, Costs
@@ -20,10 +20,23 @@ if TYPE_CHECKING:
 _NEVER_STORED = MOVEMENT | IDENTITY
 
 
-def reason_to_store(node: Node, steps: list[Step], costs: Costs, limits: Limits) -> str | None:
+def reason_to_store(
+    node: Node,
+    steps: list[Step],
+    costs: Costs,
+    limits: Limits,
+    is_wanted: Callable[[Node, Step], bool],
+) -> str | None:
     """Why `node`, needed by `steps`, is stored in memory; None if it is computed at each of them.
 
     Movement ops are never stored themselves: what they move is, and reading it elsewhere is free.
+
+    Args:
+        node: the value to decide on.
+        steps: where it is needed.
+        costs: of all nodes.
+        limits: what memory, launches and work cost.
+        is_wanted: whether something else needs a node in the kernel of a step at its index.
     """
     if node.op in _NEVER_STORED:
         return None
@@ -35,6 +48,14 @@ def reason_to_store(node: Node, steps: list[Step], costs: Costs, limits: Limits)
     if len(steps) > limits.uses:
         return f"read at {len(steps)} different indices"
     cost = costs.own[node]
+    if cost.is_heavy and len(steps) > 1 and node.op.elementwise:
+        shared = [
+            source
+            for source in dict.fromkeys(node.src)
+            if sum(is_wanted(source, step) for step in steps) >= len(steps) - 1
+        ]
+        if shared:
+            cost = costs.without(node, shared)
     if not cost.is_heavy and cost.work <= limits.cheap_work and cost.loads <= 2:
         return None
     return _if_dearer(count, steps, cost, limits)

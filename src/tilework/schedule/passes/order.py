@@ -47,7 +47,14 @@ class Ordering:
         #: The edges from a write to a reader of it, which no copy can take away.
         self._needed: set[tuple[Kernel, Kernel]] = set()
         self._connect()
+        # Each break adds one kernel, and there is at most one for each edge that protects a version.
+        left = 64 + 8 * len(self.kernels)
         while (circle := self._circle()) is not None:
+            if left == 0:
+                raise ScheduleCycleError(
+                    "schedule: kernels wait for each other", path=_names(circle)
+                )
+            left -= 1
             self._break(circle)
             self._connect()
 
@@ -233,8 +240,12 @@ class Ordering:
                 return
         raise ScheduleCycleError(
             "schedule: kernels wait for each other",
-            path=[", ".join(store.what for store in kernel.stores) for kernel in circle],
+            path=_names(circle),
         )
+
+
+def _names(circle: list[Kernel]) -> list[str]:
+    return [", ".join(store.what for store in kernel.stores) for kernel in circle]
 
 
 def levels(kernels: Sequence[Kernel], after: Edges) -> dict[Kernel, int]:

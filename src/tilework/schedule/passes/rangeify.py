@@ -190,7 +190,9 @@ class Rangeify:
         if forced is not None and (must_store or self._is_needed(forced[0], forced[1])):
             self._store_node(node, steps, *forced)
             return
-        reason = self._full(node, steps) or reason_to_store(node, steps, self.costs, self.limits)
+        reason = self._full(node, steps) or reason_to_store(
+            node, steps, self.costs, self.limits, self._is_wanted
+        )
         if reason is None:
             for step in steps:
                 self._expand(step)
@@ -200,6 +202,16 @@ class Rangeify:
             buffer = self.layout.new_buffer(node.type.shape, node.type.dtype, device)
             forced = (buffer, 0, reason)
         self._store_node(node, steps, *forced)
+
+    def _is_wanted(self, node: Node, step: Step) -> bool:
+        """Does something need `node` in the kernel of `step`, at the same index?"""
+        wanted = self.requests.get(node)
+        if wanted is None:
+            return False
+        here = (step.kernel, step.index, step.valid)
+        return here in wanted or any(
+            kernel.find() is step.kernel and index == step.index for kernel, index, _ in wanted
+        )
 
     def _full(self, node: Node, steps: list[Step]) -> str | None:
         """Why some kernel that needs `node` cannot take in its sources."""

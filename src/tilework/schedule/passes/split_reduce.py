@@ -1,6 +1,7 @@
 """Cut a long reduction to few results in two: many partial results, then their fold.
 
-One result of a long axis would leave all cores but one idle.  The number of parts is fixed, so the
+One result of a long axis would leave all cores but one idle, and a deep contraction (the gradient of
+a convolution's weights) reads panels too long for a cache.  The number of parts is fixed, so the
 order of the additions, and with it every bit of the result, is the same for any number of cores.
 """
 
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tilework.ir.fold import combine
 from tilework.ir.node import make, toposort
+from tilework.ir.ops.math import MUL
 from tilework.ir.ops.tensor import (
     CONTIGUOUS,
     REDUCE,
@@ -30,6 +32,10 @@ PARTS = 64
 FEW_RESULTS = 16
 #: Elements for one result that make a second kernel worth its launch.
 MANY_ELEMENTS = 1 << 17
+#: Products for one result of a contraction whose panels still fit a core's cache.
+DEEP_PRODUCTS = 1 << 13
+#: Results of a contraction for which a second pass over partial ones is cheap.
+FEW_DEEP_RESULTS = 1 << 18
 
 
 def split_reductions(function: Node) -> Node:
@@ -50,15 +56,22 @@ def _split(node: Node) -> Node:
     results, elements = dims.product(node.shape), dims.product(x.shape)
     if not isinstance(results, int) or not isinstance(elements, int) or results == 0:
         return node
-    if results >= FEW_RESULTS or elements // results < MANY_ELEMENTS:
+    depth = elements // results
+    if x.op is MUL and 2 * DEEP_PRODUCTS <= depth and results <= FEW_DEEP_RESULTS:
+        count = min(depth // DEEP_PRODUCTS * 2, PARTS)
+    elif results < FEW_RESULTS and depth >= MANY_ELEMENTS:
+        count = PARTS
+    else:
         return node
-    axis = max(axes, key=lambda position: (x.shape[position] >= PARTS, -position))
+    axis = max(axes, key=lambda position: (x.shape[position] >= count, -position))
     size = x.shape[axis]
-    if size < 2 * PARTS:
+    if size < 2 * count:
         return node
-    whole = size // PARTS * PARTS
+    # Even parts, where the size has a divisor nearby, need no kernel for a rest.
+    count = next((n for n in range(count, 2 * count) if size % n == 0), count)
+    whole = size // count * count
     parts = _between(x, axis, 0, whole)
-    shape = (*x.shape[:axis], PARTS, whole // PARTS, *x.shape[axis + 1 :])
+    shape = (*x.shape[:axis], count, whole // count, *x.shape[axis + 1 :])
     parts = RESHAPE(parts, attrs=ShapeAttrs(shape))
     inner = tuple(position + (position >= axis) for position in axes)
     partial = CONTIGUOUS(REDUCE(parts, attrs=ReduceAttrs(node.attrs.fold, inner)))
