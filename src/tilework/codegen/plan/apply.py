@@ -24,6 +24,8 @@ from tilework.ir.ops.tensor import REDUCE
 from tilework.ir.symbolic import simplify
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tilework.codegen.plan.plan import Plan, Split, Staged
     from tilework.ir.node import Node
 
@@ -77,8 +79,9 @@ class _Application:
         sink = self.kernel.sink
         if self.plan.staged:
             sink = _Staging(self, oriented(self.kernel, self.plan.swapped)).run()
-        sink = substitute_ranges(sink, self.values, {})
-        sink = self._gated(self._reduces(sink))
+        moved: dict[Node, Node] = {}
+        sink = substitute_ranges(sink, self.values, {}, moved)
+        sink = self._reduces(self._gated(sink, moved))
         return merge_neighbours(sink, outputs=False) if self.plan.staged else sink
 
     # ---- output ranges
@@ -260,25 +263,27 @@ class _Application:
 
     # ---- gates
 
-    def _gated(self, sink: Node) -> Node:
-        """Where edges are gated, no load, store or fault of a tile's padding happens."""
+    def _gated(self, sink: Node, moved: Mapping[Node, Node]) -> Node:
+        """Where edges are gated, no load, store or fault of a tile's padding happens.
+
+        A node gets the gates of the kernel's ranges that it depended on; `moved` says what each
+        node of the kernel has become.
+        """
         if not self.gates:
             return sink
-        conditions = [self.gates[r] for r in self.gates]
-        units = [{n for n in toposort(condition) if n.op is RANGE} for condition in conditions]
+        free = self.kernel.free
+        conditions: dict[Node, Node] = {}
+        for node in self.kernel.order:
+            if node.op in (LOAD, STORE, FAULT_IF):
+                mask = free.mask[node]
+                conditions[moved[node]] = simplify.all_of(
+                    gate for range_, gate in self.gates.items() if mask & free.bit(range_)
+                )
         done: dict[Node, Node] = {}
-        reach: dict[Node, frozenset[Node]] = {}
         for node in toposort(sink):
             src = tuple([done[source] for source in node.src])
-            below = frozenset().union(*[reach[source] for source in node.src])
-            if node.op is RANGE:
-                below = below | {node}
-            reach[node] = below
-            if node.op in (LOAD, STORE, FAULT_IF):
-                condition = simplify.all_of(
-                    c for c, ranges in zip(conditions, units, strict=True) if ranges & below
-                )
-                src = _with_gate(node, src, condition)
+            if node in conditions:
+                src = _with_gate(node, src, conditions[node])
             done[node] = node if src == node.src else simplify.rebuild(node, src)
         return done[sink]
 

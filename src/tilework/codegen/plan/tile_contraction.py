@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 #: Cycles to copy one element into a panel: by vectors, gated vectors, one by one, gated one by one.
 #: (Fitted to measurements on AVX-512 and AVX2 machines, as the other numbers here.)
 _COPY_VECTOR, _COPY_GATED, _COPY_SCALAR, _COPY_SCALAR_GATED = 1.0, 3.0, 1.5, 4.0
-
-
 #: What one core reads in a cycle from its L2, and from beyond when all cores do.
 _L2_BYTES_PER_CYCLE, _FAR_BYTES_PER_CYCLE = 64.0, 6.0
 
@@ -50,8 +48,6 @@ def choose_contraction_plan(kernel: Kernel, target: TargetSpec) -> Plan | None:
 
 def cheapest(kernel: Kernel, target: TargetSpec) -> tuple[float, Plan] | None:
     """The estimated cycles of the best tiling, and its plan."""
-    if kernel.read_and_written:
-        return None
     if any(least_size(r) != size(r) or size(r) < 1 for r in kernel.free.ranges):
         return None  # sizes known at run time only: plain loops
     best: tuple[float, Plan] | None = None
@@ -84,8 +80,14 @@ class _Tiling:
         self.target = target
         self.swapped = swapped
         self.lanes = fitting_lanes(lanes_for(kernel, target), size(lane))
-        shape = register_tile(target, size(self.row), size(lane), self.lanes)
+        # Where memory is written in place no tile may reach back over the one before.
+        exact = kernel.read_and_written
+        while exact and size(lane) % self.lanes:
+            self.lanes //= 2
+        shape = register_tile(target, size(self.row), size(lane), self.lanes, exact=exact)
         self.rows, self.vectors, self.step = shape
+        self.overlap = not exact
+        self.cache = target.l2_bytes or 1 << 19
         self.depth = product(contraction.k)
         self.row_tiles = ceil_div(size(self.row), self.rows)
         self.columns = self.lanes * self.vectors
@@ -120,7 +122,7 @@ class _Tiling:
             range_ = inner[tasks - len(outer)]
             count *= self.row_tiles if range_ is self.row else size(range_)
             tasks += 1
-        plan = Plan(splits, tuple(nest), tasks, tuple(staged), True, self.swapped)
+        plan = Plan(splits, tuple(nest), tasks, tuple(staged), self.overlap, self.swapped)
         return self._parallel(cycles, count), plan
 
     def by_rows(self) -> tuple[float, Plan]:
@@ -150,7 +152,7 @@ class _Tiling:
         nest.append((number(self.row), 1))
         outer_parts = (Part(Unit.LOOP), Part(Unit.LOOP, block))
         splits = (Split(number(self.row), outer_parts, self._row_tile()), self._lane_split())
-        plan = Plan(splits, tuple(nest), tasks, tuple(staged), True, self.swapped)
+        plan = Plan(splits, tuple(nest), tasks, tuple(staged), self.overlap, self.swapped)
         return self._parallel(cycles, around), plan
 
     # ---- parts
@@ -165,8 +167,7 @@ class _Tiling:
     def _row_block(self) -> int:
         """Row tiles whose staged panels fill half of the L2 cache, in even blocks."""
         item = self.contraction.a.type.dtype.itemsize
-        cache = self.target.l2_bytes or 1 << 19
-        fitting = max(cache // 2 // max(self.depth * self.rows * item, 1), 1)
+        fitting = max(self.cache // 2 // max(self.depth * self.rows * item, 1), 1)
         blocks = ceil_div(self.row_tiles, fitting)
         if self.row_tiles * self.rows * self.depth >= 1 << 16:
             others = product([*self.contraction.batch, *self.m_rest])
@@ -176,6 +177,9 @@ class _Tiling:
 
     def _stage_a(self, panels: int) -> bool:
         """Is a read often enough to be copied into panels of consecutive rows?"""
+        block = self.rows * self.depth * self.contraction.a.type.dtype.itemsize
+        if block > self.cache:
+            return False
         if not self.plain_a:
             return panels >= 2
         if load_stride(self.contraction.a, self.row) == 1:
@@ -184,6 +188,9 @@ class _Tiling:
 
     def _stage_b(self, reuse: int) -> bool:
         """Does a packed panel of b pay?  It must be read several times, or be costly to read."""
+        panel = self.columns * self.depth * self.contraction.b.type.dtype.itemsize
+        if panel > self.cache:
+            return False
         if not self.direct_b:
             return reuse > 1
         last = self.contraction.k[-1]
@@ -211,7 +218,7 @@ class _Tiling:
         """b read again and again from L2, or from farther away where it does not fit."""
         item = self.contraction.b.type.dtype.itemsize
         total = panels * self.columns * self.depth * item
-        fits = total <= (self.target.l2_bytes or 1 << 19)
+        fits = total <= self.cache
         return times * total / (_L2_BYTES_PER_CYCLE if fits else _FAR_BYTES_PER_CYCLE)
 
     def _store_cycles(self) -> float:
@@ -233,13 +240,14 @@ def _copy_cost(contiguous: bool, plain: bool, lanes: int) -> float:
 
 
 def register_tile(
-    target: TargetSpec, rows: int, columns: int, lanes: int
+    target: TargetSpec, rows: int, columns: int, lanes: int, *, exact: bool = False
 ) -> tuple[int, int, float]:
     """Rows and vectors of accumulators, and the cycles of one step along k.
 
     The shape with the fewest cycles over the whole matrix wins: two fused multiply-adds or loads
     a cycle, four cycles from an accumulator to itself.  Registers hold the accumulators, one row
-    of vectors of b and, without memory-operand broadcasts, one value of a.
+    of vectors of b and, without memory-operand broadcasts, one value of a.  With `exact` the shape
+    divides the matrix.
     """
     registers = target.num_vector_registers or 16
     best: tuple[float, int, int, float] = (float("inf"), 1, 1, 4.0)
@@ -249,6 +257,8 @@ def register_tile(
         for height in range(1, 15):
             if height > rows or height * vectors + vectors + 1 > registers:
                 break
+            if exact and (rows % height or columns % (lanes * vectors)):
+                continue
             tiles = ceil_div(rows, height) * ceil_div(columns, lanes * vectors)
             step = max(height * vectors / 2, (height + vectors) / 2, 4.0)
             if tiles * step < best[0] * 0.999:
