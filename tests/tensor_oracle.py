@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from tilework import dtypes
 from tilework.dtypes import DType, decode, encode
+from tilework.ir.build import const_index
 from tilework.ir.node import Node, toposort
 from tilework.ir.ops.tensor import Fold
 from tilework.ir.symbolic import simplify
-from tilework.ir.build import const_index
 from tilework.ir.symbolic.bounds import bounds
 from tilework.ir.types import Dim
 
@@ -80,7 +79,7 @@ class Oracle:
     def _apply(self, node: Node, src: list[Array], values: dict[Node, Array]) -> Array:
         name, attrs = node.op.name, node.attrs
         if name == "buffer":
-            return self._buffers(node)
+            return np.asarray(self._buffers(node))
         if name == "variable":
             return np.array(self._variables[attrs.name], dtype=np.int64)
         if name == "after":
@@ -107,14 +106,12 @@ class Oracle:
         (x,) = src
         target: DType = attrs.dtype
         if target.is_bool:
-            return x != 0
+            return np.asarray(x != 0)
         if target.is_float or not node.src[0].dtype.is_float:
             return x.astype(numpy_dtype(target))
         exact = [0 if np.isnan(v) else v for v in x.reshape(-1).astype(np.float64)]
         low, high = target.minimum, target.maximum
-        cut = [
-            low if v <= low else high if v >= high else int(v) for v in exact
-        ]
+        cut = [low if v <= low else high if v >= high else int(v) for v in exact]
         return np.array(cut, dtype=numpy_dtype(target)).reshape(x.shape)
 
     def _bitcast(self, node: Node, attrs: Any, src: list[Array]) -> Array:
@@ -145,7 +142,7 @@ class Oracle:
         count = self.size(attrs.count)
         places = np.arange(count)[:, None] * attrs.stride
         taps = np.arange(attrs.size)[None, :] * attrs.dilation
-        return np.take(src[0], places + taps, axis=attrs.axis)
+        return np.asarray(np.take(src[0], places + taps, axis=attrs.axis))
 
     def _unwindow(self, node: Node, attrs: Any, src: list[Array]) -> Array:
         (x,) = src
@@ -168,16 +165,16 @@ class Oracle:
         (x,) = src
         dtype = node.type.dtype
         if dtype.is_bool:
-            function = np.any if attrs.fold in (Fold.ADD, Fold.MAX) else np.all
+            function: Any = np.any if attrs.fold in (Fold.ADD, Fold.MAX) else np.all
             return np.asarray(function(x, axis=attrs.axes))
         if attrs.fold in (Fold.ADD, Fold.MUL):
             function = np.sum if attrs.fold is Fold.ADD else np.prod
             return np.asarray(function(x, axis=attrs.axes, dtype=x.dtype))
-        function = np.max if attrs.fold is Fold.MAX else np.min
+        best: Any = np.max if attrs.fold is Fold.MAX else np.min
         start: Any = -np.inf if attrs.fold is Fold.MAX else np.inf
         if not dtype.is_float:
             start = dtype.minimum if attrs.fold is Fold.MAX else dtype.maximum
-        return np.asarray(function(x, axis=attrs.axes, initial=start))
+        return np.asarray(best(x, axis=attrs.axes, initial=start))
 
     def _scan(self, node: Node, attrs: Any, src: list[Array]) -> Array:
         (x,) = src
@@ -200,22 +197,22 @@ class Oracle:
             return np.argsort(x, axis=attrs.axis, kind="stable")
         mirrored = np.flip(x, attrs.axis)
         order = np.flip(np.argsort(mirrored, axis=attrs.axis, kind="stable"), attrs.axis)
-        return x.shape[attrs.axis] - 1 - order
+        return np.asarray(x.shape[attrs.axis] - 1 - order)
 
     # --- gather and scatter ----------------------------------------------------------------------
 
     def _gather(self, node: Node, attrs: Any, src: list[Array]) -> Array:
         x, *indices = src
         is_in, safe = self._checked(x, attrs.axis, indices)
-        found = x[(slice(None),) * attrs.axis + tuple(safe)] if all(
-            x.shape[attrs.axis : attrs.axis + len(indices)]
-        ) else np.zeros(self.shape(node.type.shape), x.dtype)
+        found = (
+            x[(slice(None),) * attrs.axis + tuple(safe)]
+            if all(x.shape[attrs.axis : attrs.axis + len(indices)])
+            else np.zeros(self.shape(node.type.shape), x.dtype)
+        )
         after = found.ndim - attrs.axis - is_in.ndim
         return np.where(is_in.reshape(*is_in.shape, *(1,) * after), found, np.zeros_like(found))
 
-    def _checked(
-        self, x: Array, axis: int, indices: list[Array]
-    ) -> tuple[Array, list[Array]]:
+    def _checked(self, x: Array, axis: int, indices: list[Array]) -> tuple[Array, list[Array]]:
         is_in = np.ones(indices[0].shape, dtype=bool)
         for number, index in enumerate(indices):
             is_in &= (index >= 0) & (index < x.shape[axis + number])

@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-import torch
+import torch.utils.dlpack
 
 from tilework import Tensor, dtypes
 from tilework.base.errors import DTypeError, ShapeError
@@ -121,7 +121,7 @@ def test_truth_needs_one_element() -> None:
 
 
 def test_a_scalar_has_a_truth() -> None:
-    assert bool(Tensor([0.5])) and not bool(Tensor(0))
+    assert [bool(Tensor([0.5])), bool(Tensor(0))] == [True, False]
 
 
 def test_numpy_reads_a_tensor() -> None:
@@ -129,7 +129,7 @@ def test_numpy_reads_a_tensor() -> None:
 
 
 def test_pytorch_reads_a_tensor_through_dlpack() -> None:
-    assert torch.from_dlpack(Tensor([1.0, 2.0])).tolist() == [1, 2]
+    assert torch.utils.dlpack.from_dlpack(Tensor([1.0, 2.0])).tolist() == [1, 2]
 
 
 def test_numpy_leaves_operators_to_the_tensor() -> None:
@@ -148,4 +148,5 @@ def test_iteration_gives_the_rows() -> None:
 
 def test_data_is_a_memoryview_of_the_shape() -> None:
     view = Tensor([[1, 2], [3, 4]]).data()
-    assert (view.shape, view.tolist()) == ((2, 2), [[1, 2], [3, 4]])
+    assert view.shape == (2, 2)
+    assert bytes(view) == Tensor([1, 2, 3, 4]).data().tobytes()

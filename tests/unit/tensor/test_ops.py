@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 from op_cases import Case, all_cases, floats
-from tensor_oracle import value_of
 
+from tensor_oracle import value_of
 from tilework import Tensor
 
 CASES = all_cases()

@@ -59,7 +59,8 @@ def test_a_variable_that_may_reach_outside_is_refused() -> None:
 def test_shapes_show_variables() -> None:
     n = Variable("n", 1, 8).bind(3)
     x = Tensor(np.arange(8, dtype=np.float32))[:n]
-    assert x.shape == (3,) and int(x.shape[0]) == 3
+    assert x.shape == (3,)
+    assert int(x.shape[0]) == 3
 
 
 def test_matmul_over_a_variable_size() -> None:
