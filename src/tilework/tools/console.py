@@ -86,7 +86,9 @@ class Progress:
 
     def advance(self, steps: int = 1, text: str | None = None) -> None:
         """Move on, and show what is being done."""
-        self._bar.update(self._task, advance=steps, **({} if text is None else {"description": text}))
+        self._bar.update(
+            self._task, advance=steps, **({} if text is None else {"description": text})
+        )
 
     def describe(self, text: str) -> None:
         """Show what is being done."""

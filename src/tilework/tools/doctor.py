@@ -165,7 +165,11 @@ def _requirements(console: Console) -> int:
         "requirements",
         ["section", "about", "covered", "open"],
         [
-            [name, evidence.SECTIONS[name][1] if name in evidence.SECTIONS else "", *map(str, counts)]
+            [
+                name,
+                evidence.SECTIONS[name][1] if name in evidence.SECTIONS else "",
+                *map(str, counts),
+            ]
             for name, counts in table.items()
         ],
     )

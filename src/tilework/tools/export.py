@@ -18,7 +18,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", help="where to write")
     parser.add_argument("--device", help="for which device; the default device if left out")
     parser.add_argument(
-        "--dim", action="append", default=[], metavar="NAME=N", help="a size that the model leaves open"
+        "--dim",
+        action="append",
+        default=[],
+        metavar="NAME=N",
+        help="a size that the model leaves open",
     )
     parser.add_argument("--input", action="append", default=[], metavar="NAME=FILE")
     parser.add_argument("--json", action="store_true", help="print one JSON document")

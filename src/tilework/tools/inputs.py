@@ -141,7 +141,11 @@ def _read_sound(path: Path, info: ValueInfo) -> Array:
             data = sound.readframes(sound.getnframes())
     except (wave.Error, EOFError) as error:
         raise ModelFileError("--input: the file is not a wave file", got=str(path)) from error
-    kinds = {1: np.dtype(np.uint8), 2: np.dtype("<i2"), 4: np.dtype("<i4")}
+    kinds: dict[int, np.dtype[Any]] = {
+        1: np.dtype(np.uint8),
+        2: np.dtype("<i2"),
+        4: np.dtype("<i4"),
+    }
     if width not in kinds:
         raise UnsupportedError("--input: this sample width is not supported", got=f"{width} bytes")
     samples = np.frombuffer(data, kinds[width]).astype(np.float32).reshape(-1, channels).mean(1)
@@ -154,7 +158,7 @@ def _read_sound(path: Path, info: ValueInfo) -> Array:
         samples = np.resize(np.pad(samples, (0, max(0, wanted - len(samples)))), wanted)
     sizes = [1] * len(shape)
     sizes[axis] = len(samples)
-    return samples.reshape(sizes).astype(_dtype_of(info))
+    return np.asarray(samples.reshape(sizes).astype(_dtype_of(info)))
 
 
 # --- by the signature -----------------------------------------------------------------------------
@@ -206,13 +210,13 @@ def _guesses(
 
 def _bound_names(infos: Sequence[ValueInfo], given: Mapping[str, Array]) -> dict[str, int]:
     """The named sizes that given inputs fix."""
-    found: dict[str, int] = {}
-    for info in infos:
-        if info.name in given and info.shape is not None:
-            for size, own in zip(info.shape, given[info.name].shape, strict=False):
-                if isinstance(size, str):
-                    found[size] = own
-    return found
+    return {
+        size: own
+        for info in infos
+        if info.name in given and info.shape is not None
+        for size, own in zip(info.shape, given[info.name].shape, strict=False)
+        if isinstance(size, str)
+    }
 
 
 def _shape(
@@ -284,9 +288,11 @@ def index_bounds(graph: Graph) -> dict[str, int]:
             for name in origins.get(node.inputs[place], ()):
                 bounds[name] = min(bounds.get(name, limit), limit)
         carried = _CARRIERS.get(node.op, ())
-        names = node.inputs if carried is None else [
-            node.inputs[index] for index in carried if index < len(node.inputs)
-        ]
+        names = (
+            node.inputs
+            if carried is None
+            else [node.inputs[index] for index in carried if index < len(node.inputs)]
+        )
         found = set(itertools.chain.from_iterable(origins.get(name, ()) for name in names))
         for output in node.outputs:
             if found:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import math
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,7 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tolerance", type=float, help="largest difference, as share of the range")
     parser.add_argument("--repeat", type=int, default=20, metavar="N", help="calls to time")
     parser.add_argument(
-        "--dim", action="append", default=[], metavar="NAME=N", help="a size that the model leaves open"
+        "--dim",
+        action="append",
+        default=[],
+        metavar="NAME=N",
+        help="a size that the model leaves open",
     )
     parser.add_argument("--seed", type=int, default=0, help="of the made-up inputs")
     parser.add_argument("--output", metavar="FILE.npz", help="save the results")
@@ -123,9 +128,17 @@ def run(arguments: argparse.Namespace) -> int:
             expected = run_onnx_runtime(arguments.model, session.inputs)
         differences = compare(session.results, expected, arguments.tolerance)
     if arguments.output:
-        np.savez(arguments.output, **{name: array for name, array in session.results.items()})
+        _save(session.results, arguments.output)
     _report(arguments, session, latency, differences, console)
     return 1 if differences is not None and not all(row["agrees"] for row in differences) else 0
+
+
+def _save(arrays: Mapping[str, Array], path: str) -> None:
+    """Write an .npz file; `numpy.savez` cannot take an output that is called `file`."""
+    with zipfile.ZipFile(path, "w") as packed:
+        for name, array in arrays.items():
+            with packed.open(f"{name.replace('/', '_')}.npy", "w") as stream:
+                np.lib.format.write_array(stream, array, allow_pickle=False)
 
 
 def _timed(session: Session, repeat: int, console: Console) -> Latency | None:
@@ -134,9 +147,7 @@ def _timed(session: Session, repeat: int, console: Console) -> Latency | None:
     # Inputs stay on the device, so that the figure is that of the model alone.
     tensors = session.runner.place(session.inputs)
     with console.progress("timing", total=repeat) as progress:
-        return time_calls(
-            lambda: _call(session.runner, tensors), repeat, progress.advance
-        )
+        return time_calls(lambda: _call(session.runner, tensors), repeat, progress.advance)
 
 
 def _call(runner: OnnxRunner, tensors: Mapping[str, Any]) -> None:
@@ -189,22 +200,30 @@ def compare(
     rows = []
     for name, wanted in expected.items():
         got = results.get(name)
-        row: dict[str, Any] = {"output": name, "shape": list(wanted.shape), "dtype": str(wanted.dtype)}
+        row: dict[str, Any] = {
+            "output": name,
+            "shape": list(wanted.shape),
+            "dtype": str(wanted.dtype),
+        }
         if got is None or got.shape != wanted.shape or got.dtype != wanted.dtype:
             found = "nothing" if got is None else f"{got.dtype}{list(got.shape)}"
-            rows.append({**row, "difference": math.inf, "range": math.nan, "agrees": False, "got": found})
+            rows.append(
+                {**row, "difference": math.inf, "range": math.nan, "agrees": False, "got": found}
+            )
             continue
         difference, spread = _largest_difference(got, wanted)
         share = TOLERANCE.get(str(wanted.dtype), 0.0) if tolerance is None else tolerance
         limit = share * max(1.0, spread) if wanted.dtype.kind == "f" else share
-        rows.append({**row, "difference": difference, "range": spread, "agrees": difference <= limit})
+        rows.append(
+            {**row, "difference": difference, "range": spread, "agrees": difference <= limit}
+        )
     return rows
 
 
 def _largest_difference(got: Array, wanted: Array) -> tuple[float, float]:
     if not wanted.size:
         return 0.0, 0.0
-    if wanted.dtype.kind not in "f":
+    if wanted.dtype.kind != "f":
         both = got.astype(np.float64), wanted.astype(np.float64)
         return float(np.abs(both[0] - both[1]).max()), float(np.ptp(both[1]))
     a, b = got.astype(np.float64), wanted.astype(np.float64)
@@ -302,7 +321,9 @@ def _kernel_table(kernels: Sequence[Mapping[str, Any]], console: Console) -> Non
         rows.append([row["name"], "" if seconds is None else format_seconds(seconds), share])
     title = plural(len(kernels), "kernel")
     more = len(kernels) - len(slowest)
-    console.table(f"{title}, the slowest first" if more else title, ["kernel", "time", "share"], rows)
+    console.table(
+        f"{title}, the slowest first" if more else title, ["kernel", "time", "share"], rows
+    )
 
 
 def _check_table(differences: list[dict[str, Any]] | None, console: Console) -> None:

@@ -50,9 +50,9 @@ def _divide(a: Array, b: Array) -> Array | None:
         return None
     quotient = np.floor_divide(a, b)
     if a.dtype.kind == "u":
-        return quotient
+        return np.asarray(quotient)
     # ONNX rounds towards zero, NumPy down.
-    return quotient + ((a % b != 0) & ((a < 0) != (b < 0))).astype(quotient.dtype)
+    return np.asarray(quotient + ((a % b != 0) & ((a < 0) != (b < 0))).astype(quotient.dtype))
 
 
 _BINARY: dict[str, Callable[[Array, Array], Any]] = {

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
-from tilework.tensor.exported import export
-from tilework.tensor.jit import Jit, jit
 
 from tilework.base.errors import UnsupportedError
 from tilework.engine.device import Device
@@ -25,6 +23,8 @@ from tilework.frontends.onnx.signature import (
     host_inputs,
 )
 from tilework.frontends.onnx.values import HostValue, Value, as_device_value
+from tilework.tensor.exported import export
+from tilework.tensor.jit import Jit, jit
 from tilework.tensor.tensor import Tensor
 
 Key = tuple[Any, ...]

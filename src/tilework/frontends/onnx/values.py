@@ -62,7 +62,7 @@ def tensor_of(array: Array, device: str | None) -> Tensor:
     if dtype is None:
         raise UnsupportedError("onnx: a constant's element type is not supported", got=array.dtype)
     if dtype in EXTENSION_TYPES:
-        bits = np.ascontiguousarray(array).view(f"uint{dtype.bits}")
+        bits = np.ascontiguousarray(array).view(f"uint{dtype.bits}").reshape(array.shape)
         return Tensor(bits, device=device).bitcast(dtype)
     if array.dtype.name in ("int4", "uint4"):
         array = array.astype(dtype.name)
@@ -82,6 +82,11 @@ def _is_uniform(array: Array) -> bool:
 def full(shape: Sequence[int], value: float | bool, dtype: DType, device: str | None) -> Tensor:
     """Make a tensor that repeats one value."""
     return Tensor.full(tuple(shape), value, dtype=dtype, device=device)
+
+
+def filled(operands: Sequence[Tensor | None], count: int) -> list[Tensor | None]:
+    """Return the operands with None for those at the end that the model leaves out."""
+    return [*operands, *([None] * (count - len(operands)))]
 
 
 def as_device_value(value: Value, device: str | None) -> Tensor:

@@ -69,9 +69,9 @@ def find_lines(page: Array) -> list[Line]:
     """
     ink = page < local_mean(page, _WINDOW) - _CONTRAST
     # The page is a little skew, so rows are counted where text surely is: away from the edges.
-    profile = ink.mean(1)
+    profile = np.asarray(ink.mean(1))
     lines = []
-    for top, bottom in runs(profile > 0.035, _SMALLEST_LINE, 1):
+    for top, bottom in runs(profile > np.full_like(profile, 0.035), _SMALLEST_LINE, 1):
         columns = runs(ink[top:bottom].any(0), 2, LINE_HEIGHT)
         if not columns:
             continue

@@ -19,6 +19,7 @@ import numpy as np
 from tilework.base.errors import DeviceError, ModelFileError, UnsupportedError
 from tilework.base.text import format_bytes, format_seconds
 from tilework.onnx import OnnxRunner
+from tilework.tensor.tensor import Tensor
 from tilework.tools.console import Console
 from tilework.tools.demo import packages
 from tilework.tools.demo.page import decode, find_lines, line_batch
@@ -58,6 +59,17 @@ class Reading:
     lines: list[str]
     probabilities: Array
     figures: dict[str, Any]
+
+
+def as_tensor(result: Any) -> Tensor:
+    """Return an output that is a tensor.
+
+    Raises:
+        ModelFileError: it is a sequence, or absent.
+    """
+    if not isinstance(result, Tensor):
+        raise ModelFileError("demo: the model gives no tensor", got=type(result).__name__)
+    return result
 
 
 def load_page(folder: Path) -> Array:
@@ -109,10 +121,10 @@ def read_page(folder: Path, console: Console) -> Reading:
         start = time.perf_counter()
         (name,) = [info.name for info in runner.outputs]
         placed = runner.place({"x": batch})
-        probabilities = runner(placed)[name].numpy()
+        probabilities = as_tensor(runner(placed)[name]).numpy()
         stages["compile, and read the first time"] = time.perf_counter() - start
         progress.describe("reading again")
-        latency = time_calls(lambda: runner(placed)[name].numpy(), _REPEAT)
+        latency = time_calls(lambda: as_tensor(runner(placed)[name]).numpy(), _REPEAT)
     characters = ["", *runner.metadata["character"].splitlines(), " "]
     texts = [decode(row.argmax(-1), characters) for row in probabilities]
     console.title("\nthe page says")
@@ -144,7 +156,7 @@ def read_page(folder: Path, console: Console) -> Reading:
     return Reading(texts, probabilities, figures)
 
 
-# --- agreement with stored results -----------------------------------------------------------------
+# --- agreement with stored results ---------------------------------------------------------------
 
 
 def expected_results() -> Mapping[str, Array] | None:
@@ -232,7 +244,14 @@ def run_exported(
         progress.describe("running the file in a fresh process without LLVM")
         start = time.perf_counter()
         done = subprocess.run(
-            [sys.executable, "-c", RELOAD, str(file), str(folder / "in.npz"), str(folder / "o.npy")],
+            [
+                sys.executable,
+                "-c",
+                RELOAD,
+                str(file),
+                str(folder / "in.npz"),
+                str(folder / "o.npy"),
+            ],
             capture_output=True,
             text=True,
             timeout=600,
@@ -261,4 +280,3 @@ def run_exported(
         "load_s": load_seconds,
         "first_run_s": run_seconds,
     }
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -180,7 +181,8 @@ def sample_taps(
 
 def tensor_arange(like: Tensor, count: int) -> Tensor:
     """0, 1, ... on the device of `like`, as int64."""
-    return type(like).arange(count, device=like.device).cast(dtypes.int64)
+    found: Tensor = type(like).arange(count, device=like.device).cast(dtypes.int64)
+    return found
 
 
 def bilinear(x: Tensor, y_place: Tensor, x_place: Tensor) -> Tensor:
@@ -192,14 +194,14 @@ def bilinear(x: Tensor, y_place: Tensor, x_place: Tensor) -> Tensor:
     flat = x.reshape((n, g, c, height * width))
     spread = y_place.shape[2:]
     top, left = y_place.floor(), x_place.floor()
-    total = None
+    total: Tensor | None = None
     for down in (0, 1):
         for across in (0, 1):
             row, column = top + down, left + across
             weight = (1 - (y_place - row).abs()) * (1 - (x_place - column).abs())
             inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
             index = inside.where(row * width + column, row * 0).cast(dtypes.int64)
-            index = index.reshape((n, g, 1, -1)).expand((n, g, c, index[0, 0].numel()))
+            index = index.reshape((n, g, 1, -1)).expand((n, g, c, math.prod(spread)))
             read = flat.gather(3, index).reshape((n, g, c, *spread))
             part = inside.unsqueeze(2).where(read * weight.unsqueeze(2), read * 0)
             total = part if total is None else total + part

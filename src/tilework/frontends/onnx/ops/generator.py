@@ -54,8 +54,9 @@ def range_(call: Call, start: Array, limit: Array, delta: Array) -> Tensor:
     first, last, step = start.item(), limit.item(), delta.item()
     count = max(0, math.ceil((last - first) / step))
     dtype = dtype_of_array(start) or dtypes.float32
-    steps = Tensor.arange(count, device=call.device).cast(dtype)
-    return steps * step + first
+    steps: Tensor = Tensor.arange(count, device=call.device).cast(dtype)
+    values: Tensor = steps * step + first
+    return values
 
 
 @onnx_op("EyeLike")

@@ -146,22 +146,31 @@ def _cast(call: Call, x: Tensor, dtype: DType, limits: tuple[int, int] | None) -
     if limits is not None:  # 4-bit integers lie in bytes
         low = x.cast(dtypes.int32) & 15
         return (low if limits[0] == 0 else (low ^ 8) - 8).cast(dtype)
-    largest = {dtypes.fp8e4m3: 448.0, dtypes.fp8e5m2: 57344.0}.get(dtype)
-    if largest is None or not x.dtype.is_float:
+    if dtype not in (dtypes.fp8e4m3, dtypes.fp8e5m2) or not x.dtype.is_float:
         return x.cast(dtype)
+    return to_float8(x, dtype, saturate=bool(call.integer("saturate", 1)))
+
+
+def to_float8(x: Tensor, dtype: DType, *, saturate: bool) -> Tensor:
+    """Round to an 8-bit float; what is too large becomes the largest value, or NaN or infinity."""
+    largest = 448.0 if dtype is dtypes.fp8e4m3 else 57344.0
     wide = x.cast(dtypes.float32)
-    if call.integer("saturate", 1):
+    if saturate:
         return wide.clip(-largest, largest).cast(dtype)
     # Half a step beyond the largest value is where rounding leaves the format.
     limit, outside = (464.0, float("nan")) if largest == 448.0 else (61440.0, float("inf"))
-    beyond = full((), outside, dtypes.float32, call.device)
+    beyond = full((), outside, dtypes.float32, x.device)
     wide = (wide > limit).where(beyond, (wide < -limit).where(-beyond, wide))
     return wide.cast(dtype)
 
 
 @onnx_op("BitCast")
 def bit_cast(call: Call, x: Tensor) -> Tensor:
-    return x.bitcast(dtype_of_number(call.integer("to"), f"onnx: {call.node}"))
+    dtype = dtype_of_number(call.integer("to"), f"onnx: {call.node}")
+    if x.dtype.is_bool or dtype.is_bool:  # a truth value is a byte of 0 or 1 in a file
+        x = x.cast(dtypes.uint8) if x.dtype.is_bool else x
+        return x.cast(dtype) if dtype.is_bool else x.bitcast(dtype)
+    return x.bitcast(dtype)
 
 
 @onnx_op("Clip")

@@ -16,6 +16,7 @@ from tilework.frontends.onnx.ops.quantise import (
 )
 from tilework.frontends.onnx.ops.recurrent import LSTM, Product, run_cells
 from tilework.frontends.onnx.registry import onnx_op
+from tilework.frontends.onnx.values import filled
 
 if TYPE_CHECKING:
     from tilework.frontends.onnx.call import Call
@@ -98,7 +99,7 @@ def matmul_integer_to_float(call: Call, *operands: Tensor | None) -> Tensor:
     assert b is not None
     assert a_scale is not None
     assert b_scale is not None
-    a_point, b_point, bias = [*rest, *[None] * (3 - len(rest))]
+    a_point, b_point, bias = filled(rest, 3)
     total = matmul_integer(call, a, b, a_point, b_point)
     y = total.cast(dtypes.float32) * (a_scale * b_scale)
     return y if bias is None else y + bias
@@ -122,7 +123,7 @@ def dynamic_quantize_lstm(
 
     Weights are (directions, inputs, gates), unlike LSTM's.
     """
-    padded = [*rest, *[None] * (9 - len(rest))]
+    padded = filled(rest, 9)
     w_scale, w_point, r_scale, r_point = padded[5:]
 
     def products(index: int) -> tuple[Product, Product, Product]:

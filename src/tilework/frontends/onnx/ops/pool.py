@@ -51,7 +51,8 @@ def max_pool(call: Call, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
     wide = _without_padding(x, window, pads, _least(x))
     if call.wants(1):
         return _max_with_places(call, x, wide, window, pads)
-    return wide.max_pool2d(window.kernel, window.strides, window.dilations)
+    found: Tensor = wide.max_pool2d(window.kernel, window.strides, window.dilations)
+    return found
 
 
 def taps(wide: Tensor, window: Window) -> list[tuple[tuple[int, ...], Tensor]]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from tilework import dtypes
 from tilework.frontends.onnx.element_types import FOUR_BITS, dtype_of_number
 from tilework.frontends.onnx.ops.convolution import convolved
+from tilework.frontends.onnx.ops.math import to_float8
 from tilework.frontends.onnx.registry import onnx_op
 from tilework.frontends.onnx.values import full
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 def _along(parameter: Tensor, x: Tensor, call: Call) -> Tensor:
     """Align a scale or zero point with `x`: one for all, one per slice, or one per block."""
-    if parameter.ndim == 0 or parameter.numel() == 1:
+    if parameter.ndim == 0 or math.prod(parameter.shape) == 1:
         return parameter.reshape(())
     axis = call.integer("axis", 1) % x.ndim
     block = call.integer("block_size", 0)
@@ -50,7 +52,7 @@ def quantised(
     """saturate(round_to_even(x / scale) + zero_point)."""
     ratio = x.cast(scale.dtype) / scale
     if dtype.is_float:
-        return ratio.cast(dtype)
+        return to_float8(ratio, dtype, saturate=True)
     rounded = ratio.round().cast(dtypes.float32)
     if zero_point is not None:
         rounded = rounded + zero_point.cast(dtypes.float32)
@@ -141,7 +143,7 @@ def conv_integer(
 ) -> Tensor:
     """Convolve (x - x_point), which is 0 in the padding, with (weight - weight_point), in int32."""
     value = _minus_zero_point(x, None if x_point is None else _flat_if_one(x_point))
-    if weight_point is not None and weight_point.numel() > 1:
+    if weight_point is not None and math.prod(weight_point.shape) > 1:
         weight_point = weight_point.reshape((-1, *([1] * (weight.ndim - 1))))
     elif weight_point is not None:
         weight_point = weight_point.reshape(())
@@ -177,7 +179,9 @@ def qlinear_conv(call: Call, *operands: Tensor | None) -> Tensor:
     assert y_point is not None
     by_output = (-1, *([1] * (w.ndim - 1)))
     if w_point is not None:
-        w_point = w_point.reshape(by_output) if w_point.numel() > 1 else w_point.reshape(())
+        w_point = (
+            w_point.reshape(by_output) if math.prod(w_point.shape) > 1 else w_point.reshape(())
+        )
     bias = rest[0] if rest else None
     total = convolved(
         call,
@@ -188,6 +192,6 @@ def qlinear_conv(call: Call, *operands: Tensor | None) -> Tensor:
     along = (1, -1, *([1] * (w.ndim - 2)))
     if bias is not None:
         total = total + bias.reshape(along)
-    many = w_scale.numel() > 1
+    many = math.prod(w_scale.shape) > 1
     factor = x_scale.reshape(()) * w_scale.reshape(along if many else ()) / y_scale.reshape(())
     return requantised(total, factor, y_point.reshape(()))

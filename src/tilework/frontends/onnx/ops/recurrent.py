@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tilework import dtypes
 from tilework.base.errors import UnsupportedError
 from tilework.frontends.onnx.registry import onnx_op
-from tilework.frontends.onnx.values import full
+from tilework.frontends.onnx.values import filled, full
 from tilework.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ def run_cells(
     rest: Sequence[Tensor | None],
 ) -> tuple[Tensor, ...]:
     """Run every direction of a node; `rest` is bias, lengths, initial states, peepholes."""
-    bias, lengths, *others = [*rest, *[None] * (5 - len(rest))]
+    bias, lengths, *others = filled(rest, 5)
     states = kind.states
     is_batch_first = bool(call.integer("layout", 0))
     initial = others[:states]
