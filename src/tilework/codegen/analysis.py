@@ -1,4 +1,4 @@
-"""Facts about a kernel that several passes read: its ranges, who depends on which, its memory use."""
+"""Facts about a kernel that several passes read: its ranges, who depends on them, its memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One kernel from the KERNEL stage to LINEAR statements: the table of contents of code generation."""
+"""One kernel from KERNEL to LINEAR statements: the table of contents of code generation."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tilework.codegen.passes.decompose import decompose, decompose_node
 from tilework.codegen.passes.expand import expand
 from tilework.codegen.passes.normalise import normalise_ranges
 from tilework.codegen.plan.apply import apply_plan
+from tilework.codegen.plan.check import check
 from tilework.codegen.plan.choose import choose_plan, estimate_work
 from tilework.codegen.sort.lower import is_sort, lower_sort, sort_work
 from tilework.ir.build import const_index
@@ -32,6 +33,9 @@ def lower_kernel(sink: Node, target: TargetSpec, plan: Plan | None = None) -> Lo
         sink: The kernel, at the KERNEL stage.
         target: The machine that the code is for.
         plan: A plan from `tune` or a database; it refers to the ranges of `normalise_ranges`.
+
+    Raises:
+        PlanError: The plan does not fit the kernel or the target.
     """
     with in_use():
         if is_sort(sink):
@@ -39,6 +43,7 @@ def lower_kernel(sink: Node, target: TargetSpec, plan: Plan | None = None) -> Lo
             return _describe(sink, sort_work(sink), "sort of rows", linear, scratch_bytes)
         kernel = analyse(normalise_ranges(sink))
         chosen = choose_plan(kernel, target) if plan is None else plan
+        check(chosen, kernel, target)
         tiled = apply_plan(kernel, chosen)
         lowered, scratch_bytes = expand(tiled)
         decomposed = decompose(lowered, target)

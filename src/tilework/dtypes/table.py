@@ -54,6 +54,7 @@ class DType:
 
     @property
     def is_float(self) -> bool:
+        """A float of any format."""
         return self.kind is Kind.FLOAT
 
     @property
@@ -63,14 +64,17 @@ class DType:
 
     @property
     def is_signed(self) -> bool:
+        """A signed integer."""
         return self.kind is Kind.SIGNED
 
     @property
     def is_unsigned(self) -> bool:
+        """An unsigned integer."""
         return self.kind is Kind.UNSIGNED
 
     @property
     def is_bool(self) -> bool:
+        """The dtype bool."""
         return self.kind is Kind.BOOL
 
     @property

@@ -46,6 +46,11 @@ class Type:
         """The number of axes."""
         return len(self.shape)
 
+    @property
+    def lanes(self) -> int:
+        """Lanes of a kernel's vector; 0 for its scalars."""
+        return self.shape[0] if self.shape and isinstance(self.shape[0], int) else 0
+
     def with_dtype(self, dtype: DType) -> Type:
         """This type with another dtype."""
         return make_type(self.shape, dtype, self.memory)

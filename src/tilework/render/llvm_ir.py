@@ -44,7 +44,7 @@ def memory_type(dtype: DType) -> str:
 def type_of(node: Node) -> str:
     """The LLVM type of a value."""
     scalar = scalar_type(node.type.dtype)
-    return f"<{node.type.shape[0]} x {scalar}>" if node.type.shape else scalar
+    return f"<{node.type.lanes} x {scalar}>" if node.type.shape else scalar
 
 
 def literal(bits: int, dtype: DType) -> str:
@@ -77,6 +77,7 @@ class LlvmRenderer:
     name: ClassVar[str] = "LlvmRenderer"
 
     def render(self, kernel: LoweredKernel) -> str:
+        """The text of one function and the declarations that it needs."""
         return _Function(kernel).text()
 
 
@@ -204,37 +205,25 @@ class _Function:
     # ---- statements
 
     def _statement(self, node: Node) -> None:
-        op = node.op
-        if op is RANGE:
-            self._open(node)
-        elif op is control.END:
-            self._close()
-        elif op is control.IF:
-            self._enter(node)
-        elif op is control.ENDIF:
-            self._leave()
-        elif op is control.ACCUMULATOR:
-            self._accumulator(node)
-        elif op is control.ACCUMULATE:
-            self.emit(f"store {self.typed(node.src[1])}, ptr {self.names[node.src[0]]}")
-        elif op is AFTER:
-            if node.src[0].op is control.ACCUMULATOR:
-                self.names[node] = self.operand(node.src[0])
-        elif op is INDEX:
-            self._index(node)
-        elif op is LOAD:
-            self._load(node)
-        elif op is STORE:
-            self._store(node)
-        elif op is FAULT_IF:
-            self._fault(node)
-        elif op is SINK:
+        statement = STATEMENTS.get(node.op)
+        if statement is not None:
+            statement(self, node)
             return
-        else:
-            emitter = EMITTERS.get(op)
-            if emitter is None:
-                raise cannot_render("LlvmRenderer", node)
-            self.names[node] = emitter(self, node)
+        emitter = EMITTERS.get(node.op)
+        if emitter is None:
+            raise cannot_render("LlvmRenderer", node)
+        self.names[node] = emitter(self, node)
+
+    def _accumulate(self, node: Node) -> None:
+        self.emit(f"store {self.typed(node.src[1])}, ptr {self.names[node.src[0]]}")
+
+    def _after(self, node: Node) -> None:
+        """The result of a reduction is read here; other effects have happened already."""
+        if node.src[0].op is control.ACCUMULATOR:
+            self.names[node] = self.operand(node.src[0])
+
+    def _sink(self, node: Node) -> None:
+        """The set of effects needs no text."""
 
     def _accumulator(self, node: Node) -> None:
         kind = type_of(node)
@@ -265,7 +254,7 @@ class _Function:
         self.names[node] = name
         self.loops.append(_Loop(node, head, latch, following, stop, done))
 
-    def _close(self) -> None:
+    def _close(self, node: Node) -> None:
         loop = self.loops.pop()
         self.emit(f"br label %{loop.latch}")
         self.begin_block(loop.latch)
@@ -280,7 +269,7 @@ class _Function:
         self.begin_block(then)
         self.conditions.append(done)
 
-    def _leave(self) -> None:
+    def _leave(self, node: Node) -> None:
         done = self.conditions.pop()
         self.emit(f"br label %{done}")
         self.begin_block(done)
@@ -298,7 +287,7 @@ class _Function:
         gate = node.src[1] if len(node.src) > 1 and node.src[1] is not TRUE else None
         dtype = node.type.dtype
         kind = memory_type(dtype)
-        lanes = node.type.shape[0] if node.type.shape else 0
+        lanes = node.type.lanes
         full = f"<{lanes} x {kind}>" if lanes else kind
         pointer = self.value(node.src[0])
         align = dtype.itemsize
@@ -336,7 +325,7 @@ class _Function:
         gate = node.src[2] if len(node.src) > 2 and node.src[2] is not TRUE else None
         dtype = value.type.dtype
         kind = memory_type(dtype)
-        lanes = value.type.shape[0] if value.type.shape else 0
+        lanes = value.type.lanes
         full = f"<{lanes} x {kind}>" if lanes else kind
         text = self.operand(value)
         if dtype.is_bool:
@@ -386,7 +375,7 @@ def _suffix(kind: str) -> str:
 
 def _suffix_of(node: Node) -> str:
     scalar = _suffix(scalar_type(node.type.dtype))
-    return f"v{node.type.shape[0]}{scalar}" if node.type.shape else scalar
+    return f"v{node.type.lanes}{scalar}" if node.type.shape else scalar
 
 
 # ---- emitters: (function, node) -> operand text of the result
@@ -576,7 +565,7 @@ def _fold_lanes(function: _Function, node: Node) -> str:
     source = node.src[0]
     dtype = source.type.dtype
     name = function.operand(source)
-    lanes = source.type.shape[0]
+    lanes = source.type.lanes
     op = fold_op(node.attrs.fold, dtype)
     scalar = scalar_type(dtype)
     while lanes > 1:
@@ -651,6 +640,22 @@ EMITTERS: dict[OpDef, Any] = {
     control.EXTRACT: _extract,
     control.SHUFFLE: _shuffle_pair,
     control.FOLD_LANES: _fold_lanes,
+}
+
+#: What has no result of its own, or opens and closes blocks.
+STATEMENTS: dict[OpDef, Callable[[_Function, Node], None]] = {
+    RANGE: _Function._open,
+    control.END: _Function._close,
+    control.IF: _Function._enter,
+    control.ENDIF: _Function._leave,
+    control.ACCUMULATOR: _Function._accumulator,
+    control.ACCUMULATE: _Function._accumulate,
+    AFTER: _Function._after,
+    INDEX: _Function._index,
+    LOAD: _Function._load,
+    STORE: _Function._store,
+    FAULT_IF: _Function._fault,
+    SINK: _Function._sink,
 }
 
 #: What LLVM renders for a CPU; everything else must be decomposed before.

@@ -82,10 +82,9 @@ def exp(x: Value[Raw], offset: int = 0) -> Value[Raw]:
     form = format_of(x)
     r, low, shifted = reduce_exp(clamp(x, *form.exp_limits), 2 * form.bias)
     table = form.tables["EXP"]
-    if low is None:  # two operations fewer than the form that never falls
-        power = fma(r, polynomial(r, table), 1.0)
-    else:
-        power = power_near_one(r, table, low)
+    # Without the low part two operations fewer than the form that never falls.
+    short = low is None
+    power = fma(r, polynomial(r, table), 1.0) if short else power_near_one(r, table, low)
     return scale_by_power(power, shifted, offset)
 
 

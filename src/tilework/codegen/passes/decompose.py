@@ -10,7 +10,6 @@ from tilework.dtypes import DType, bool_, float16, float32, float64
 from tilework.ir.build import cast
 from tilework.ir.node import Node, make, toposort
 from tilework.ir.ops import control, math
-
 from tilework.target.features import X86_64
 
 if TYPE_CHECKING:

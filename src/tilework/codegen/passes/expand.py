@@ -313,7 +313,7 @@ class _Expansion:
             return _load(target, _at_lane(position, lane, 0), gate, after, lanes)
         across = self._contiguous_copies(offset, env, lanes) if gate is None else None
         if across is not None:
-            return self._transposed(node, env, across, lanes)
+            return self._transposed(node, env, across, lane)
         return self._gather(
             target, [_at_lane(position, lane, i) for i in range(lanes)], gate, after
         )
@@ -326,7 +326,7 @@ class _Expansion:
                 return position
         return None
 
-    def _transposed(self, node: Node, env: Environment, across: int, lanes: int) -> Node:
+    def _transposed(self, node: Node, env: Environment, across: int, lane: Node) -> Node:
         """One row of a square: its columns are loaded as vectors and transposed in registers."""
         others = tuple(entry for entry in env if entry[0] != across)
         key = (node, across, others)
@@ -335,7 +335,7 @@ class _Expansion:
             buffer, offset = node.src[0].src
             target, after = self._buffer(buffer, env)
             start = self._scalar_index(offset, tuple(sorted((*others, (across, 0)))))
-            lane = self._lane_range(node)
+            lanes = simplify.value_of(lane.src[0]) or 1
             columns = [
                 _load(target, _at_lane(start, lane, i), None, after, lanes) for i in range(lanes)
             ]
@@ -347,7 +347,7 @@ class _Expansion:
     ) -> Node:
         """One scalar load a lane."""
         if isinstance(offsets, Node):
-            count = offsets.type.shape[0]
+            count = offsets.type.lanes
             offsets = [_extract(offsets, i) for i in range(count)]
         loads = []
         for i, offset in enumerate(offsets):
@@ -362,7 +362,7 @@ class _Expansion:
         lane = self._lane_range(node)
         if _vector_loads(self, offset, env):
             addresses = self._index_value(offset, env)
-            offsets = [_extract(addresses, i) for i in range(addresses.type.shape[0])]
+            offsets = [_extract(addresses, i) for i in range(addresses.type.lanes)]
             return _scatter(buffer, offsets, value, gate)
         position = self._scalar_index(offset, env)
         if lane is None:
@@ -445,7 +445,7 @@ class _Expansion:
 
 
 def _loaded_in(node: Node) -> list[Node]:
-    """The LOADs (and other opaque values) that an index expression or gate reads, outermost only."""
+    """The LOADs and other opaque values that an index expression or gate reads, outermost only."""
     found: dict[Node, None] = {}
     stack = [node]
     seen: set[Node] = set()
@@ -489,7 +489,7 @@ def _vector_loads(expansion: _Expansion, node: Node, env: Environment) -> bool:
 
 def _vectorised(node: Node, parts: list[Node]) -> Node:
     """The op on scalars or vectors: if one operand is a vector, the others are broadcast."""
-    lanes = max((part.type.shape[0] for part in parts if part.type.shape), default=0)
+    lanes = max((part.type.lanes for part in parts), default=0)
     if lanes:
         parts = [part if part.type.shape else _broadcast(part, lanes) for part in parts]
     src = tuple(parts)
@@ -561,7 +561,7 @@ def _transpose(vectors: list[Node]) -> list[Node]:
 
 def _gated_scalar(target: Node, offset: Node, gate: Node, after: Sequence[Node]) -> Node:
     """The same element for every lane, each with its own gate."""
-    lanes = gate.type.shape[0]
+    lanes = gate.type.lanes
     any_ = _any_lane(gate)
     value = _broadcast(_load(target, offset, any_, after, 1), lanes)
     zero = const_bits(0, value.dtype, (lanes,))
@@ -573,7 +573,7 @@ def _any_lane(gate: Node) -> Node:
     if not gate.type.shape:
         return gate
     result = _extract(gate, 0)
-    for i in range(1, gate.type.shape[0]):
+    for i in range(1, gate.type.lanes):
         result = math.OR(result, _extract(gate, i))
     return result
 

@@ -1,7 +1,8 @@
-"""Give a kernel the ranges that its index arithmetic wants: split where divided, merged where not."""
+"""Give a kernel the ranges that its index arithmetic wants: split if divided, else merged."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tilework.codegen.analysis import Kernel, analyse, substitute_ranges
@@ -143,7 +144,7 @@ def _mergeable(kernel: Kernel, outputs: bool) -> tuple[Node, Node] | None:
     candidates: list[tuple[Node, Node]] = []
     seen: set[tuple[Node, Node]] = set()
     for group in groups:
-        for outer, inner in zip(group, group[1:], strict=False):
+        for outer, inner in pairwise(group):
             numbers = (simplify.value_of(outer.src[0]), simplify.value_of(inner.src[0]))
             loops = outer.attrs.unit is inner.attrs.unit is Unit.LOOP
             if loops and None not in numbers and (outer, inner) not in seen:

@@ -344,9 +344,9 @@ def estimate_work(kernel: Kernel) -> float:
     """Element operations of the whole kernel: accesses, arithmetic, elementary functions."""
     total = 0.0
     for node in kernel.order:
-        if node.src and (node.op.elementwise or node.op in (LOAD, STORE)):
-            if not node.type.dtype.is_integer:
-                total += _iterations(kernel, node) * _OP_COST.get(node.op.name, 1)
+        counts = node.op.elementwise or node.op in (LOAD, STORE)
+        if counts and node.src and not node.type.dtype.is_integer:
+            total += _iterations(kernel, node) * _OP_COST.get(node.op.name, 1)
     return total
 
 

@@ -20,10 +20,12 @@ def size(range_: Node) -> int:
 
 
 def least_size(range_: Node) -> int:
+    """The least extent of a range."""
     return bounds(range_.src[0])[0]
 
 
 def number(range_: Node) -> int:
+    """The number of a range, by which plans name it."""
     return int(range_.attrs.number)
 
 

@@ -34,6 +34,7 @@ class Split:
 
     @property
     def tile_size(self) -> int:
+        """How many values of the range one tile holds."""
         size = 1
         for part in self.tile:
             size *= part.size

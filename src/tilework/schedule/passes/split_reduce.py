@@ -1,7 +1,7 @@
 """Cut a long reduction to few results in two: many partial results, then their fold.
 
-One result of a long axis would leave all cores but one idle, and a deep contraction (the gradient of
-a convolution's weights) reads panels too long for a cache.  The number of parts is fixed, so the
+One result of a long axis would leave all cores but one idle, and a deep contraction (the gradient
+of a convolution's weights) reads panels too long for a cache.  The number of parts is fixed, so the
 order of the additions, and with it every bit of the result, is the same for any number of cores.
 """
 
@@ -57,7 +57,7 @@ def _split(node: Node) -> Node:
     if not isinstance(results, int) or not isinstance(elements, int) or results == 0:
         return node
     depth = elements // results
-    if x.op is MUL and 2 * DEEP_PRODUCTS <= depth and results <= FEW_DEEP_RESULTS:
+    if x.op is MUL and depth >= 2 * DEEP_PRODUCTS and results <= FEW_DEEP_RESULTS:
         count = min(depth // DEEP_PRODUCTS * 2, PARTS)
     elif results < FEW_RESULTS and depth >= MANY_ELEMENTS:
         count = PARTS
