@@ -3,7 +3,8 @@
 0. `split_reduce`, `split_scan`: long reductions and scans of few rows in steps; `sort_rows`: sorts
    along the last axis.
 1. `prepare.Layout`: which nodes are which version of which buffer; what must be stored.
-2. `rangeify.Rangeify`: indices flow from results to sources; `decide` says what is stored.
+2. `rangeify.Rangeify`: indices flow from results to sources (`steps`); `decide` says what is
+   stored, by the `cost` of computing it again.
 3. `order.Ordering`: hazards separated, edges between kernels, circles broken.
 4. `group.group_kernels`: small independent kernels joined, everything put in order.
 5. `kernels.KernelBody`: the canonical form of each kernel.

@@ -47,7 +47,7 @@ class Ordering:
         #: The edges from a write to a reader of it, which no copy can take away.
         self._needed: set[tuple[Kernel, Kernel]] = set()
         self._connect()
-        # Each break adds one kernel, and there is at most one for each edge that protects a version.
+        # Each break adds one kernel, at most one for each edge that protects a version.
         left = 64 + 8 * len(self.kernels)
         while (circle := self._circle()) is not None:
             if left == 0:
