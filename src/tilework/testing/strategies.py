@@ -126,11 +126,10 @@ def same_bits(a: Value, b: Value) -> bool:
 
 
 def assert_same_meaning(before: Node, after: Node, bindings: Bindings) -> None:
-    """Both nodes have the same value, as the interpreter judges."""
+    """Raise AssertionError unless the interpreter gives both nodes the same value."""
     expected, found = evaluate(before, bindings), evaluate(after, bindings)
-    assert same_bits(expected, found), (
-        f"{before!r} is {expected.elements}, {after!r} is {found.elements}"
-    )
+    if not same_bits(expected, found):
+        raise AssertionError(f"{before!r} is {expected.elements}, {after!r} is {found.elements}")
 
 
 # --- index arithmetic ----------------------------------------------------------------------------
