@@ -264,15 +264,19 @@ def jit(
     return Jit(function, captures=captures, outputs=outputs)
 
 
-def TinyJit(function: Callable[P, R], *, prune: bool = False, optimize: bool = False) -> Jit[P, R]:
+class TinyJit(Jit[P, R]):
     """`jit` with one signature: a call that differs from the captured one raises CaptureError.
 
     Args:
         function: see `jit`.
-        prune: accepted and not needed: what depends on no argument costs no replay more.
-        optimize: accepted and not needed.
+        prune: accepted for programs that say it; what no argument changes costs no replay more.
+        optimize: accepted for programs that say it.
     """
-    return Jit(function, captures=1)
+
+    def __init__(
+        self, function: Callable[P, R], *, prune: bool = False, optimize: bool = False
+    ) -> None:
+        super().__init__(function, captures=1)
 
 
 def _ambient() -> tuple[Any, ...]:

@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import graphs
 import pytest
 
 from tilework.backends.contract import KernelSource
@@ -22,6 +21,7 @@ from tilework.engine.device import Device
 from tilework.engine.stats import COUNTERS, difference
 from tilework.engine.workers import WorkerPool
 from tilework.ir.build import const_index
+from tilework.testing import chains
 
 SOURCE = "define void @{name}(ptr %b, ptr %v, i64 %s, i64 %e, ptr %x) {{\n ret void\n}}\n"
 
@@ -42,7 +42,7 @@ def fresh(tmp_path: Path) -> Iterator[Path]:
 
 def compiles(factor: float, count: int = 1) -> int:
     before = COUNTERS.snapshot()
-    kernels = [graphs.scale_kernel(16, factor + k) for k in range(count)]
+    kernels = [chains.scale_kernel(16, factor + k) for k in range(count)]
     compile_kernels(Device["CPU"], kernels)
     return difference(before).get("compiles", 0)
 
@@ -57,7 +57,7 @@ def test_EXE_25_a_kernel_on_disk_is_not_compiled_again(fresh: Path) -> None:
 def test_EXE_25_a_damaged_entry_is_compiled_again(fresh: Path, share: float) -> None:
     compiles(2.0)
     engine_compile.clear_memory()
-    key = kernel_key(Device["CPU"], graphs.scale_kernel(16, 2.0))
+    key = kernel_key(Device["CPU"], chains.scale_kernel(16, 2.0))
     path = code_cache().path_of(key)
     raw = bytearray(path.read_bytes())
     raw[int(share * (len(raw) - 1))] ^= 1
@@ -69,7 +69,7 @@ def test_EXE_25_a_damaged_entry_is_compiled_again(fresh: Path, share: float) -> 
 def test_EXE_25_a_setting_that_changes_code_is_in_the_key(
     fresh: Path, change: dict[str, object]
 ) -> None:
-    kernel = graphs.scale_kernel(16)
+    kernel = chains.scale_kernel(16)
     before = kernel_key(Device["CPU"], kernel)
     with settings.override(**change):
         assert kernel_key(Device["CPU"], kernel) != before
@@ -79,14 +79,14 @@ def test_EXE_25_a_setting_that_changes_code_is_in_the_key(
 def test_EXE_25_a_setting_that_changes_no_code_is_not_in_the_key(
     fresh: Path, change: dict[str, object]
 ) -> None:
-    kernel = graphs.scale_kernel(16)
+    kernel = chains.scale_kernel(16)
     before = kernel_key(Device["CPU"], kernel)
     with settings.override(**change):
         assert kernel_key(Device["CPU"], kernel) == before
 
 
 def test_EXE_25_the_key_names_compiler_processor_and_features() -> None:
-    key = kernel_key(Device["CPU"], graphs.scale_kernel(16))
+    key = kernel_key(Device["CPU"], chains.scale_kernel(16))
     assert "llvmlite-" in key
     assert Device["CPU"].spec.key() in key
     assert Device["CPU"].spec.feature_string() in key
@@ -101,7 +101,7 @@ def test_without_a_cache_folder_kernels_are_compiled_each_time() -> None:
 
 
 def test_a_packed_kernel_is_read_back(fresh: Path) -> None:
-    (kernel,) = compile_kernels(Device["CPU"], [graphs.scale_kernel(graphs.variable())])
+    (kernel,) = compile_kernels(Device["CPU"], [chains.scale_kernel(chains.variable())])
     assert unpack_kernel(kernel.key, pack_kernel(kernel)) == kernel
 
 

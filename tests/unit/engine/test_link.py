@@ -3,10 +3,10 @@
 import array
 import threading
 
-import graphs
 import pytest
 
 from tilework.base.errors import BoundsError, InternalError
+from tilework.dtypes import float32
 from tilework.engine import compile as engine_compile
 from tilework.engine import link
 from tilework.engine.device import Device
@@ -16,6 +16,7 @@ from tilework.ir.node import Node
 from tilework.ir.ops.program import CALL, LINEAR
 from tilework.runtime.buffer import Buffer
 from tilework.schedule.schedule import Schedule, Slot, SlotKind
+from tilework.testing import chains
 
 DEVICES = ["CPU", "PYTHON"]
 
@@ -41,42 +42,42 @@ def run(
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_chain_of_kernels_runs_in_order(device: str) -> None:
-    schedule = graphs.chain(device, 8, [2.0, 3.0, 0.5])
+    schedule = chains.chain(device, 8, [2.0, 3.0, 0.5])
     assert run(device, schedule, [float(i) for i in range(8)]) == [3.0 * i for i in range(8)]
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("count", [1, 5, 64])
 def test_EXE_16_a_variable_takes_both_ends_of_its_range(device: str, count: int) -> None:
-    schedule = graphs.chain(device, graphs.variable(), [2.0])
+    schedule = chains.chain(device, chains.variable(), [2.0])
     result = run(device, schedule, [1.0] * 64, {"n": count})
     assert result[:count] == [2.0] * count
 
 
 @pytest.mark.parametrize("count", [-1, 0, 65])
 def test_EXE_16_a_variable_out_of_its_range_is_refused(count: int) -> None:
-    schedule = graphs.chain("CPU", graphs.variable(), [2.0])
+    schedule = chains.chain("CPU", chains.variable(), [2.0])
     with pytest.raises(BoundsError, match="variable n: the value is out of range"):
         run("CPU", schedule, [1.0] * 64, {"n": count})
 
 
 def test_EXE_16_a_variable_without_a_value_is_refused() -> None:
-    schedule = graphs.chain("CPU", graphs.variable(), [2.0])
+    schedule = chains.chain("CPU", chains.variable(), [2.0])
     with pytest.raises(BoundsError, match="variable n: it has no value"):
         run("CPU", schedule, [1.0] * 64)
 
 
 def test_EXE_10_a_call_of_an_unknown_kind_is_refused() -> None:
-    kernel = graphs.scale_kernel(8)
-    strange = CALL(LINEAR(), graphs.param(1, 8), graphs.param(0, 8))
-    linear = LINEAR(CALL(kernel, graphs.param(1, 8), graphs.param(0, 8)), strange)
+    kernel = chains.scale_kernel(8)
+    strange = CALL(LINEAR(), chains.param(1, 8), chains.param(0, 8))
+    linear = LINEAR(CALL(kernel, chains.param(1, 8), chains.param(0, 8)), strange)
     with pytest.raises(InternalError, match="no call that can be run"):
         link.steps_of(linear, ["CPU", "CPU"])
 
 
-@pytest.mark.parametrize("argument", [graphs.variable(), graphs.scale_kernel(8)])
+@pytest.mark.parametrize("argument", [chains.variable(), chains.scale_kernel(8)])
 def test_EXE_10_an_argument_that_is_no_slot_is_refused(argument: Node) -> None:
-    linear = LINEAR(CALL(graphs.scale_kernel(8), argument, graphs.param(0, 8)))
+    linear = LINEAR(CALL(chains.scale_kernel(8), argument, chains.param(0, 8)))
     with pytest.raises(InternalError, match="neither a slot nor a part of one"):
         link.steps_of(linear, ["CPU"])
 
@@ -85,12 +86,12 @@ def test_EXE_01_equal_kernels_are_compiled_once() -> None:
     engine_compile.clear_memory()
     before = COUNTERS.snapshot()
     factor = 1.0078125  # a kernel that no other test compiles
-    run("CPU", graphs.chain("CPU", 24, [factor] * 500), [1.0] * 24)
+    run("CPU", chains.chain("CPU", 24, [factor] * 500), [1.0] * 24)
     assert difference(before)["compiles"] == 1
 
 
 def test_EXE_01_the_second_run_links_and_compiles_nothing() -> None:
-    schedule = graphs.chain("CPU", 8, [2.0, 4.0])
+    schedule = chains.chain("CPU", 8, [2.0, 4.0])
     run("CPU", schedule, [1.0] * 8)
     before = COUNTERS.snapshot()
     run("CPU", schedule, [1.0] * 8)
@@ -101,7 +102,7 @@ def test_EXE_01_the_second_run_links_and_compiles_nothing() -> None:
 
 
 def test_EXE_02_one_schedule_runs_on_many_threads_at_once() -> None:
-    schedule = graphs.chain("CPU", 64, [2.0, 0.5, 4.0])
+    schedule = chains.chain("CPU", 64, [2.0, 0.5, 4.0])
     wrong: list[float] = []
 
     def work(number: float) -> None:
@@ -117,7 +118,7 @@ def test_EXE_02_one_schedule_runs_on_many_threads_at_once() -> None:
 
 
 def test_a_closed_device_is_linked_again() -> None:
-    schedule = graphs.chain("PYTHON", 8, [2.0])
+    schedule = chains.chain("PYTHON", 8, [2.0])
     run("PYTHON", schedule, [1.0] * 8)
     Device["PYTHON"].close()
     assert run("PYTHON", schedule, [1.0] * 8) == [2.0] * 8
@@ -127,16 +128,16 @@ def test_a_copy_between_devices_runs_between_their_kernels() -> None:
     from tilework.ir.ops.tensor import COPY, DeviceAttrs
 
     slots = (
-        Slot(SlotKind.INPUT, 32, (8,), graphs.float32, "PYTHON"),
-        Slot(SlotKind.OUTPUT, 32, (8,), graphs.float32, "CPU"),
-        Slot(SlotKind.ARENA, 32, (8,), graphs.float32, "PYTHON"),
-        Slot(SlotKind.ARENA, 32, (8,), graphs.float32, "CPU"),
+        Slot(SlotKind.INPUT, 32, (8,), float32, "PYTHON"),
+        Slot(SlotKind.OUTPUT, 32, (8,), float32, "CPU"),
+        Slot(SlotKind.ARENA, 32, (8,), float32, "PYTHON"),
+        Slot(SlotKind.ARENA, 32, (8,), float32, "CPU"),
     )
-    p = [graphs.param(number, 8) for number in range(4)]
+    p = [chains.param(number, 8) for number in range(4)]
     linear = LINEAR(
-        CALL(graphs.scale_kernel(8), p[2], p[0]),
+        CALL(chains.scale_kernel(8), p[2], p[0]),
         CALL(COPY(p[2], attrs=DeviceAttrs("CPU")), p[3], p[2]),
-        CALL(graphs.scale_kernel(8), p[1], p[3]),
+        CALL(chains.scale_kernel(8), p[1], p[3]),
     )
     schedule = Schedule(linear, slots, (1,), ())
     buffers = [put("PYTHON", [1.0] * 8), *allocate_slots(schedule)]

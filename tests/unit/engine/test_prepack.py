@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -16,7 +18,7 @@ def _layer(size: int = 7) -> tuple[Tensor, np.ndarray]:
     return Tensor(weights).realize(), rng.standard_normal((1, 128, size, size)).astype(np.float32)
 
 
-def _calls(function: TinyJit) -> int:
+def _calls(function: TinyJit[Any, Any]) -> int:
     program = function.captured.recipe.program
     return sum(isinstance(step, KernelCall) for step in program.steps)
 

@@ -218,5 +218,6 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
 
 
 def test_a_jit_that_was_never_called_cannot_be_exported(tmp_path: Path) -> None:
+    never: Any = jit(lambda x: x)
     with pytest.raises(CaptureError, match="nothing has been captured"):
-        export(jit(lambda x: x), tmp_path / "f.twx")
+        export(never, tmp_path / "f.twx")

@@ -427,7 +427,7 @@ def test_a_gradient_through_a_replayed_result_raises() -> None:
 
 def test_a_training_step_equals_the_plain_one() -> None:
     def train(wrap: Callable[[Any], Any]) -> list[float]:
-        weight = Tensor(array(0.5, -0.5), requires_grad=True)
+        weight: Any = Tensor(array(0.5, -0.5), requires_grad=True)
 
         def step(x: Tensor) -> Tensor:
             weight.grad = None

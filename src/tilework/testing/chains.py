@@ -1,6 +1,6 @@
-"""Kernels and schedules made by hand."""
+"""Small kernels, and schedules that run them one after another, made without the scheduler."""
 
-from tilework.dtypes import float32, index
+from tilework.dtypes import float32
 from tilework.ir.build import const, const_index
 from tilework.ir.node import Node
 from tilework.ir.ops.index import RANGE, VARIABLE, RangeAttrs, VariableAttrs
@@ -11,10 +11,12 @@ from tilework.schedule.schedule import Schedule, Slot, SlotKind
 
 
 def variable(name: str = "n", minimum: int = 1, maximum: int = 64) -> Node:
+    """A symbolic size."""
     return VARIABLE(attrs=VariableAttrs(name, minimum, maximum))
 
 
 def param(slot: int, size: int | Node, device: str = "") -> Node:
+    """Argument `slot`: so many float32."""
     return PARAM(attrs=ParamAttrs(slot, (size,), float32, device))
 
 
@@ -45,6 +47,3 @@ def chain(device: str, size: int | Node, factors: list[float], limit: int = 64) 
         for k, factor in enumerate(factors)
     ]
     return Schedule(LINEAR(*calls), tuple(slots), (1,), ())
-
-
-__all__ = ["add_kernel", "chain", "index", "param", "scale_kernel", "variable"]
