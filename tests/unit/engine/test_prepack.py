@@ -19,6 +19,7 @@ def _layer(size: int = 7) -> tuple[Tensor, np.ndarray]:
 
 
 def _calls(function: TinyJit[Any, Any]) -> int:
+    assert function.captured is not None
     program = function.captured.recipe.program
     return sum(isinstance(step, KernelCall) for step in program.steps)
 

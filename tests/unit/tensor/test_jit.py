@@ -429,7 +429,7 @@ def test_a_training_step_equals_the_plain_one() -> None:
     def train(wrap: Callable[[Any], Any]) -> list[float]:
         weight: Any = Tensor(array(0.5, -0.5), requires_grad=True)
 
-        def step(x: Tensor) -> Tensor:
+        def step(x: Tensor) -> Any:
             weight.grad = None
             loss = ((x * weight).sum() - 1).square()
             loss.backward()
