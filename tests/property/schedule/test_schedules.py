@@ -39,7 +39,7 @@ def test_SCH_05_random_graphs_of_all_ops_give_what_they_mean(
 
 
 @given(st.integers(0, 1 << 32))
-def test_SCH_08_MPL_11_random_writes_keep_every_version(seed: int) -> None:
+def test_SCH_08_random_writes_keep_every_version(seed: int) -> None:
     """All memory starts poisoned, so that a byte read before it is written shows."""
     rng = random.Random(seed)
     graphs = Graphs(rng)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,14 +11,14 @@ import pytest
 from schedule_builders import assign, like, linear, param, relu, resnet, softmax
 
 from tilework.base import settings, trace
-from tilework.base.errors import VerifyError
+from tilework.base.errors import InternalError, VerifyError
 from tilework.dtypes import float32
 from tilework.ir.build import const, const_index
 from tilework.ir.node import Node
 from tilework.ir.ops import math, memory
 from tilework.ir.ops.index import BIND, VARIABLE, VariableAttrs
 from tilework.ir.ops.program import LINEAR
-from tilework.schedule import cache
+from tilework.schedule import cache, pipeline
 from tilework.schedule.call import transform_to_call
 from tilework.schedule.pipeline import build_schedule, create_schedule
 from tilework.schedule.schedule import Limits, Schedule
@@ -116,7 +117,7 @@ def test_SCH_01_a_realized_value_is_not_computed_again() -> None:
     assert [report.nodes for report in made.reports] == [1]
 
 
-def test_SCH_13_a_schedule_from_disk_equals_the_one_that_was_made() -> None:
+def test_a_schedule_from_disk_equals_the_one_that_was_made() -> None:
     first, seen = lookups(large())
     assert seen == [("schedule-memory", False), ("schedule", False)]
     cache.clear()
@@ -194,6 +195,25 @@ def test_SCH_23_a_function_that_is_not_legal_is_not_cached() -> None:
         with settings.override(verify="stage"), pytest.raises(VerifyError):
             create_schedule(wrong)
     assert len(cache._kept) == 0
+
+
+@pytest.mark.parametrize(
+    "stage", ["Layout", "Rangeify", "Ordering", "group_kernels", "assemble", "check_schedule"]
+)
+def test_SCH_23_a_failure_in_any_stage_changes_nothing(
+    stage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise InternalError(f"{stage} fails")
+
+    function = memory.SINK(softmax(param(0, (4, 8))))
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline, stage, fail)
+        with settings.override(verify="stage"), pytest.raises(InternalError, match=stage):
+            create_schedule(function)
+    assert len(cache._kept) == 0
+    assert gc.isenabled()
+    assert len(create_schedule(function).linear.src) == 1
 
 
 def test_every_pass_is_told_to_subscribers() -> None:

@@ -175,7 +175,7 @@ def test_MPL_04_copies_have_an_arena_of_their_own() -> None:
     assert sorted(slot.device for slot in arenas) == ["CPU", "CPU", "CUDA:1"]
 
 
-def test_MPL_06_inputs_and_outputs_are_never_in_an_arena() -> None:
+def test_inputs_and_outputs_are_never_in_an_arena() -> None:
     x = param(0, (64,))
     state = param(1, (64,))
     y = math.EXP(x)
@@ -192,7 +192,7 @@ def test_MPL_13_a_symbolic_size_takes_the_memory_of_its_maximum() -> None:
     assert [slot.size_bytes for slot in made.slots] == [6400, 6400]
 
 
-def test_MPL_16_each_device_and_lane_is_planned_alone() -> None:
+def test_each_device_and_lane_is_planned_alone() -> None:
     lives = [
         Lifetime(("CPU", 0), 1000, 0, 1),
         Lifetime(("CPU", 1), 300, 0, 1),
