@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tilework.base.errors import DTypeError, ShapeError
+from tilework.base.errors import DTypeError, InternalError, ShapeError
 from tilework.dtypes import ALL, DType, bool_, encode, index
 from tilework.ir.build import const_bits, const_index
 from tilework.ir.interpret import Value, evaluate
@@ -126,10 +126,13 @@ def same_bits(a: Value, b: Value) -> bool:
 
 
 def assert_same_meaning(before: Node, after: Node, bindings: Bindings) -> None:
-    """Raise AssertionError unless the interpreter gives both nodes the same value."""
+    """Raise InternalError unless the interpreter gives both nodes the same value."""
     expected, found = evaluate(before, bindings), evaluate(after, bindings)
     if not same_bits(expected, found):
-        raise AssertionError(f"{before!r} is {expected.elements}, {after!r} is {found.elements}")
+        raise InternalError(
+            "judge: two graphs differ",
+            got=f"{before!r} is {expected.elements}, {after!r} is {found.elements}",
+        )
 
 
 # --- index arithmetic ----------------------------------------------------------------------------
