@@ -7,8 +7,9 @@ counts if its name occurs in the code.  `Guards.changed` compares all of it with
 well under a microsecond for a small function, and names the first difference.
 
 Values are compared by identity first; numbers, text and the like then by type and value.  Lists,
-tuples and dictionaries are compared item by item.  What C code, files and clocks give, and the
-contents of arrays, is not seen: `Guards.unseen` lists the arrays.
+tuples, dictionaries and arrays are compared item by item, up to a size.  What C code, files and
+clocks give is not seen, nor the contents of large containers and arrays: `Guards.unseen` lists
+these.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from typing import Any, Final
 _SCALARS: Final = (int, float, complex, str, bytes, bool, type(None), type(...), slice, range)
 _MISSING: Final = object()
 _MAX_WATCHED: Final = 100_000
+_MAX_ITEMS: Final = 4096
+_MAX_ARRAY_BYTES: Final = 1 << 16
 _OWN: Final = str(Path(__file__).parent.parent) + "/"
 _LIBRARY: Final = _OWN + "nn/"  # layers and optimizers hold what a function reads
 _STANDARD: Final = tuple(
@@ -53,7 +56,7 @@ def is_foreign(filename: str) -> bool:
 class Entry:
     """One thing that was read: where it is, what it was, and its name for people."""
 
-    kind: str  # "item": owner[key]; "cell"; "slot": owner.key; "items"; "pairs"; "leaf"; "class"
+    kind: str  # "item": owner[key]; "cell"; "slot", "class": owner.key; "items"; "pairs"; "array"
     owner: Any
     key: Any
     value: Any
@@ -90,27 +93,40 @@ class Guards:
         ]
         self._sequences = [(e.owner, len(e.value), e.value) for e in by_kind.get("items", ())]
         self._pairs = [(e.owner, *e.value) for e in by_kind.get("pairs", ())]
+        self._arrays = [(e.owner, e.value) for e in by_kind.get("array", ())]
+        self._has_contents = bool(self._sequences or self._pairs or self._arrays)
 
     def changed(self) -> str | None:
         """Return the name of the first thing that is not what it was, or None."""
+        if self._same_places() and (not self._has_contents or self._same_contents()):
+            return None
+        return self._explain()
+
+    def _same_places(self) -> bool:
         for owner, key, value in self._items:
             if owner.get(key, _MISSING) is not value:
-                return self._explain()
-        for cell, value in self._cells:
-            if cell.cell_contents is not value:
-                return self._explain()
+                return False
         for owner, key, value in self._slots:
             if getattr(owner, key, _MISSING) is not value:
-                return self._explain()
+                return False
+        for cell, value in self._cells:
+            try:
+                if cell.cell_contents is not value:
+                    return False
+            except ValueError:  # it was deleted
+                return False
+        return True
+
+    def _same_contents(self) -> bool:
         for owner, length, value in self._sequences:
             if len(owner) != length or not all(map(is_, owner, value)):
-                return self._explain()
+                return False
         for owner, keys, values in self._pairs:
-            if len(owner) != len(keys) or not all(map(is_, owner.values(), values)):
-                return self._explain()
-            if list(owner) != keys:
-                return self._explain()
-        return None
+            if len(owner) != len(keys) or list(owner) != keys:
+                return False
+            if not all(map(is_, owner.values(), values)):
+                return False
+        return all(owner.tobytes() == content for owner, content in self._arrays)
 
     def _explain(self) -> str | None:
         """The slow comparison, which also accepts equal scalars and says what differs."""
@@ -119,6 +135,9 @@ class Guards:
             if entry.kind in ("items", "pairs"):
                 if not _same_items(entry, now):
                     return f"{entry.name}: its items changed"
+            elif entry.kind == "array":
+                if now.tobytes() != entry.value:
+                    return f"{entry.name}: the contents of the array changed"
             elif not same_value(now, entry.value):
                 return f"{entry.name}: {_short(entry.value)} became {_short(now)}"
         return None
@@ -296,6 +315,9 @@ class Watcher:
 
     def _parts(self, value: Any, names: frozenset[str], name: str) -> list[tuple[Any, str]]:
         """Note `value`'s parts that can be read, and return them."""
+        if isinstance(value, list | tuple | dict) and len(value) > _MAX_ITEMS:
+            self._unseen.append(f"the {len(value)} items of {name}")
+            return []
         if isinstance(value, list | tuple):
             if isinstance(value, list):
                 self._note("items", value, None, tuple(value), name)
@@ -312,7 +334,10 @@ class Watcher:
         if isinstance(value, functools.partial):
             return [(value.func, name), (value.args, name), (value.keywords, name)]
         if hasattr(value, "__array_interface__") and hasattr(value, "dtype"):
-            self._unseen.append(f"the contents of the array {name}")
+            if value.nbytes <= _MAX_ARRAY_BYTES and hasattr(value, "tobytes"):
+                self._note("array", value, None, value.tobytes(), name)
+            else:
+                self._unseen.append(f"the contents of the array {name}")
             return []
         if isinstance(value, types.ModuleType):
             return self._module_parts(value, names, name)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tilework.engine.guards import Guards, Watcher, same_value
@@ -188,3 +189,25 @@ def test_the_profiler_of_somebody_else_goes_on() -> None:
     finally:
         sys.setprofile(None)
     assert "call" in seen
+
+
+def test_the_contents_of_a_small_array_are_watched() -> None:
+    table = np.arange(4)
+
+    def function() -> int:
+        return int(table[1])
+
+    guards = watch(function)
+    assert guards.changed() is None
+    table[1] = 9
+    assert guards.changed() == "table: the contents of the array changed"
+
+
+def test_large_containers_and_arrays_are_listed_as_unseen() -> None:
+    many, wide = list(range(5000)), np.zeros(100_000)
+
+    def function() -> int:
+        return many[0] + int(wide[0])
+
+    guards = watch(function)
+    assert sorted(guards.unseen) == ["the 5000 items of many", "the contents of the array wide"]
