@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,7 +49,8 @@ def train_with_torch(data: digits.Digits, recipe: learn.Recipe) -> float:
     for epoch in range(recipe.epochs):
         for places in learn.batches(recipe, len(pictures), epoch):
             optimizer.zero_grad()
-            functional.cross_entropy(network(pictures[places]), classes[places]).backward()
+            loss: Any = functional.cross_entropy(network(pictures[places]), classes[places])
+            loss.backward()
             optimizer.step()
     with torch.no_grad():
         best = network(torch.tensor(data.test_pictures)).argmax(1)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,6 +33,13 @@ def add_one(tmp_path: Path) -> str:
 def document(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
     found = json.loads(capsys.readouterr().out)
     assert isinstance(found, dict)
+    return found
+
+
+def only(rows: object) -> dict[str, Any]:
+    assert isinstance(rows, list)
+    assert len(rows) == 1
+    found: dict[str, Any] = rows[0]
     return found
 
 
@@ -156,7 +164,7 @@ def test_run_prints_tables_for_people(add_one: str, capsys: pytest.CaptureFixtur
 def test_run_compares_with_onnx_runtime(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("onnxruntime")
     assert main(["run", str(DIGITS), "--check", "ort", "--repeat", "1", "--json"]) == OK
-    (row,) = document(capsys)["check"]  # type: ignore[misc]
+    row = only(document(capsys)["check"])
     assert row["agrees"]
     assert row["difference"] < 1e-4
 
@@ -165,7 +173,7 @@ def test_a_difference_is_exit_status_one(capsys: pytest.CaptureFixture[str]) -> 
     pytest.importorskip("onnxruntime")
     words = ["run", str(DIGITS), "--check", "ort", "--repeat", "0", "--json"]
     assert main([*words, "--tolerance", "0"]) in (OK, FAILED)
-    (row,) = document(capsys)["check"]  # type: ignore[misc]
+    row = only(document(capsys)["check"])
     assert row["agrees"] == (row["difference"] == 0)
 
 
@@ -216,7 +224,7 @@ def test_export_writes_a_file_that_loads(
 
 def test_bench_times_a_model(add_one: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", add_one, "--repeat", "3", "--json"]) == OK
-    (row,) = document(capsys)["results"]  # type: ignore[misc]
+    row = only(document(capsys)["results"])
     assert row["count"] == 3
 
 

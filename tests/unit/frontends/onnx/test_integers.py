@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.unit.frontends.onnx.models import run_node
+from tests.unit.frontends.onnx.models import Array, run_node
 
 
 @pytest.mark.parametrize("right", [np.int8, np.uint8])
@@ -50,21 +50,24 @@ def test_conv_integer_is_exact() -> None:
 
 def test_quantise_rounds_ties_to_even_before_adding_the_zero_point() -> None:
     x = np.array([-0.5, 0.5, 1.5, 2.5, -1.5, 300.0, -300.0], np.float32)
-    constants = {"s": np.array(1, np.float32), "z": np.array(128, np.uint8)}
+    constants: dict[str, Array] = {"s": np.array(1, np.float32), "z": np.array(128, np.uint8)}
     (found,) = run_node("QuantizeLinear", {"x": x}, constants=constants)
     assert found.tolist() == [128, 128, 130, 130, 126, 255, 0]
 
 
 def test_quantise_keeps_one_scale_per_channel() -> None:
     x = np.array([[1.0, 2.0], [1.0, 2.0]], np.float32)
-    constants = {"s": np.array([1, 0.5], np.float32), "z": np.array([0, 10], np.int8)}
+    constants: dict[str, Array] = {
+        "s": np.array([1, 0.5], np.float32),
+        "z": np.array([0, 10], np.int8),
+    }
     (found,) = run_node("QuantizeLinear", {"x": x}, constants=constants, axis=0)
     assert found.tolist() == [[1, 2], [12, 14]]
 
 
 def test_dequantise_inverts_it_in_float32() -> None:
     x = np.array([0, 128, 255], np.uint8)
-    constants = {"s": np.array(0.1, np.float32), "z": np.array(128, np.uint8)}
+    constants: dict[str, Array] = {"s": np.array(0.1, np.float32), "z": np.array(128, np.uint8)}
     (found,) = run_node("DequantizeLinear", {"x": x}, constants=constants)
     wanted = (x.astype(np.int32) - 128).astype(np.float32) * np.float32(0.1)
     assert np.array_equal(found, wanted)

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import helper
-from tests.unit.frontends.onnx.models import model, node, untyped, value
+from tests.unit.frontends.onnx.models import Array, model, node, untyped, value
 
 import tilework
 from tilework import Tensor, dtypes
@@ -32,7 +32,7 @@ FLATTEN = model(
 )
 
 
-def array(runner: OnnxRunner, name: str = "y", **inputs: object) -> np.ndarray:  # type: ignore[type-arg]
+def array(runner: OnnxRunner, name: str = "y", **inputs: object) -> Array:
     found = runner(inputs)[name]
     assert isinstance(found, Tensor)
     return found.numpy()
@@ -209,7 +209,7 @@ def test_what_depends_on_constants_alone_is_computed_once() -> None:
         node("Mul", ["f", "scale"], ["real"]),
         node("MatMul", ["x", "real"], ["y"]),
     ]
-    constants = {
+    constants: dict[str, Array] = {
         "w": np.arange(-8, 8, dtype=np.int8).reshape(4, 4),
         "scale": np.array(0.5, np.float32),
     }
