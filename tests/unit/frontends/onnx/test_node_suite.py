@@ -36,7 +36,9 @@ LEFT_OUT = {
     r"range_bfloat16|unique_bfloat16": "NumPy has no bfloat16 on the host",
     r"adagrad|adam|momentum|gradient": "training operators",
     r"(?i)fnuz|e8m0|float4e2m1|_u?int2|e4m3fn_float16": "element types that tilework does not have",
-    r"string|strnorm|regex|tfidf|label_encoder|image_decoder|ai_onnx_ml": "not about tensors of numbers",
+    r"string|strnorm|regex|tfidf|label_encoder|image_decoder|ai_onnx_ml": (
+        "not about tensors of numbers"
+    ),
 }
 
 
