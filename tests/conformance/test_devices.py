@@ -7,12 +7,6 @@ from tilework.engine.device import Device
 from tilework.testing.conformance import Case, all_cases, run_case
 from tilework.toolchain.clang import find_compiler
 
-#: Differences that are known, with the reason.
-KNOWN = {
-    ("CPU", "ops/add"): "the sum of bools is OR, and LLVM's i1 add is XOR",
-    ("CPU", "ops/mulacc"): "the sum of bools is OR, and LLVM's i1 add is XOR",
-}
-
 DEVICES = ["CPU", "PYTHON", "NULL"]
 CASES = {case.name: case for case in all_cases()}
 
@@ -24,8 +18,6 @@ def test_BKE_04_a_device_behaves_as_the_interpreter(device: str, case: Case) -> 
     if result.status in ("skipped", "unsupported"):
         assert device == "NULL" or result.status == "unsupported"
         return
-    if result.status == "failed" and (device, case.name) in KNOWN:
-        pytest.xfail(KNOWN[device, case.name])
     assert result.status == "passed", result.detail
 
 

@@ -7,7 +7,7 @@ A call whose arguments, or anything else that the function reads (`engine.guards
 every capture captures again, with an event that says what changed; or raises if no more captures
 are allowed.  Each result is the same as that of the plain call.
 
-What a capture cannot see: the contents of NumPy arrays, files, clocks, C code.
+What a capture cannot see: the contents of large containers and arrays, files, clocks, C code.
 """
 
 from __future__ import annotations
