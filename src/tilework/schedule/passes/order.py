@@ -10,7 +10,6 @@ import heapq
 from typing import TYPE_CHECKING
 
 from tilework.base.errors import ScheduleCycleError
-from tilework.ir.ops.index import RANGE
 from tilework.ir.symbolic.simplify import TRUE
 from tilework.schedule.passes.kernel_graph import Kernel, Step, Store
 from tilework.schedule.passes.movement import flatten
@@ -274,8 +273,3 @@ def topological(kernels: Sequence[Kernel], after: Edges) -> list[Kernel]:
             if waiting[other] == 0:
                 heapq.heappush(ready, (other.position, number[other], other))
     return order
-
-
-def has_loops(kernel: Kernel) -> bool:
-    """Does the kernel have output loops?"""
-    return any(node.op is RANGE for node in kernel.index)
