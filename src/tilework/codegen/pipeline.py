@@ -19,6 +19,8 @@ from tilework.ir.lowered import LoweredKernel
 from tilework.ir.node import Node, in_use, toposort
 from tilework.ir.ops.index import RANGE, VARIABLE, Unit
 from tilework.ir.ops.memory import PARAM
+from tilework.ir.rewrite import rewrite
+from tilework.ir.rules import SIMPLIFY
 from tilework.ir.symbolic.bounds import bounds
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ def lower_kernel(sink: Node, target: TargetSpec, plan: Plan | None = None) -> Lo
         if is_sort(sink):
             linear, scratch_bytes = lower_sort(sink, target)
             return _describe(sink, sort_work(sink), "sort of rows", linear, scratch_bytes)
-        kernel = analyse(normalise_ranges(sink))
+        kernel = analyse(normalise_ranges(rewrite(sink, SIMPLIFY)))
         chosen = choose_plan(kernel, target) if plan is None else plan
         check(chosen, kernel, target)
         tiled = apply_plan(kernel, chosen)

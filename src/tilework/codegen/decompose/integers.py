@@ -2,7 +2,8 @@
 
 IDIV rounds towards minus infinity and a zero divisor gives 0; shifts by the width or more give 0
 (SHR of a negative number -1).  Where bounds prove that a case cannot occur nothing is emitted for
-it.  A constant divisor stays a CDIV: every back end's compiler turns that into a multiplication.
+it.  Short integers divided by a literal become a multiplication and a shift; for longer ones the
+back ends' compilers have better sequences, with products of both halves.
 """
 
 from __future__ import annotations
@@ -11,10 +12,15 @@ from typing import TYPE_CHECKING
 
 from tilework.ir.build import const_like
 from tilework.ir.ops import math
+from tilework.ir.rules.division import divide
 from tilework.ir.symbolic.bounds import bounds
 
 if TYPE_CHECKING:
     from tilework.ir.node import Node
+
+
+#: Up to this size the product with the multiplier of a quotient fits 32 bits, mostly.
+_SHORT = 1 << 15
 
 
 def _zero(node: Node) -> Node:
@@ -37,9 +43,19 @@ def _safe_divisor(x: Node, y: Node) -> tuple[Node, Node | None]:
     return math.WHERE(condition, y, const_like(1, y)), condition
 
 
+def _short_quotient(x: Node, y: Node) -> Node | None:
+    """x // y by a multiplication in 32 bits, for a literal y where the bounds of x allow it."""
+    if y.op is not math.CONST or max(map(abs, bounds(x))) > _SHORT:
+        return None
+    divisor = bounds(y)[0]
+    return None if divisor in (-1, 0, 1) else divide(x, divisor)
+
+
 def floor_divide(node: Node) -> Node:
     """IDIV from CDIV and CMOD."""
     x, y = node.src
+    if (short := _short_quotient(x, y)) is not None:
+        return short
     divisor, condition = _safe_divisor(x, y)
     quotient = math.CDIV(x, divisor)
     if bounds(x)[0] < 0 or bounds(y)[0] < 0:
@@ -57,6 +73,8 @@ def floor_divide(node: Node) -> Node:
 def floor_modulo(node: Node) -> Node:
     """MOD from CMOD."""
     x, y = node.src
+    if (short := _short_quotient(x, y)) is not None:
+        return math.SUB(x, math.MUL(short, y))
     divisor, condition = _safe_divisor(x, y)
     rest = math.CMOD(x, divisor)
     if bounds(x)[0] < 0 or bounds(y)[0] < 0:
