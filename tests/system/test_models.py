@@ -64,7 +64,13 @@ CASES = (
         {"batch": 2, "sequence": 9},
         share=1e-3,
     ),
-    Case("silero_vad", VOICE, "data/silero_vad.onnx", {"input.1": 576}, {"sr": 16000}),
+    Case(
+        "silero_vad",
+        VOICE,
+        "data/silero_vad.onnx",
+        {"input.1": 576, "state.1": 1},
+        {"sr": 16000},
+    ),
     Case("silero_vad_sequence", VOICE, "silero_vad_16k_sequence.onnx", {"sequence_length": 4}),
     # Logarithms of what is nearly zero: a difference of the last bit grows.
     Case("basic_pitch", Package("basic-pitch", "0.4.0", "basic_pitch-"), "nmp.onnx", share=1e-2),
