@@ -6,6 +6,7 @@ last to the first.  Negative padding cuts off.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from tilework import dtypes
@@ -51,6 +52,31 @@ def read_padding(padding: Ints, count: int, what: str) -> list[tuple[int, int]]:
             expected=f"a number, {count}, or {2 * count} (before and after, last axis first)",
         )
     return [(given[2 * i], given[2 * i + 1]) for i in range(count)][::-1]
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A convolution: everything but its operands."""
+
+    groups: int
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    pads: tuple[tuple[int, int], ...]
+
+    def gradients(self, sources: tuple[Any, ...], g: Any) -> tuple[Any, ...]:
+        """Of the input (the adjoint convolution, no column matrix in between) and the weight."""
+        x, weight = sources
+        extra = []
+        for number, (low, high) in enumerate(self.pads):
+            reached = dims.mul(dims.sub(g._dims[2 + number], 1), self.stride[number])
+            reached = dims.add(reached, self.dilation[number] * (self.kernel[number] - 1) + 1)
+            extra.append(dims.sub(dims.add(x._dims[2 + number], low + high), reached))
+        flat = [count for pair in self.pads[::-1] for count in pair]
+        of_input = g.conv_transpose2d(
+            weight, None, self.groups, self.stride, self.dilation, flat, extra
+        )
+        return of_input, x._weight_gradient(g, self)
 
 
 class Convolution(Sorting):
@@ -120,25 +146,57 @@ class Convolution(Sorting):
         count = weight.ndim - 2
         compute, result = self._product_dtypes(weight, dtype)
         kernel = tuple([weight._fixed_size(axis, "conv2d") for axis in range(2, weight.ndim)])
-        x = self.cast(compute)._pad_axes(read_padding(padding, count, "conv2d"))
-        x = x._pooled(
-            kernel, per_axis(stride, count, "conv2d"), per_axis(dilation, count, "conv2d"), "conv2d"
+        plan = _Plan(
+            groups,
+            kernel,
+            per_axis(stride, count, "conv2d"),
+            per_axis(dilation, count, "conv2d"),
+            tuple(read_padding(padding, count, "conv2d")),
         )
-        out, per_group = weight._fixed_size(0, "conv2d"), weight._fixed_size(1, "conv2d")
-        batch, places = self.shape[0], x.shape[2 : 2 + count]
-        # (n, g, 1, oh, ow, c, kh, kw) * (1, g, o, 1, 1, c, kh, kw), added over the last three.
-        x = x.reshape(batch, groups, 1, per_group, *places, *kernel)
-        x = x.permute(0, 1, 2, *range(4, 4 + count), 3, *range(4 + count, 4 + 2 * count))
-        x = x.expand(batch, groups, out // groups, *places, per_group, *kernel)
-        w = weight.cast(compute).reshape(
-            1, groups, out // groups, *(1,) * count, per_group, *kernel
-        )
-        axes = tuple(range(x.ndim - count - 1, x.ndim))
-        found = (x * w.expand(x.shape))._fold(Fold.ADD, axes, keepdim=False)
-        found = found.reshape(batch, out, *places)
+        x, w = self.cast(compute), weight.cast(compute)
+        found = x._correlated(w, plan)
+        if compute.is_float:
+            found = found._with_gradient(plan.gradients, x, w)
         if bias is not None:
             found = found + bias.cast(compute).reshape(1, -1, *(1,) * count)
         return found.cast(result)
+
+    def _patches(self, plan: _Plan) -> Self:
+        """Windows of the padded input.
+
+        Shape: (n, ci, h, w) -> (n, groups, 1, oh, ow, ci / groups, kh, kw)
+        """
+        count = len(plan.kernel)
+        x = self._pad_axes(plan.pads)
+        x = x._pooled(plan.kernel, plan.stride, plan.dilation, "conv2d")
+        per_group = x._fixed_size(1, "conv2d") // plan.groups
+        places = x.shape[2 : 2 + count]
+        x = x.reshape(self.shape[0], plan.groups, 1, per_group, *places, *plan.kernel)
+        return x.permute(0, 1, 2, *range(4, 4 + count), 3, *range(4 + count, 4 + 2 * count))
+
+    def _correlated(self, weight: Self, plan: _Plan) -> Self:
+        """The sum of products of each window with the weight."""
+        count = len(plan.kernel)
+        out, per_group = weight._fixed_size(0, "conv2d"), weight._fixed_size(1, "conv2d")
+        x = self._patches(plan)
+        places = x.shape[3 : 3 + count]
+        spread = (self.shape[0], plan.groups, out // plan.groups, *places, per_group, *plan.kernel)
+        w = weight.reshape(1, *spread[1:3], *(1,) * count, per_group, *plan.kernel)
+        axes = tuple(range(x.ndim - count - 1, x.ndim))
+        found = (x.expand(spread) * w.expand(spread))._fold(Fold.ADD, axes, keepdim=False)
+        return found.reshape(self.shape[0], out, *places)
+
+    def _weight_gradient(self, g: Self, plan: _Plan) -> Self:
+        """What the weight gets from the gradient of the output."""
+        count = len(plan.kernel)
+        x = self._patches(plan)
+        out = g._fixed_size(1, "conv2d")
+        shape = list(x.shape)
+        shape[2] = out // plan.groups
+        grown = g.reshape(*shape[:3], *shape[3 : 3 + count], *(1,) * (count + 1))
+        axes = (0, *range(3, 3 + count))
+        found = (x.expand(shape) * grown.expand(shape))._fold(Fold.ADD, axes, keepdim=False)
+        return found.reshape(out, *shape[3 + count :])
 
     def _check_channels(self, weight: Self, channels: Any, groups: int, what: str) -> None:
         fits = (

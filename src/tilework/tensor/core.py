@@ -21,6 +21,7 @@ from tilework.tensor.variable import (
 from tilework.tensor.version import (
     NO_VIEW,
     Chain,
+    CustomGradient,
     Storage,
     Version,
     apply_chain,
@@ -139,6 +140,10 @@ class TensorBase:
         )
         made = type(self).__new__(type(self))
         return made._set(Storage(version), NO_VIEW, node.type, version.bindings)
+
+    def _with_gradient(self, rule: Any, *sources: TensorBase) -> Self:
+        """This value with a gradient of its own: `rule(sources, g)` gives those of the sources."""
+        return self._apply(None, *sources, attrs=CustomGradient(rule))
 
     # --- what it is --------------------------------------------------------------------------
 

@@ -9,12 +9,14 @@ they were built from, so a later write can't reach them.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from tilework.base.errors import UserError
-from tilework.ir.node import make
+from tilework.ir.node import Attrs, make
 from tilework.ir.ops import tensor
 from tilework.ir.ops.memory import AFTER, BUFFER, STORE, BufferAttrs
 from tilework.ir.ops.tensor import CONTIGUOUS
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     import weakref
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tilework.ir.node import Attrs, Node, OpDef
+    from tilework.ir.node import Node, OpDef
     from tilework.runtime.buffer import Buffer
 
 #: Movement ops, outermost last, each with its attributes.
@@ -59,6 +61,17 @@ def history(enabled: bool) -> Iterator[None]:
         yield
     finally:
         _records_history.reset(token)
+
+
+@dataclass(frozen=True, slots=True)
+class CustomGradient(Attrs):
+    """Stands for the gradient of a whole computation, where a better one is known than op by op.
+
+    It is the attribute of a version without an op, over (the value, *sources); `rule` takes the
+    sources and the gradient of the value, and gives the gradients of the sources.
+    """
+
+    rule: Callable[[tuple[Any, ...], Any], tuple[Any, ...]]
 
 
 class Version:

@@ -13,6 +13,7 @@ from tilework.tensor.version import (
     ANYTHING,
     NO_VIEW,
     Chain,
+    CustomGradient,
     Storage,
     Version,
     apply_chain,
@@ -202,7 +203,7 @@ class _Walk:
         """Send the gradient of one version to its sources."""
         chains = version.chains or (NO_VIEW,) * len(version.sources)
         if version.op is None:
-            self._send(version.sources[0], chains[0], g)
+            self._pass_on(version, chains, g)
             return
         if version.op in NO_GRADIENT:
             return
@@ -217,6 +218,18 @@ class _Walk:
         )
         parts = rule(Step(attrs, sources, lambda: self._seen(version, NO_VIEW)), g)
         for source, chain, part in zip(version.sources, chains, parts, strict=True):
+            if part is not None:
+                self._send(source, chain, part)
+
+    def _pass_on(self, version: Version, chains: tuple[Chain, ...], g: Tensor) -> None:
+        """Through a version that is its first source, or has a rule of its own for the others."""
+        if not isinstance(version.attrs, CustomGradient):
+            self._send(version.sources[0], chains[0], g)
+            return
+        places = list(zip(version.sources, chains, strict=True))[1:]
+        sources = tuple([self._seen(each, chain) for each, chain in places])
+        parts = version.attrs.rule(sources, g)
+        for (source, chain), part in zip(places, parts, strict=True):
             if part is not None:
                 self._send(source, chain, part)
 
