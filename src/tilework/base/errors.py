@@ -3,7 +3,7 @@
     TileworkError
     |-- UserError            ShapeError(ValueError) DTypeError(TypeError) IndexingError(IndexError)
     |                        SettingsError(ValueError) ModelFileError(ValueError)
-    |                        AliasError(ValueError) BoundsError(IndexError)
+    |                        AliasError(ValueError) BoundsError(IndexError) PlanError(ValueError)
     |                        PermissionDeniedError(PermissionError)
     |                        CaptureError(RuntimeError) StaleHandleError StaleOutputError
     |-- UnsupportedError     RenderError UnsupportedDeviceError
@@ -124,6 +124,10 @@ class AliasError(UserError, ValueError):
 
 class BoundsError(UserError, IndexError):
     """An address or a range lies outside the memory that it refers to."""
+
+
+class PlanError(UserError, ValueError):
+    """A tile plan does not fit its kernel or the target."""
 
 
 class PermissionDeniedError(UserError, PermissionError):

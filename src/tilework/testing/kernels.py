@@ -19,6 +19,7 @@ from tilework.codegen.passes.expand import expand
 from tilework.codegen.passes.normalise import normalise_ranges
 from tilework.codegen.pipeline import lower_kernel
 from tilework.codegen.plan.apply import apply_plan
+from tilework.codegen.plan.check import check
 from tilework.codegen.plan.choose import choose_plan
 from tilework.ir.interpret import evaluate, run_kernel, run_linear
 from tilework.ir.node import toposort
@@ -83,7 +84,9 @@ def stages(case: Case, target: TargetSpec, plan: Plan | None = None) -> Iterator
     normal = normalise_ranges(case.sink)
     yield "normalise", normal
     kernel = analyse(normal)
-    tiled = apply_plan(kernel, plan or choose_plan(kernel, target))
+    chosen = plan or choose_plan(kernel, target)
+    check(chosen, kernel, target)
+    tiled = apply_plan(kernel, chosen)
     yield "apply", tiled
     lowered, _ = expand(tiled)
     yield "expand", lowered

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ml_dtypes
 import numpy as np
+
+from tilework.codegen.plan.plan import Plan
 from tilework.dtypes import DType
 from tilework.ir.node import toposort
 from tilework.ir.ops.memory import PARAM
@@ -64,16 +66,20 @@ def expected_outcome(case: Case) -> Outcome:
     return interpret(case, case.sink, "kernel")
 
 
-def check_stages(case: Case, level: str = "host", **tolerances: float) -> None:
+def check_stages(
+    case: Case, level: str = "host", plan: Plan | None = None, **tolerances: float
+) -> None:
     """Every stage computes what the kernel says, by the interpreter."""
     expected = expected_outcome(case)
-    for outcome in outcomes(case, target(level)):
+    for outcome in outcomes(case, target(level), plan):
         assert_same(case, expected, outcome, **tolerances)
 
 
-def check_machine(case: Case, kind: str, level: str = "host", **tolerances: float) -> None:
+def check_machine(
+    case: Case, kind: str, level: str = "host", plan: Plan | None = None, **tolerances: float
+) -> None:
     """Machine code computes what the kernel says, at both ends of guarded buffers."""
     expected = expected_outcome(case)
     for at_start in (False, True):
-        found = run_on_machine(case, kind, level, at_start=at_start, split_tasks=at_start)
+        found = run_on_machine(case, kind, level, plan, at_start=at_start, split_tasks=at_start)
         assert_same(case, expected, found, **tolerances)

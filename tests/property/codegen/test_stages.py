@@ -1,14 +1,18 @@
 """Every stage of code generation, and machine code, compute what the kernel says."""
 
 import judge
+import plans
 import programs
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from tilework.testing.kernels import can_run
 
 LEVELS = ["x86-64", "x86-64-v3", "x86-64-v4"]
-few = settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+few = settings(
+    max_examples=12, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+)
 HERE = [level for level in LEVELS if can_run(level)]
 
 
@@ -18,6 +22,24 @@ HERE = [level for level in LEVELS if can_run(level)]
 def test_every_stage_computes_what_the_kernel_says(family: str, data: st.DataObject) -> None:
     case = data.draw(programs.PROGRAMS[family])
     judge.check_stages(case, data.draw(st.sampled_from(LEVELS)))
+
+
+@pytest.mark.parametrize("family", programs.PROGRAMS)
+@few
+@given(data=st.data())
+def test_every_legal_plan_computes_what_the_kernel_says(family: str, data: st.DataObject) -> None:
+    case = data.draw(programs.PROGRAMS[family])
+    level = data.draw(st.sampled_from(LEVELS))
+    judge.check_stages(case, level, data.draw(plans.plans(case, judge.target(level))))
+
+
+@pytest.mark.parametrize("family", programs.PROGRAMS)
+@few
+@given(data=st.data())
+def test_every_legal_plan_becomes_right_machine_code(family: str, data: st.DataObject) -> None:
+    case = data.draw(programs.PROGRAMS[family])
+    level = data.draw(st.sampled_from(HERE))
+    judge.check_machine(case, "llvm", level, data.draw(plans.plans(case, judge.target(level))))
 
 
 @pytest.mark.parametrize("family", programs.PROGRAMS)

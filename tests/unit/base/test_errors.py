@@ -66,6 +66,7 @@ def test_each_error_survives_a_copy_as_it_does_a_process_border(kind: type[Tilew
         (errors.ModelFileError, ValueError),
         (errors.AliasError, ValueError),
         (errors.BoundsError, IndexError),
+        (errors.PlanError, ValueError),
         (errors.PermissionDeniedError, PermissionError),
         (errors.OutOfMemoryError, MemoryError),
         (errors.DeviceTimeoutError, TimeoutError),

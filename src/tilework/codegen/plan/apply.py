@@ -251,12 +251,14 @@ class _Application:
     ) -> tuple[list[Node], dict[Node, Node]]:
         ranges: list[Node] = []
         values: dict[Node, Node] = {}
+        # The rest of an earlier range has been folded along with all of this one.
+        covered = {r: n - n % t for r, n, t in self._uneven(bound[: bound.index(tiled)])}
         for range_ in bound:
             if range_ is tiled:
                 loop = self.numbers.range(size % tile, Unit.LOOP)
                 values[range_] = simplify.add(loop, const_index(size - size % tile))
             else:
-                loop = self.numbers.range(range_.src[0], Unit.LOOP)
+                loop = self.numbers.range(covered.get(range_, range_.src[0]), Unit.LOOP)
                 values[range_] = loop
             ranges.append(loop)
         return ranges, values
@@ -391,8 +393,8 @@ class _Staging:
             fill = application.numbers.range(part_node.src[0], copy_unit)
             tile.append((fill, part_node))
         tiles = application.tiles(split, range_)
-        start = simplify.scale(position, tiles.tile)
-        if simplify.value_of(simplify.mod(tiles.size, const_index(tiles.tile))) != 0:
-            start = simplify.minimum(start, simplify.sub(tiles.size, const_index(tiles.tile)))
+        # The fill of a last block runs past the range if the block is not full.
+        last = simplify.sub(tiles.size, const_index(tiles.tile))
+        start = simplify.minimum(simplify.scale(position, tiles.tile), last)
         fill_values[range_] = simplify.add(start, _within_tile([fill for fill, _ in tile]))
         return loops, tile

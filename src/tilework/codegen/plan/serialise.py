@@ -1,0 +1,102 @@
+"""Tile plans as plain JSON values and back, for databases of tuned plans."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from tilework.base.errors import PlanError
+from tilework.codegen.plan.plan import Part, Plan, Split, Staged
+from tilework.ir.ops.index import Unit
+from tilework.ir.types import Memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: Raised by one when the meaning of a field changes; older plans are refused.
+FORMAT: Final = 1
+
+
+def plan_to_json(plan: Plan) -> dict[str, Any]:
+    """A plan as nested dictionaries, lists, strings and numbers."""
+    return {
+        "format": FORMAT,
+        "splits": [
+            {
+                "number": split.number,
+                "outer": [[part.unit.value, part.size] for part in split.outer],
+                "tile": [[part.unit.value, part.size] for part in split.tile],
+            }
+            for split in plan.splits
+        ],
+        "nest": [list(entry) for entry in plan.nest],
+        "tasks": plan.tasks,
+        "staged": [
+            {
+                "operand": staged.operand,
+                "memory": staged.memory.value,
+                "level": staged.level,
+                "lanes": staged.lanes,
+            }
+            for staged in plan.staged
+        ],
+        "overlap": plan.overlap,
+        "swapped": plan.swapped,
+    }
+
+
+def plan_from_json(data: Any) -> Plan:
+    """The plan that `plan_to_json` wrote.
+
+    Raises:
+        PlanError: The data has another form or another format number.
+    """
+    try:
+        if data["format"] != FORMAT:
+            raise PlanError("plan: another format", got=repr(data["format"]), expected=str(FORMAT))
+        return Plan(
+            tuple([_split(entry) for entry in data["splits"]]),
+            tuple([(_integer(number), _integer(part)) for number, part in data["nest"]]),
+            _integer(data["tasks"]),
+            tuple([_staged(entry) for entry in data["staged"]]),
+            _flag(data["overlap"]),
+            _flag(data["swapped"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, PlanError):
+            raise
+        raise PlanError("plan: the data is no plan", got=f"{data!r:.200}") from error
+
+
+def _split(data: Any) -> Split:
+    return Split(_integer(data["number"]), _parts(data["outer"]), _parts(data["tile"]))
+
+
+def _parts(data: Any) -> tuple[Part, ...]:
+    return tuple([Part(_named(Unit, unit), _integer(size)) for unit, size in data])
+
+
+def _staged(data: Any) -> Staged:
+    return Staged(
+        _integer(data["operand"]),
+        _named(Memory, data["memory"]),
+        _integer(data["level"]),
+        _integer(data["lanes"]),
+    )
+
+
+def _named(kind: Callable[[str], Any], name: Any) -> Any:
+    if not isinstance(name, str):
+        raise TypeError(name)
+    return kind(name)
+
+
+def _integer(value: Any) -> int:
+    if type(value) is not int:
+        raise TypeError(value)
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if type(value) is not bool:
+        raise TypeError(value)
+    return value
