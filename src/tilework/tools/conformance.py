@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from importlib import import_module
 
-from tilework.base.errors import UnsupportedError
+from tilework.base.errors import UserError
 from tilework.engine.device import Device
+from tilework.testing.conformance import all_cases, run_suite
 from tilework.tools.console import Console
 
 
@@ -21,13 +21,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the suite; the exit status is 1 where a case fails."""
     console = Console(is_json=arguments.json)
     device = Device.canonicalize(arguments.device)
-    kit = import_module("tilework.testing.conformance")
-    if not hasattr(kit, "run_suite"):
-        raise UnsupportedError("conformance: this build ships no behaviour suite")
-    with console.progress(f"conformance of {device}") as progress:
-        results = kit.run_suite(
-            device, only=arguments.only, on_case=lambda name: progress.describe(name)
-        )
+    only: str | None = arguments.only
+    count = sum(only is None or only in case.name for case in all_cases())
+    if not count:
+        raise UserError("--only: no case has such a name", got=only)
+    with console.progress(f"conformance of {device}", total=count) as progress:
+        results = run_suite(device, only=only, on_case=lambda name: progress.advance(1, name))
     counts: dict[str, int] = {}
     for row in results:
         counts[row.status] = counts.get(row.status, 0) + 1
@@ -40,12 +39,10 @@ def run(arguments: argparse.Namespace) -> int:
             ],
         }
     )
-    failed = [row for row in results if row.status == "failed"]
-    shown = [row for row in results if row.status != "passed"]
     console.table(
         f"{device}: what did not pass",
         ["case", "status", "detail"],
-        [[row.name, row.status, row.detail] for row in shown],
+        [[row.name, row.status, row.detail] for row in results if row.status != "passed"],
     )
     console.text(", ".join(f"{count} {status}" for status, count in sorted(counts.items())))
-    return 1 if failed else 0
+    return 1 if counts.get("failed") else 0

@@ -39,8 +39,8 @@ class Console:
             self._out.print(line, markup=False, style="bold")
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Print a table, for people only; columns of numbers align right."""
-        if self.is_json:
+        """Print a table, for people only; columns of numbers align right, no rows print nothing."""
+        if self.is_json or not rows:
             return
         from rich.table import Table
 

@@ -10,6 +10,7 @@ from tests.unit.frontends.onnx.models import model, node, value
 
 import tilework
 from tilework.base.errors import ShapeError, UserError
+from tilework.testing.conformance import all_cases
 from tilework.tools.cli import COMMANDS, FAILED, OK, USAGE, main
 from tilework.tools.console import error_lines
 
@@ -231,3 +232,16 @@ def test_bench_times_a_model(add_one: str, capsys: pytest.CaptureFixture[str]) -
 def test_bench_refuses_a_name_that_no_kernel_has(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--only", "nothing"]) == USAGE
     assert "no kernel has such a name" in capsys.readouterr().err
+
+
+def test_conformance_runs_the_suite_against_a_device(capsys: pytest.CaptureFixture[str]) -> None:
+    name = all_cases()[0].name
+    assert main(["conformance", "PYTHON", "--only", name, "--json"]) == OK
+    found = document(capsys)
+    assert found["device"] == "PYTHON"
+    assert found["counts"] == {"passed": len(found["cases"])}  # type: ignore[arg-type]
+
+
+def test_conformance_refuses_a_name_that_no_case_has(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["conformance", "PYTHON", "--only", "no such case"]) == USAGE
+    assert "no case has such a name" in capsys.readouterr().err
