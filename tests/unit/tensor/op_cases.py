@@ -492,7 +492,7 @@ def products() -> list[Case]:
         Case(
             "max_unpool",
             lambda x: _unpool(x),
-            lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2),
+            lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), [2]),
             (floats(1, 2, 4, 6),),
         ),
         Case(
@@ -534,7 +534,8 @@ def products() -> list[Case]:
 
 def _unpool(x: Tensor) -> Tensor:
     values, places = x.max_pool2d(2, return_indices=True)
-    return values.max_unpool2d(places, 2)
+    found: Tensor = values.max_unpool2d(places, 2)
+    return found
 
 
 def _einsum(formula: str, shapes: tuple[tuple[int, ...], ...]) -> Case:

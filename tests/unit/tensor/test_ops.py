@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from op_cases import Case, all_cases, floats
+from op_cases import Case, all_cases, floats  # type: ignore[import-not-found]
 
-from tensor_oracle import value_of
+from tensor_oracle import value_of  # type: ignore[import-not-found]
 from tilework import Tensor
 
 CASES = all_cases()
@@ -29,7 +29,7 @@ def assert_same(got: Any, want: Any, tolerance: float) -> None:
 
 
 def is_wanted(case: Case, values: Any) -> bool:
-    return case.has_gradient and values.dtype == np.float32
+    return bool(case.has_gradient and values.dtype == np.float32)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
