@@ -492,7 +492,7 @@ def products() -> list[Case]:
         Case(
             "max_unpool",
             lambda x: _unpool(x),
-            lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), [2]),
+            lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2),  # type: ignore[arg-type]
             (floats(1, 2, 4, 6),),
         ),
         Case(
