@@ -533,6 +533,8 @@ def _lane_stride(offset: Node, lane: Node) -> int | None:
 def _load(target: Node, offset: Node, gate: Node | None, after: Sequence[Node], lanes: int) -> Node:
     address = INDEX(target, offset)
     attrs = LoadAttrs(lanes) if lanes > 1 else None
+    if gate is not None and lanes == 1 and gate.type.shape:
+        gate = _extract(gate, 0)  # a vector of one lane is loaded as a scalar
     if gate is None and not after:
         return LOAD(address, attrs=attrs)
     return LOAD(address, gate if gate is not None else simplify.TRUE, *after, attrs=attrs)
