@@ -42,6 +42,14 @@ class Recorder:
                 case _:
                     pass
 
+    def pass_seconds(self) -> dict[str, float]:
+        """Time of the compiler's passes, by the part that comes before the dot in their names."""
+        found: dict[str, float] = {}
+        for name, seconds in self.passes.items():
+            part = name.partition(".")[0]
+            found[part] = found.get(part, 0.0) + seconds
+        return found
+
     @property
     def compile_seconds(self) -> float:
         """Time of the toolchain, over all kernels that no cache held."""

@@ -262,7 +262,7 @@ def _report(
         "compiled": sum(not event.cached for event in events.compiled),
         "found_in_cache": sum(event.cached for event in events.compiled),
         "stages_s": {name: round(value, 6) for name, value in session.stages.seconds.items()},
-        "compile_s": round(events.compile_seconds, 6),
+        "compiler_s": {name: round(value, 6) for name, value in _compiler_seconds(events).items()},
         "latency": None if latency is None else latency.to_milliseconds(),
         "memory": memory,
         "check": differences,
@@ -280,6 +280,8 @@ def _report(
         f" {format_seconds(events.compile_seconds)}, {document['found_in_cache']} found in caches"
     )
     rows = [[name, format_seconds(value)] for name, value in session.stages.seconds.items()]
+    inner = _compiler_seconds(events).items()
+    rows += [[f"  of all that, {name}", format_seconds(value)] for name, value in inner]
     console.table("time per stage", ["stage", "time"], rows)
     if latency is not None:
         figures = [latency.p50, latency.p99, latency.least, latency.most]
@@ -289,6 +291,11 @@ def _report(
         "memory of the device", ["pool", "size"], [[k, format_bytes(v)] for k, v in memory.items()]
     )
     _check_table(differences, console)
+
+
+def _compiler_seconds(events: Recorder) -> dict[str, float]:
+    """The time of the parts of the compiler; toolchains run side by side, and add up."""
+    return {**events.pass_seconds(), "toolchain": events.compile_seconds}
 
 
 def _signature(arrays: Mapping[str, Array]) -> dict[str, dict[str, Any]]:

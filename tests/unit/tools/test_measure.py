@@ -47,6 +47,14 @@ def test_events_are_summed_while_recording_only() -> None:
     assert events.warnings == ["part: odd"]
 
 
+def test_passes_are_summed_by_the_part_of_the_compiler() -> None:
+    with recording() as events:
+        trace.emit(trace.PassEnded("schedule.order", 1, 2, 0.5))
+        trace.emit(trace.PassEnded("schedule.group", 1, 2, 0.25))
+        trace.emit(trace.PassEnded("codegen.expand", 1, 2, 2.0))
+    assert events.pass_seconds() == {"schedule": 0.75, "codegen": 2.0}
+
+
 def test_stages_of_one_name_add_up() -> None:
     stages = Stages()
     for _ in range(2):
