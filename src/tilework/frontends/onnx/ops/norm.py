@@ -10,12 +10,12 @@ from tilework import dtypes
 from tilework.frontends.onnx.element_types import dtype_of_number
 from tilework.frontends.onnx.ops.shape import cut, padded
 from tilework.frontends.onnx.registry import onnx_op
-from tilework.frontends.onnx.values import Array, tensor_of
+from tilework.frontends.onnx.values import Array, full, tensor_of
+from tilework.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from tilework.dtypes import DType
     from tilework.frontends.onnx.call import Call
-    from tilework.tensor.tensor import Tensor
 
 
 def _wide(dtype: DType) -> DType:
@@ -161,10 +161,16 @@ def mean_variance_normalization(call: Call, x: Tensor) -> Tensor:
     return (x - mean) / ((square - mean * mean).sqrt() + 1e-9)
 
 
-@onnx_op("Dropout")
-def dropout(call: Call, x: Tensor, *_rest: Tensor | None) -> Tensor | tuple[Tensor, Tensor]:
-    """Inference: nothing is dropped (`training_mode` on the host is refused elsewhere)."""
+@onnx_op("Dropout", host=(1, 2))
+def dropout(
+    call: Call, x: Tensor, ratio: Array | None = None, training: Array | None = None
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Inference drops nothing; with `training_mode` elements are dropped and the rest scaled."""
+    share = 0.5 if ratio is None else float(ratio.item())
+    if training is not None and bool(training.item()) and share > 0:
+        kept = Tensor.rand(*x.shape, device=call.device) >= share
+        zero = full((), 0, x.dtype, call.device)
+        return kept.where((x / (1 - share)).cast(x.dtype), zero), kept
     if not call.wants(1):
         return x
-    kept = type(x).full(tuple(x.shape), True, dtype=dtypes.bool_, device=x.device)
-    return x, kept
+    return x, full(x.shape, True, dtypes.bool_, call.device)
