@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from typing import TYPE_CHECKING, Any, Self
 
 from tilework.base.errors import AliasError, DTypeError, ShapeError, UserError
@@ -248,7 +249,11 @@ class TensorBase:
             return self
         if not self._chain and self._storage.version.buffer is not None:
             return self
-        return self._apply(tensor.CONTIGUOUS)
+        found = self._apply(tensor.CONTIGUOUS)
+        owner = self._storage.version.owner
+        if owner is not None and owner() is self and not self._chain:
+            found._storage.version.owner = weakref.ref(found)  # as much a user's leaf as this one
+        return found
 
     def clone(self) -> Self:
         """A copy with memory of its own; gradients flow through it."""
