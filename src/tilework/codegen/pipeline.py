@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tilework.base import settings
 from tilework.codegen.analysis import analyse
 from tilework.codegen.linearize.order import linearise
 from tilework.codegen.passes.decompose import decompose, decompose_node
 from tilework.codegen.passes.expand import expand
 from tilework.codegen.passes.normalise import normalise_ranges
+from tilework.codegen.passes.run import PassRun
 from tilework.codegen.plan.apply import apply_plan
 from tilework.codegen.plan.check import check
 from tilework.codegen.plan.choose import choose_plan, estimate_work
@@ -17,15 +19,42 @@ from tilework.ir.build import const_index
 from tilework.ir.digest import digest
 from tilework.ir.lowered import LoweredKernel
 from tilework.ir.node import Node, in_use, toposort
+from tilework.ir.ops.control import ALLOCATE
 from tilework.ir.ops.index import RANGE, VARIABLE, Unit
 from tilework.ir.ops.memory import PARAM
 from tilework.ir.rewrite import rewrite
 from tilework.ir.rules import SIMPLIFY
+from tilework.ir.stage import Stage
 from tilework.ir.symbolic.bounds import bounds
+from tilework.ir.verify import verify
 
 if TYPE_CHECKING:
     from tilework.codegen.plan.plan import Plan
     from tilework.target.spec import TargetSpec
+
+
+_LINE_BYTES = 64
+#: The passes in order, each with the stage in which it leaves a kernel.
+PASSES = {
+    "simplify": Stage.KERNEL,
+    "normalise": Stage.KERNEL,
+    "apply-plan": Stage.TILED,
+    "expand": Stage.LOWERED,
+    "decompose": Stage.LOWERED,
+    "linearise": Stage.LINEAR,
+}
+#: (earlier, later, why) for every two passes whose order matters.
+ORDER = (
+    ("simplify", "normalise", "rules leave index arithmetic in the form that ranges are read from"),
+    ("normalise", "apply-plan", "a plan names the ranges that splitting and merging left"),
+    ("apply-plan", "expand", "lanes and copies come from the units that a plan gave to ranges"),
+    (
+        "expand",
+        "decompose",
+        "what replaces an op is made for the scalars or vectors that there are",
+    ),
+    ("decompose", "linearise", "every op of the result becomes a statement of its own"),
+)
 
 
 def lower_kernel(sink: Node, target: TargetSpec, plan: Plan | None = None) -> LoweredKernel:
@@ -42,16 +71,34 @@ def lower_kernel(sink: Node, target: TargetSpec, plan: Plan | None = None) -> Lo
     with in_use():
         if is_sort(sink):
             linear, scratch_bytes = lower_sort(sink, target)
+            if settings.current().verify != "off":
+                verify(linear, Stage.LINEAR, after="sort")
             return _describe(sink, sort_work(sink), "sort of rows", linear, scratch_bytes)
-        kernel = analyse(normalise_ranges(rewrite(sink, SIMPLIFY)))
+        passes = PassRun(PASSES, sink, Stage.KERNEL)
+        simple = passes.run("simplify", sink, lambda node: rewrite(node, SIMPLIFY))
+        kernel = analyse(passes.run("normalise", simple, normalise_ranges))
         chosen = choose_plan(kernel, target) if plan is None else plan
         check(chosen, kernel, target)
-        tiled = apply_plan(kernel, chosen)
-        lowered, scratch_bytes = expand(tiled)
-        decomposed = decompose(lowered, target)
-        linear = linearise(decomposed, lambda node: decompose_node(node, target))
+        tiled = passes.run("apply-plan", kernel.sink, lambda _: apply_plan(kernel, chosen))
+        lowered = passes.run("expand", tiled, lambda node: expand(node)[0])
+        decomposed = passes.run("decompose", lowered, lambda node: decompose(node, target))
+        linear = passes.run(
+            "linearise",
+            decomposed,
+            lambda node: linearise(node, lambda update: decompose_node(update, target)),
+        )
         work = estimate_work(kernel)
-        return _describe(sink, work, repr(chosen), linear, scratch_bytes)
+        return _describe(sink, work, repr(chosen), linear, _scratch_bytes(lowered))
+
+
+def _scratch_bytes(lowered: Node) -> int:
+    """The TILE memory of one task, in whole cache lines."""
+    ends = [0]
+    for node in toposort(lowered):
+        if node.op is ALLOCATE:
+            attrs = node.attrs
+            ends.append(attrs.offset_bytes + attrs.count * attrs.dtype.itemsize)
+    return -(-max(ends) // _LINE_BYTES) * _LINE_BYTES
 
 
 def _describe(

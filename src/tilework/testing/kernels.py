@@ -24,6 +24,8 @@ from tilework.codegen.plan.choose import choose_plan
 from tilework.ir.interpret import evaluate, run_kernel, run_linear
 from tilework.ir.node import toposort
 from tilework.ir.ops.index import VARIABLE
+from tilework.ir.rewrite import rewrite
+from tilework.ir.rules import SIMPLIFY
 from tilework.render.c_family.clang import ClangRenderer
 from tilework.render.llvm_ir import LlvmRenderer
 from tilework.runtime.host import host_spec
@@ -81,7 +83,7 @@ def interpret_linear(case: Case, linear: Node) -> Outcome:
 
 def stages(case: Case, target: TargetSpec, plan: Plan | None = None) -> Iterator[tuple[str, Node]]:
     """The forms that a kernel passes through on the way to LINEAR, with their names."""
-    normal = normalise_ranges(case.sink)
+    normal = normalise_ranges(rewrite(case.sink, SIMPLIFY))
     yield "normalise", normal
     kernel = analyse(normal)
     chosen = plan or choose_plan(kernel, target)

@@ -10,6 +10,8 @@ from tilework.codegen.plan.check import check
 from tilework.codegen.plan.contraction import orientations
 from tilework.codegen.plan.plan import Part, Plan, Split, Staged
 from tilework.ir.ops.index import Unit
+from tilework.ir.rewrite import rewrite
+from tilework.ir.rules import SIMPLIFY
 from tilework.ir.types import Memory
 from tilework.target.spec import TargetSpec
 from tilework.testing.kernels import Case
@@ -30,7 +32,7 @@ def tiles(draw: st.DrawFn) -> tuple[Part, ...]:
 @st.composite
 def plans(draw: st.DrawFn, case: Case, target: TargetSpec) -> Plan:
     """A plan that `check` lets pass, most of them unlike what the cost model would choose."""
-    kernel = analyse(normalise_ranges(case.sink))
+    kernel = analyse(normalise_ranges(rewrite(case.sink, SIMPLIFY)))
     outputs = [int(r.attrs.number) for r in kernel.outputs]
     splits = []
     for range_ in kernel.free.ranges:

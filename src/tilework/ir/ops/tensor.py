@@ -317,7 +317,7 @@ SCAN = define_op(
     operands=("x", "*ranges"),
     attrs=ScanAttrs,
     infer=lambda src, attrs: src[0].type,
-    stages=_T | Stage.KERNEL,
+    stages=_T | Stage.KERNEL | Stage.TILED | Stage.LOWERED,
     doc=(
         "Element i is the fold of the elements up to i (before i if exclusive) along `axis`; in a "
         "kernel along `ranges`, which stay unbound and run in ascending order."
