@@ -130,5 +130,6 @@ class Activations(Functions):
 
     def softshrink(self, lambd: float = 0.5) -> Self:
         """The magnitude less `lambd`, or 0."""
-        above = (self > lambd).where(self - lambd, self.zeros_like())
+        inside = self.isnan().where(self, self.zeros_like())
+        above = (self > lambd).where(self - lambd, inside)
         return (self < -lambd).where(self + lambd, above)

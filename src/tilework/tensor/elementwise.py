@@ -154,7 +154,8 @@ class Elementwise(Conversion):
         quotient = (x - rest) / y
         is_low = rest.ne(0) & ((rest < 0) != (y < 0))
         nearest = is_low.where(quotient - 1, quotient)._apply(ops.ROUND)
-        return y.eq(0).where(x / y, nearest)
+        signed = nearest.eq(0).where(nearest._apply(ops.COPYSIGN, x / y), nearest)
+        return y.eq(0).where(x / y, signed)
 
     def mod(self, other: Operand, reverse: bool = False) -> Self:
         """The remainder, with the sign of the divisor, as Python's `%`."""

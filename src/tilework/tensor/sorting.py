@@ -5,6 +5,7 @@ SORT gives positions, a stable order in which NaN comes last; the values are gat
 
 from __future__ import annotations
 
+import math
 from typing import Self
 
 from tilework import dtypes
@@ -75,12 +76,20 @@ class Sorting(Indexing):
         return (found, place) if keepdim else (found.squeeze(axis), place.squeeze(axis))
 
     def median(self, dim: int | None = None, keepdim: bool = False) -> Self | tuple[Self, Self]:
-        """The median, the lower of the two middle elements; with its position if `dim` is given."""
+        """The median, the lower of the two middle elements; with its position if `dim` is given.
+
+        NaN if one of them is NaN.
+        """
         if dim is None:
-            flat = self.flatten()
-            return flat.kthvalue((flat._fixed_size(0, "median") + 1) // 2)[0]
+            return self.flatten().median(0)[0]
         axis = self._axis(dim, "median")
-        return self.kthvalue((self._fixed_size(axis, "median") + 1) // 2, axis, keepdim)
+        middle, place = self.kthvalue((self._fixed_size(axis, "median") + 1) // 2, axis, keepdim)
+        if not self.dtype.is_float:
+            return middle, place
+        is_nan = self.isnan()
+        has_nan = is_nan.any(axis, keepdim)
+        first = is_nan.argmax(axis, keepdim).cast(place.dtype)
+        return has_nan.where(math.nan, middle), has_nan.where(first, place)
 
     def searchsorted(self, values: Self, right: bool = False) -> Self:
         """Where each of `values` would be put into this sorted vector to keep its order.

@@ -29,6 +29,23 @@ Terms = dict["Node", int]
 #: Products of sums with more terms than this stay products.
 MOST_PRODUCTS = 64
 
+#: Products of more factors than this stay nested: one that is shared by its own factors, as in
+#: powers by squaring, holds each factor exponentially often.
+MOST_FACTORS = 8
+
+#: What sums that are multiplied out are made of.
+_POSITIONS = frozenset(
+    (
+        index_ops.RANGE,
+        index_ops.VARIABLE,
+        index_ops.BIND,
+        math.IDIV,
+        math.MOD,
+        math.MINIMUM,
+        math.MAXIMUM,
+    )
+)
+
 TRUE = const(True, bool_)
 FALSE = const(False, bool_)
 
@@ -170,7 +187,7 @@ def mul(a: Node, b: Node) -> Node:
     total: Terms = {}
     constant_a, terms_a = terms(a)
     constant_b, terms_b = terms(b)
-    if len(terms_a) * len(terms_b) > MOST_PRODUCTS:
+    if len(terms_a) * len(terms_b) > MOST_PRODUCTS or not _is_short(terms_a, terms_b):
         return make(math.MUL, (a, b), None)
     for x, c in terms_a.items():
         for y, d in terms_b.items():
@@ -184,9 +201,27 @@ def mul(a: Node, b: Node) -> Node:
 
 
 def _factors(node: Node) -> list[Node]:
-    if node.op is math.MUL and node.src[1].op is not math.CONST:
-        return _factors(node.src[0]) + _factors(node.src[1])
-    return [node]
+    """What `node` is the product of; some may be products again where they are too many."""
+    factors = [node]
+    place = 0
+    while place < len(factors) <= MOST_FACTORS:
+        first = factors[place]
+        if first.op is math.MUL and first.src[1].op is not math.CONST:
+            factors[place : place + 1] = first.src
+        else:
+            place += 1
+    return factors
+
+
+def _is_short(a: Terms, b: Terms) -> bool:
+    """Are the products of these terms short, and of positions?  Loaded numbers stay as written."""
+    most = 0
+    for total in (a, b):
+        factors = [_factors(term) for term in total]
+        if not all(factor.op in _POSITIONS for row in factors for factor in row):
+            return False
+        most += max([len(row) for row in factors], default=0)
+    return most <= MOST_FACTORS
 
 
 def _product(x: Node, y: Node) -> Node:

@@ -2,7 +2,7 @@ import pytest
 
 from tilework.dtypes import bool_, index, int8, int32, uint8
 from tilework.ir.build import cast, const, const_index
-from tilework.ir.node import Node
+from tilework.ir.node import Node, toposort
 from tilework.ir.ops import index as index_ops
 from tilework.ir.ops import math, memory
 from tilework.ir.symbolic import dims, simplify
@@ -170,3 +170,17 @@ def test_bounds_of_a_deep_graph_need_no_recursion() -> None:
     low, high = bounds(node)
     assert low >= -128
     assert high <= 127
+
+
+def test_a_product_that_shares_its_factors_stays_small() -> None:
+    power = I
+    for _ in range(60):
+        power = simplify.mul(power, power)
+    assert len(toposort(power)) < 200
+
+
+def test_products_of_loaded_numbers_stay_as_written() -> None:
+    loaded = cast(range_(6, 0), int32)
+    number_ = cast(loaded, index)
+    left, right = simplify.add(number_, number(1)), simplify.add(number_, number(2))
+    assert simplify.mul(left, right) is math.MUL(left, right)

@@ -1,0 +1,53 @@
+"""Values at the edges, compared with NumPy and PyTorch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilework import Tensor
+
+torch = pytest.importorskip("torch")
+
+
+def assert_same_bits(got: np.ndarray, want: np.ndarray) -> None:
+    """Equal values, NaN where NaN is, zeros of the same sign."""
+    np.testing.assert_array_equal(got, want)
+    numbers = ~np.isnan(want)
+    np.testing.assert_array_equal(np.signbit(got)[numbers], np.signbit(want)[numbers])
+
+
+def test_floor_division_keeps_the_sign_of_zero() -> None:
+    x = np.array([0.0, -0.0, 0.0, -0.0, 1.0, -1.0, 5.0], np.float32)
+    y = np.array([2.0, 2.0, -3.0, -3.0, np.inf, -np.inf, 7.0], np.float32)
+    assert_same_bits((Tensor(x) // Tensor(y)).numpy(), x // y)
+
+
+def test_softshrink_keeps_nan() -> None:
+    x = np.array([np.nan, 2.0, 0.1, -2.0], np.float32)
+    want = torch.nn.functional.softshrink(torch.from_numpy(x)).numpy()
+    np.testing.assert_array_equal(Tensor(x).softshrink().numpy(), want)
+
+
+def test_median_is_nan_where_an_element_is_nan() -> None:
+    x = np.array([[3.0, np.nan, 1.0], [2.0, 0.0, 1.0]], np.float32)
+    assert np.isnan(Tensor(x).median().item())
+    values, places = Tensor(x).median(1)
+    want = torch.median(torch.from_numpy(x), 1)
+    np.testing.assert_array_equal(values.numpy(), want.values.numpy())
+    np.testing.assert_array_equal(places.numpy(), want.indices.numpy())
+
+
+def test_int64_powers_of_int64_tensors_compile() -> None:
+    base = np.array([0, 1, -1, 5, 2, 3], np.int64)
+    exponent = np.array([3, 70, 3, 3, 62, -1], np.int64)
+    want = torch.pow(torch.from_numpy(base), torch.from_numpy(exponent)).numpy()
+    np.testing.assert_array_equal((Tensor(base) ** Tensor(exponent)).numpy(), want)
+
+
+def test_an_int64_number_can_be_squared_again_and_again() -> None:
+    x = np.array([1, 2, 3], np.int64)
+    found, want = Tensor(x), x
+    for step in range(40):
+        found, want = found * found + step, want * want + step
+    np.testing.assert_array_equal(found.numpy(), want)
