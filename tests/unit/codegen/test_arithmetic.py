@@ -5,6 +5,7 @@ from collections.abc import Callable
 import ml_dtypes
 import numpy as np
 import pytest
+
 from tilework import dtypes
 from tilework.dtypes import DType
 from tilework.ir.build import cast, const_index
@@ -239,3 +240,36 @@ def test_maximum_keeps_nan_and_orders_zeros(dtype: DType, kind: str) -> None:
     zeros = (x == 0) & (y == 0)
     wanted[zeros] = np.where(np.signbit(x) & np.signbit(y), -0.0, 0.0)[zeros]
     assert_equal_floats(found, wanted.astype(numpy_dtype(dtype)))
+
+
+FUNCTIONS = [
+    math.EXP, math.EXP2, math.EXPM1, math.LOG, math.LOG2, math.LOG1P, math.SIN, math.COS, math.TAN,
+    math.ASIN, math.ACOS, math.ATAN, math.SINH, math.COSH, math.TANH, math.ASINH, math.ACOSH,
+    math.ATANH, math.ERF, math.SQRT, math.RECIPROCAL,
+]  # fmt: skip
+SAMPLE = np.concatenate(
+    [
+        np.linspace(-20, 20, 801),
+        np.random.default_rng(5).standard_normal(400) * 1e3,
+        2.0 ** np.arange(-140, 128, 7),
+        [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 3e38, -3e38],
+    ]
+)
+
+
+@pytest.mark.needs("program:cc")
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64, dtypes.float16], ids=repr)
+@pytest.mark.parametrize("op", FUNCTIONS, ids=repr)
+def test_CST_20_functions_have_the_same_bits_through_c_and_llvm(op: OpDef, dtype: DType) -> None:
+    with np.errstate(over="ignore"):
+        x = SAMPLE.astype(numpy_dtype(dtype))
+    first = run("llvm", "host", op, dtype, x)
+    assert_equal_floats(run("clang", "host", op, dtype, x), first)
+
+
+@pytest.mark.parametrize("op", FUNCTIONS, ids=repr)
+def test_functions_have_the_same_bits_on_every_level(op: OpDef) -> None:
+    with np.errstate(over="ignore"):
+        x = SAMPLE.astype(np.float32)
+    first = run("llvm", "host", op, dtypes.float32, x)
+    assert_equal_floats(run("llvm", "x86-64", op, dtypes.float32, x), first)

@@ -58,5 +58,7 @@ def _fma_float64(x: Value[Raw], y: Value[Raw], z: Value[Raw]) -> Value[Raw]:
     upper, lower = two_sum(z, low)
     total, rest = two_sum(high, upper)
     result = total + odd_sum(rest, lower)
-    regular = (low - low).equal(0.0)
-    return where(regular, where((result - result).equal(0.0), result, high + z), high + z)
+    plain = high + z  # right where a part is infinite, and for the sign of a zero
+    regular = (low - low).equal(0.0) & (result - result).equal(0.0)
+    is_zero = plain.equal(0.0) & low.equal(0.0)
+    return where(regular, where(is_zero, plain, result), plain)
