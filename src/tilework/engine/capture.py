@@ -14,7 +14,7 @@ and decides when a program may be run again; this module knows buffers alone.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -98,11 +98,32 @@ class Seen:
                 rows.setdefault(id(buffer.memory), buffer.base or buffer)
         return list(rows.values())
 
+    def movable(self, ranges: Sequence[Buffer]) -> list[bool]:
+        """Return for each range of memory whether a replay may use other memory in its place.
+
+        That is so if everything that the runs touch in this memory is only read, and lies within
+        exactly one of the ranges.
+        """
+        memories = {id(buffer.memory) for buffer in ranges}
+        fixed: set[int] = set()
+        for run in self._runs:
+            written = link.written_slots(run.steps)
+            for number, (slot, buffer) in enumerate(zip(run.slots, run.buffers, strict=True)):
+                if buffer is None or slot.kind is not SlotKind.INPUT:
+                    continue
+                key = id(buffer.memory)
+                if key in memories and key not in fixed:
+                    inside = [r for r in ranges if r.memory is buffer.memory]
+                    owners = sum(_contains(range_, buffer) for range_ in inside)
+                    if number in written or owners != 1:
+                        fixed.add(key)
+        return [id(buffer.memory) not in fixed for buffer in ranges]
+
     def finish(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> CapturedProgram:
         """Return the program that computes `outputs` from `inputs` again.
 
         Args:
-            inputs: buffers that each replay gets anew; two of one memory must be one buffer.
+            inputs: buffers that each replay gets anew; those that overlap must be only read.
             outputs: buffers made by the capture that each replay makes anew.
 
         Raises: AliasError when inputs overlap in part; InternalError when an output was not made
@@ -167,6 +188,14 @@ def _contains(outer: Buffer, inner: Buffer) -> bool:
     return start >= 0 and start + inner.size_bytes <= outer.size_bytes
 
 
+def share_a_byte(one: Buffer, other: Buffer) -> bool:
+    """Whether two buffers overlap, also through two loans of one memory."""
+    if one.device != other.device:
+        return False
+    first, second = one.address, other.address
+    return first < second + other.size_bytes and second < first + one.size_bytes
+
+
 def _find(buffers: Sequence[Buffer], wanted: Buffer) -> int | None:
     """Return which of `buffers` holds all of `wanted`."""
     memory = wanted.memory
@@ -212,12 +241,7 @@ class _Builder:
     def __post_init__(self) -> None:
         self._fixed = [*self.inputs, *self.held, *self.outputs]
         for slot, buffer in enumerate(self._fixed):
-            row = self._by_memory.setdefault(id(buffer.memory), [])
-            if slot < len(self.inputs):
-                for other in row:
-                    if self._fixed[other].overlaps(buffer):
-                        raise AliasError("capture: two arguments share memory", got=repr(buffer))
-            row.append(slot)
+            self._by_memory.setdefault(id(buffer.memory), []).append(slot)
 
     def add(self, time: int, run: _Run) -> None:
         """Append the steps of one run."""
@@ -238,10 +262,12 @@ class _Builder:
         for number in self._by_memory.get(id(buffer.memory), ()):
             fixed = self._fixed[number]
             if _contains(fixed, buffer):
+                self._check_owner(number, buffer)
                 self._devices.setdefault(number, slot.device)
                 return (number, buffer.offset_bytes - fixed.offset_bytes)
-            if fixed.overlaps(buffer):
+            if number >= len(self.inputs) and fixed.overlaps(buffer):
                 raise AliasError("capture: an argument overlaps other memory", got=repr(buffer))
+        self._check_owner(-1, buffer)
         made = self._made.get(id(buffer.memory))
         if made is None:
             if slot.kind is not SlotKind.OUTPUT:
@@ -251,6 +277,22 @@ class _Builder:
             arena.append(made)
         made.last = time
         return (made.device, made.place, buffer.offset_bytes)
+
+    def _check_owner(self, owner: int, buffer: Buffer) -> None:
+        """Refuse a buffer that could be part of several inputs: a replay can't tell of which."""
+        for number, other in enumerate(self.inputs):
+            if number == owner or not other.overlaps(buffer):
+                continue
+            if owner < 0 or _contains(other, buffer):
+                raise AliasError("capture: two arguments share memory", got=repr(buffer))
+
+    def _check_written(self, written: Iterable[int]) -> None:
+        for slot in written:
+            for number, other in enumerate(self.inputs):
+                if number != slot and slot < len(self.inputs) and share_a_byte(
+                    other, self.inputs[slot]
+                ):  # fmt: skip
+                    raise AliasError("capture: two arguments share memory", got=repr(other))
 
     def build(self, variables: tuple[VariableBounds, ...]) -> CapturedProgram:
         """Plan the arenas and return the program."""
@@ -289,6 +331,7 @@ class _Builder:
             (self._devices[len(self.inputs) + len(self.held) + number], buffer.size_bytes)
             for number, buffer in enumerate(self.outputs)
         )
+        self._check_written(link.written_slots(steps))
         packed = split_packing(steps, len(self.inputs), self.held, first_arena + len(sizes))
         if packed is None:
             return CapturedProgram(

@@ -83,6 +83,8 @@ def _run(
     call = transform_to_call(outputs)
     schedule = _placed(schedule_of(call.function), device)
     slots = [find_buffer(node) for node in call.arguments]
+    for slot, (offset, size) in call.parts.items():
+        slots[slot] = slots[slot].view(offset, size)
     slots += allocate_slots(schedule)
     linked = link_schedule(schedule, call.function)
     linked.run(slots, values)

@@ -11,19 +11,26 @@ from typing import TYPE_CHECKING
 from tilework.ir.node import make, toposort
 from tilework.ir.ops.index import BIND
 from tilework.ir.ops.memory import BUFFER, PARAM, SINK, ParamAttrs
+from tilework.ir.ops.tensor import SHRINK
+from tilework.schedule.parts import find_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tilework.ir.node import Node
+    from tilework.schedule.parts import Layout
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """`function` (a SINK of outputs over PARAMs) applied to `arguments` (BUFFERs by slot)."""
+    """`function` (a SINK of outputs over PARAMs) applied to `arguments` (BUFFERs by slot).
+
+    A slot in `parts` takes a part of its BUFFER: from which byte on, and how many bytes.
+    """
 
     function: Node
     arguments: tuple[Node, ...]
+    parts: Mapping[int, tuple[int, int]]
 
 
 def transform_to_call(outputs: Sequence[Node]) -> Call:
@@ -34,12 +41,28 @@ def transform_to_call(outputs: Sequence[Node]) -> Call:
 
     Returns:
         The SINK of the outputs, in which each BUFFER is a PARAM whose slot counts first uses, and
-        each BIND its VARIABLE; and the BUFFER nodes by slot.
+        each BIND its VARIABLE; and the BUFFER nodes by slot.  A contiguous part of a BUFFER that
+        is only read is a PARAM of its own, so that its place is no matter of structure.
     """
     done: dict[Node, Node] = {}
     arguments: list[Node] = []
-    for node in toposort(*outputs):
-        if node.op is BUFFER:
+    places: dict[int, tuple[int, int]] = {}
+    order: Sequence[Node] = list(toposort(*outputs))
+    parts: dict[Node, tuple[Node, Layout]] = {}
+    if any(node.op is SHRINK for node in order):
+        parts = find_parts(order, outputs)
+        if parts:
+            order = _order_above(outputs, parts)
+    for node in order:
+        if node in parts:
+            base, layout = parts[node]
+            dtype = node.type.dtype
+            slot = len(arguments)
+            places[slot] = (layout.offset * dtype.itemsize, layout.count * dtype.itemsize)
+            arguments.append(base)
+            param = ParamAttrs(slot, layout.shape, dtype, base.attrs.device)
+            done[node] = make(PARAM, (), param)
+        elif node.op is BUFFER:
             attrs = node.attrs
             slot = len(arguments)
             arguments.append(node)
@@ -50,4 +73,21 @@ def transform_to_call(outputs: Sequence[Node]) -> Call:
             src = tuple([done[source] for source in node.src])
             done[node] = node if src == node.src else make(node.op, src, node.attrs)
     function = make(SINK, tuple([done[node] for node in outputs]), None)
-    return Call(function, tuple(arguments))
+    return Call(function, tuple(arguments), places)
+
+
+def _order_above(outputs: Sequence[Node], ends: Mapping[Node, object]) -> list[Node]:
+    """Return what `outputs` need, sources first, without what lies below `ends`."""
+    order: list[Node] = []
+    seen: set[Node] = set()
+    stack: list[tuple[Node, bool]] = [(node, False) for node in reversed(outputs)]
+    while stack:
+        node, is_done = stack.pop()
+        if is_done:
+            order.append(node)
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            if node not in ends:
+                stack.extend([(source, False) for source in reversed(node.src)])
+    return order

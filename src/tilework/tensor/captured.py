@@ -15,6 +15,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
 from tilework.base.errors import InternalError
+from tilework.engine.capture import share_a_byte
 from tilework.engine.device import Device
 from tilework.engine.link import copy_between
 from tilework.engine.stale import StaleBuffer
@@ -30,6 +31,7 @@ from tilework.tensor.signature import (
     VariableSpec,
     first_difference,
     flatten_call,
+    joined,
     rebuild,
     value_difference,
 )
@@ -84,8 +86,9 @@ class Output:
     """Where one returned tensor comes from.
 
     `kind`: "made" (number of a program's output), "argument" (number of a tensor argument,
-    returned as it is), "view" (of the storage of an argument), "object" (always the same tensor),
-    "storage" (a view of always the same storage), "value" (always the same version).
+    returned as it is), "view" (of the storage of an argument), "seen" (a view of an argument as
+    it is seen), "object" (always the same tensor), "storage" (a view of always the same storage),
+    "value" (always the same version).
     """
 
     kind: str
@@ -227,23 +230,16 @@ class Captured:
         for spec, tensor in zip(self.recipe.tensors, tensors, strict=True):
             if not isinstance(tensor, TensorBase):
                 raise Mismatch(spec.name, type(tensor).__name__, "a tensor")
-            version = tensor._storage.version
-            if version.buffer is None:
+            if tensor._storage.version.buffer is None:
                 tensor.realize()
-                version = tensor._storage.version
-            if (
-                tensor._type is not spec.type
-                or version.node.type is not spec.base
-                or tensor._chain != spec.chain
-                or version.device != spec.device
-            ):
+            buffer = spec.find(tensor)
+            if buffer is None:
                 difference = spec.difference(tensor) or ("signature", tensor, spec.type)
                 raise Mismatch(f"{spec.name}: {difference[0]}", *difference[1:])
-            buffer = version.buffer
             before = found[spec.source]
             if before is None:
                 found[spec.source] = buffer
-            elif before is not buffer:
+            elif before is not buffer and not _is_same_place(before, buffer):
                 raise Mismatch(f"{spec.name}: alias pattern", "another tensor", "the same tensor")
         for number, storage in self.recipe.fixed_sources:
             if tensors[number]._storage is not storage:
@@ -280,7 +276,7 @@ class Captured:
             if target.memory.is_readonly:
                 raise Mismatch("read-only memory", repr(target), "memory that can be written")
             for other, buffer in enumerate(buffers):
-                if other != number and target.overlaps(buffer):
+                if other != number and share_a_byte(target, buffer):
                     raise Mismatch("alias pattern", "arguments that overlap", "separate memory")
 
     def check_surroundings(self, ambient: tuple[Any, ...]) -> None:
@@ -418,6 +414,7 @@ class Captured:
 
         def tensor_at(number: int) -> Any:
             row = recipe.outputs[number]
+            chain = row.chain
             if row.kind == "made":
                 storage = storages[row.number]
             elif row.kind == "argument":
@@ -426,12 +423,15 @@ class Captured:
                 return row.what
             elif row.kind == "view":
                 storage = tensors[row.number]._storage
+            elif row.kind == "seen":
+                storage = tensors[row.number]._storage
+                chain = joined(tensors[row.number]._chain, chain)
             elif row.kind == "storage":
                 storage = row.what
             else:
                 storage = Storage(row.what)
             bindings = {name: values[name] for name in row.variables} if row.variables else None
-            return new(kind)._set(storage, row.chain, row.type, bindings)
+            return new(kind)._set(storage, chain, row.type, bindings)
 
         if self._is_single:
             return tensor_at(0)
@@ -485,6 +485,14 @@ def preserve(storage: Storage) -> Version:
     storage.version = new
     next_epoch()
     return new
+
+
+def _is_same_place(one: Buffer, other: Buffer) -> bool:
+    return (
+        one.memory is other.memory
+        and one.offset_bytes == other.offset_bytes
+        and one.size_bytes == other.size_bytes
+    )
 
 
 def _value_name(tree: Tree, number: int) -> str:

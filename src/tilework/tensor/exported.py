@@ -26,6 +26,9 @@ from tilework.tensor.signature import (
     Tree,
     first_difference,
     flatten_call,
+    is_alike,
+    joined,
+    part_of,
     rebuild,
     value_difference,
 )
@@ -81,6 +84,7 @@ def export(function: Jit[..., Any], path: str | os.PathLike[str]) -> None:
                 "name": spec.name,
                 "seen": format_node(apply_chain(_param(spec.base, spec.source), spec.chain)),
                 "source": spec.source,
+                "is_movable": spec.is_movable,
                 "variables": list(spec.variables),
             }
             for spec in recipe.tensors
@@ -154,12 +158,16 @@ def _plain_value(value: Any, what: str) -> Any:
 
 
 def _plain_output(recipe: Any, output: Any) -> dict[str, Any]:
+    chain = output.chain
     if output.kind == "made":
         made = recipe.made[output.number]
         base = _param_of(made.shape, made.dtype, output.number)
     elif output.kind in ("argument", "view"):
         spec = recipe.tensors[output.number]
+        chain = spec.chain if output.kind == "argument" else output.chain
         base = _param(spec.base, output.number)
+    elif output.kind == "seen":
+        base = _param(recipe.tensors[output.number].type, output.number)
     else:
         raise CaptureError(
             "export: the function returns a tensor that it holds",
@@ -169,7 +177,7 @@ def _plain_output(recipe: Any, output: Any) -> dict[str, Any]:
     return {
         "kind": output.kind,
         "number": output.number,
-        "seen": format_node(apply_chain(base, output.chain)),
+        "seen": format_node(apply_chain(base, chain)),
         "variables": list(output.variables),
     }
 
@@ -206,9 +214,10 @@ class Exported:
         self._values = [_read_value(value) for value in signature["values"]]
         self._frozen: dict[str, int] = dict(signature["frozen"])
         self._inputs = [
-            (str(row["name"]), int(row["source"]), *_read_seen(row["seen"]))
+            (str(row["name"]), int(row["source"]), bool(row["is_movable"]),
+             *_read_seen(row["seen"]))
             for row in signature["inputs"]
-        ]
+        ]  # fmt: skip
         self._made = [_read_seen(row["seen"])[0] for row in signature["made"]]
         self._made_variables = [tuple(row["variables"]) for row in signature["made"]]
         self._outputs = [
@@ -224,7 +233,7 @@ class Exported:
     @property
     def inputs(self) -> tuple[tuple[str, str], ...]:
         """Name and type of each tensor argument."""
-        return tuple((name, repr(seen)) for name, _, _, _, seen in self._inputs)
+        return tuple((name, repr(seen)) for name, _, _, _, _, seen in self._inputs)
 
     @property
     def arena_bytes(self) -> int:
@@ -256,10 +265,17 @@ class Exported:
 
     def _buffers(self, tensors: Sequence[TensorBase]) -> list[Buffer]:
         found: dict[int, Buffer] = {}
-        for (name, source, base, chain, seen), tensor in zip(self._inputs, tensors, strict=True):
+        for row, tensor in zip(self._inputs, tensors, strict=True):
+            name, source, is_movable, base, chain, seen = row
             tensor.realize()
             version = tensor._storage.version
-            if version.node.type is not base or tensor._chain != chain:
+            buffer = version.buffer
+            if is_movable and (part := part_of(version.node.type, tensor._chain)) is not None:
+                fits = part.rest == chain and is_alike(tensor._type, seen)
+                buffer = None if buffer is None else part.within(buffer)
+            else:
+                fits = version.node.type is base and tensor._chain == chain
+            if not fits:
                 raise CaptureError(
                     f"load: {name} differs from the captured one",
                     field=name,
@@ -268,11 +284,11 @@ class Exported:
                     expected=f"{seen}, {len(chain)} movement ops",
                     try_="give a tensor of this shape and dtype, or .contiguous() of it",
                 )
-            if not Device[version.device].is_host_memory or version.buffer is None:
+            if not Device[version.device].is_host_memory or buffer is None:
                 raise CaptureError(f"load: {name} is on another device", got=version.device)
-            if found.setdefault(source, version.buffer) is not version.buffer:
+            if found.setdefault(source, buffer).address != buffer.address:
                 raise CaptureError(f"load: {name} was the same tensor as another one", field=name)
-            if source in self._program.written and version.buffer.memory.is_readonly:
+            if source in self._program.written and buffer.memory.is_readonly:
                 raise CaptureError(f"load: {name} is written and cannot be", field=name)
         return [found[number] for number in range(self._program.num_inputs)]
 
@@ -289,6 +305,8 @@ class Exported:
             kind, place, chain, seen, names = self._outputs[number]
             if kind == "argument":
                 return tensors[place]
+            if kind == "seen":
+                chain = joined(tensors[place]._chain, chain)
             storage = storages[place] if kind == "made" else tensors[place]._storage
             bindings = {name: values[name] for name in names} or None
             return Tensor.__new__(Tensor)._set(storage, chain, seen, bindings)

@@ -5,7 +5,9 @@
 
 A call whose arguments, or anything else that the function reads (`engine.guards`), differ from
 every capture captures again, with an event that says what changed; or raises if no more captures
-are allowed.  Each result is the same as that of the plain call.
+are allowed.  Each result is the same as that of the plain call.  An argument that is only read
+may be any contiguous part of any tensor: `step(x[i : i + 32])` replays for each i, and copies
+nothing.
 
 What a capture cannot see: the contents of large containers and arrays, files, clocks, C code.
 """
@@ -17,11 +19,12 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from time import perf_counter_ns
-from typing import Any, Final, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, overload
 
 from tilework.base import settings, trace
-from tilework.base.errors import CaptureError, UserError
+from tilework.base.errors import CaptureError, InternalError, UserError
 from tilework.base.text import format_bytes
 from tilework.engine import capture
 from tilework.engine.guards import Guards, Watcher
@@ -38,10 +41,14 @@ from tilework.tensor.signature import (
     Tree,
     flatten,
     flatten_call,
+    rest_of,
     variable_spec,
 )
 from tilework.tensor.tensor import Tensor
 from tilework.tensor.version import Storage, Version, records_history
+
+if TYPE_CHECKING:
+    from tilework.runtime.buffer import Buffer
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -297,8 +304,7 @@ def _capture(
     ambient = _ambient()
     watcher = Watcher(lambda value: isinstance(value, TensorBase))
     watcher.add_function(function)
-    inputs, sources = _inputs_of(flat.tensors)
-    specs = _specs(flat, sources)
+    arguments = _Arguments(flat)
     with capture.capturing() as seen, observe.observing() as observer:
         seen.pause = watcher.paused
         with watcher.watching():
@@ -310,28 +316,60 @@ def _capture(
     if made_late is not None:
         return result, None, made_late
     guards = watcher.guards()
-    builder = _RecipeBuilder(flat, inputs, specs, seen, observer, guards, returned)
+    builder = _RecipeBuilder(flat, arguments, seen, observer, guards, returned)
     recipe = builder.build(ambient)
     return result, Captured(recipe, ring), ""
 
 
-def _inputs_of(tensors: list[TensorBase]) -> tuple[list[Any], list[int]]:
-    """The buffers of the arguments, each memory range once, and which of them each tensor is."""
-    buffers: list[Any] = []
-    sources: list[int] = []
-    for tensor in tensors:
-        buffer = tensor._storage.version.buffer
-        for number, known in enumerate(buffers):
-            if known is buffer:
-                sources.append(number)
+class _Arguments:
+    """Where the tensor arguments lie, taken down before the call changes them."""
+
+    def __init__(self, flat: Flat) -> None:
+        self.specs = _specs(flat)
+        self._whole = [tensor._storage.version.buffer for tensor in flat.tensors]
+
+    def settle(self, seen: capture.Seen, fixed: set[int]) -> list[Buffer]:
+        """Decide which of them may lie elsewhere at a replay, and return the program's inputs.
+
+        Args:
+            seen: what the call has run.
+            fixed: arguments that may not.
+        """
+        ranges: list[Buffer] = []
+        movable = [
+            spec.part is not None and number not in fixed for number, spec in enumerate(self.specs)
+        ]
+        while True:
+            ranges.clear()
+            places: list[int] = []
+            for spec, whole, can_move in zip(self.specs, self._whole, movable, strict=True):
+                if whole is None:
+                    raise InternalError("jit: a realized argument has no memory", got=spec.name)
+                wanted = spec.part.within(whole) if can_move and spec.part is not None else whole
+                places.append(_index_of(ranges, wanted))
+            allowed = seen.movable(ranges)
+            still = [
+                before and allowed[place] for before, place in zip(movable, places, strict=True)
+            ]
+            if still == movable:
                 break
-        else:
-            sources.append(len(buffers))
-            buffers.append(buffer)
-    return buffers, sources
+            movable = still
+        for spec, place, is_movable in zip(self.specs, places, movable, strict=True):
+            spec.settle(place, is_movable)
+        return ranges
 
 
-def _specs(flat: Flat, sources: list[int]) -> list[TensorSpec]:
+def _index_of(buffers: list[Buffer], wanted: Buffer) -> int:
+    """Return which of `buffers` is the place of `wanted`, which is added if none is."""
+    place = (id(wanted.memory), wanted.offset_bytes, wanted.size_bytes)
+    for number, known in enumerate(buffers):
+        if (id(known.memory), known.offset_bytes, known.size_bytes) == place:
+            return number
+    buffers.append(wanted)
+    return len(buffers) - 1
+
+
+def _specs(flat: Flat) -> list[TensorSpec]:
     names: dict[int, str] = {}
     stack: list[Tree] = [flat.tree]
     while stack:
@@ -341,10 +379,7 @@ def _specs(flat: Flat, sources: list[int]) -> list[TensorSpec]:
                 names[top.number] = top.name
         else:
             stack.extend(top.items)
-    return [
-        TensorSpec(tensor, names[number], sources[number])
-        for number, tensor in enumerate(flat.tensors)
-    ]
+    return [TensorSpec(tensor, names[number]) for number, tensor in enumerate(flat.tensors)]
 
 
 def _pending(observer: observe.Observer) -> list[Version]:
@@ -381,16 +416,16 @@ class _RecipeBuilder:
     def __init__(
         self,
         flat: Flat,
-        inputs: list[Any],
-        specs: list[TensorSpec],
+        arguments: _Arguments,
         seen: capture.Seen,
         observer: observe.Observer,
         guards: Guards,
         returned: Flat,
     ) -> None:
         self.flat = flat
-        self.inputs = inputs
-        self.specs = specs
+        self.arguments = arguments
+        self.specs = arguments.specs
+        self.inputs: list[Buffer] = []
         self.seen = seen
         self.observer = observer
         self.guards = guards
@@ -402,6 +437,10 @@ class _RecipeBuilder:
     def build(self, ambient: tuple[Any, ...]) -> Recipe:
         """Return the recipe."""
         outputs = [self._output(tensor) for tensor in self.returned.tensors]
+        fixed_sources = self._fixed_sources()
+        fixed = {number for number, _ in fixed_sources} | self._unmovable(outputs)
+        self.inputs = self.arguments.settle(self.seen, fixed)
+        outputs = [self._as_seen(output) for output in outputs]
         program = self.seen.finish(self.inputs, self._made_buffers)
         held_buffers = program.held
         self._check_lost_state(held_buffers)
@@ -425,7 +464,7 @@ class _RecipeBuilder:
                 if name in self.seen.pinned and name in names
             },
             frozen={n: v for n, v in self.seen.values.items() if n not in names},
-            fixed_sources=self._fixed_sources(),
+            fixed_sources=fixed_sources,
             num_inputs=len(self.inputs),
             program=program,
             guards=self.guards,
@@ -461,6 +500,29 @@ class _RecipeBuilder:
             for number, tensor in enumerate(self.flat.tensors)
             if id(tensor._storage) in reached
         ]
+
+    def _unmovable(self, outputs: list[Output]) -> set[int]:
+        """Arguments that are written, or of whose bases other parts are returned."""
+        written = {id(reference()) for reference in self.observer.written}
+        found = {
+            number
+            for number, tensor in enumerate(self.flat.tensors)
+            if id(tensor._storage) in written
+        }
+        for output in outputs:
+            is_view = output.kind == "view"
+            if is_view and rest_of(output.chain, self.specs[output.number].seen) is None:
+                found.add(output.number)
+        return found
+
+    def _as_seen(self, output: Output) -> Output:
+        """The same view of the argument, wherever that lies."""
+        if output.kind != "view" or not self.specs[output.number].is_movable:
+            return output
+        rest = rest_of(output.chain, self.specs[output.number].seen)
+        if rest is None:
+            raise InternalError("jit: a view is no view of its argument", got=output.chain)
+        return replace(output, kind="seen", chain=rest)
 
     def _output(self, tensor: TensorBase) -> Output:
         storage = tensor._storage

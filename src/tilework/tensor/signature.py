@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tilework.engine.guards import same_value
+from tilework.ir.ops.tensor import RESHAPE
+from tilework.ir.types import make_type
+from tilework.schedule.parts import longest_part
 from tilework.tensor.core import TensorBase
 from tilework.tensor.variable import Variable, format_shape
 from tilework.tensor.version import Chain
@@ -18,8 +21,9 @@ from tilework.tensor.version import Chain
 if TYPE_CHECKING:
     from tilework.ir.node import Node
     from tilework.ir.types import Type
+    from tilework.runtime.buffer import Buffer
 
-_CONTAINERS: Final = (list, tuple, dict)
+_MOST_PARTS: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,38 +121,140 @@ def _name_of(tree: Tree) -> str:
     return tree.name if isinstance(tree, Leaf) else "the containers of the arguments"
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The contiguous part of its base that a view shows, and the rest of its movement ops."""
+
+    offset_bytes: int
+    size_bytes: int
+    is_whole: bool
+    type: Type
+    rest: Chain
+
+    def within(self, buffer: Buffer) -> Buffer:
+        """Return the part of a base's buffer."""
+        return buffer if self.is_whole else buffer.view(self.offset_bytes, self.size_bytes)
+
+
+_parts: Final[dict[tuple[Type, Chain], Part | None]] = {}  # bounded by _MOST_PARTS
+
+
+def part_of(base: Type, chain: Chain) -> Part | None:
+    """Return the part that `chain` shows of a realized base; None where none is fixed."""
+    key = (base, chain)
+    try:
+        return _parts[key]
+    except KeyError:
+        pass
+    found = longest_part(base.shape, chain)
+    part: Part | None = None
+    if found is not None:
+        taken, layout = found
+        whole = longest_part(base.shape, ())
+        part = Part(
+            layout.offset * base.dtype.itemsize,
+            layout.count * base.dtype.itemsize,
+            whole is not None and layout.count == whole[1].count,
+            make_type(layout.shape, base.dtype, base.memory),
+            chain[taken:],
+        )
+    if len(_parts) >= _MOST_PARTS:
+        _parts.clear()
+    _parts[key] = part
+    return part
+
+
+def is_alike(one: Type, other: Type) -> bool:
+    """Whether shape and dtype are the same; where the value is held does not count."""
+    return one is other or (one.dtype is other.dtype and one.shape == other.shape)
+
+
+def rest_of(outer: Chain, inner: Chain) -> Chain | None:
+    """Return the movement ops that `outer` has after `inner`, or None; see `joined`."""
+    count = len(inner)
+    if outer[:count] == inner:
+        return outer[count:]
+    if inner[-1][0] is RESHAPE and outer[: count - 1] == inner[:-1] and len(outer) >= count:
+        return outer[count - 1 :] if outer[count - 1][0] is RESHAPE else None
+    return None
+
+
+def joined(chain: Chain, rest: Chain) -> Chain:
+    """Return `rest` after `chain`, where one RESHAPE takes the place of two."""
+    if rest and chain and rest[0][0] is RESHAPE and chain[-1][0] is RESHAPE:
+        chain = chain[:-1]
+    return chain + rest
+
+
 class TensorSpec:
-    """What a replay checks of one tensor argument."""
+    """What a replay checks of one tensor argument.
 
-    __slots__ = ("base", "chain", "device", "name", "requires_grad", "source", "type", "variables")
+    Where `is_movable`, any contiguous part of any base will do, and `base` and `chain` describe
+    the part instead of the storage.
+    """
 
-    def __init__(self, tensor: TensorBase, name: str, source: int) -> None:
+    __slots__ = (
+        "base", "chain", "device", "is_movable", "name", "part", "seen", "source", "type",
+        "variables",
+    )  # fmt: skip
+
+    def __init__(self, tensor: TensorBase, name: str) -> None:
         version = tensor._storage.version
         self.name = name
         self.type: Type = tensor._type
         self.base: Type = version.node.type
         self.chain: Chain = tensor._chain
+        self.seen: Chain = tensor._chain
         self.device: str = version.device
         self.variables = _names(tensor._bindings, version.bindings)
-        self.source = source  # which of the program's inputs it is
+        self.part = None if self.variables else part_of(self.base, self.chain)
+        self.is_movable = False
+        self.source = -1  # which of the program's inputs it is
+
+    def settle(self, source: int, is_movable: bool) -> None:
+        """Note which input it is, and whether the place in its base may change."""
+        self.source = source
+        self.is_movable = is_movable
+        if is_movable and self.part is not None:
+            self.base, self.chain = self.part.type, self.part.rest
+
+    def find(self, tensor: TensorBase) -> Buffer | None:
+        """Return the buffer of a realized tensor like the captured one; None if it differs."""
+        version = tensor._storage.version
+        buffer = version.buffer
+        if version.device != self.device or not is_alike(tensor._type, self.type):
+            return None
+        chain = tensor._chain
+        base = version.node.type
+        if base is self.base and chain == self.chain:
+            return buffer
+        if not self.is_movable or buffer is None or tensor._bindings or version.bindings:
+            return None
+        part = part_of(base, chain)
+        if part is None or part.rest != self.chain or self.part is None:
+            return None
+        return part.within(buffer) if part.size_bytes == self.part.size_bytes else None
 
     def difference(self, tensor: TensorBase) -> tuple[str, object, object] | None:
         """Return (field, what it is, what it was) for the first field that differs, or None."""
         version = tensor._storage.version
+        base, chain = version.node.type, tensor._chain
+        if self.is_movable and (part := part_of(base, chain)) is not None:
+            chain = part.rest
+            if part.size_bytes == (self.part.size_bytes if self.part is not None else -1):
+                base = self.base
         pairs: tuple[tuple[str, object, object], ...] = (
             ("dtype", tensor.dtype.name, self.type.dtype.name),
             ("shape", format_shape(tensor._dims), format_shape(self.type.shape)),
             ("device", version.device, self.device),
-            ("base shape", format_shape(version.node.type.shape), format_shape(self.base.shape)),
-            ("view", _chain_text(tensor._chain), _chain_text(self.chain)),
+            ("base shape", format_shape(base.shape), format_shape(self.base.shape)),
+            ("view", _chain_text(chain), _chain_text(self.chain)),
             ("variables", _names(tensor._bindings, version.bindings), self.variables),
         )
         for field, now, then in pairs:
             if now != then:
                 return field, now, then
-        if tensor._chain != self.chain:
-            return "view", tensor._chain, self.chain
-        return None
+        return ("view", chain, self.chain) if chain != self.chain else None
 
 
 def _names(*bindings: Mapping[str, int] | None) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from tilework.base.errors import InternalError, VerifyError
 from tilework.dtypes import float32
 from tilework.ir.build import const, const_index
 from tilework.ir.node import Node
-from tilework.ir.ops import math, memory
+from tilework.ir.ops import math, memory, tensor
 from tilework.ir.ops.index import BIND, VARIABLE, VariableAttrs
 from tilework.ir.ops.program import LINEAR
 from tilework.schedule import cache, pipeline
@@ -232,3 +232,30 @@ def test_every_pass_is_told_to_subscribers() -> None:
         "schedule.group",
         "schedule.assemble",
     ]
+
+
+def test_a_contiguous_part_that_is_only_read_is_an_argument_of_its_own() -> None:
+    x = buffer(1)
+    rows = x.type.shape[0]
+
+    def part(start: int) -> Node:
+        bounds = ((start, start + 1, 1), *((0, size, 1) for size in x.type.shape[1:]))
+        return tensor.SHRINK(x, attrs=tensor.ShrinkAttrs(bounds))
+
+    first, last = (
+        transform_to_call([tensor.CONTIGUOUS(part(start))]) for start in (0, rows - 1)
+    )  # fmt: skip
+    assert first.function is last.function
+    size = x.type.dtype.itemsize
+    for dim in x.type.shape[1:]:
+        size *= dim
+    assert (first.parts, last.parts) == ({0: (0, size)}, {0: ((rows - 1) * size, size)})
+    assert last.arguments == (x,)
+
+
+def test_a_part_of_a_buffer_that_is_written_stays_a_view() -> None:
+    x = buffer(1)
+    bounds = tuple((0, size - 1 if axis == 0 else size, 1) for axis, size in enumerate(x.shape))
+    part = tensor.SHRINK(x, attrs=tensor.ShrinkAttrs(bounds))
+    after = memory.AFTER(x, memory.STORE(x, math.ADD(x, x)))
+    assert not transform_to_call([tensor.CONTIGUOUS(part), after]).parts
