@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilework.codegen.analysis import Kernel, stride
+from tilework.ir.node import toposort
 from tilework.ir.ops import math
 from tilework.ir.ops.memory import LOAD
 from tilework.ir.ops.tensor import Fold
@@ -86,16 +87,28 @@ def _in(kernel: Kernel, range_: Node, mask: int) -> bool:
 
 
 def is_plain_load(node: Node) -> bool:
-    """A load without a gate, perhaps under casts."""
+    """A load without a gate, perhaps under casts: it may stay an operand of the multiplication."""
     while node.op is math.CAST:
         node = node.src[0]
     return node.op is LOAD and len(node.src) == 1
 
 
+def is_gated(node: Node) -> bool:
+    """Does a factor read memory under a condition?"""
+    return any(len(load.src) > 1 for load in _loads(node))
+
+
 def load_stride(node: Node, range_: Node) -> int | None:
-    """The stride of a factor's only load along a range; None if there is no fixed one."""
-    while node.op is math.CAST:
-        node = node.src[0]
-    if node.op is not LOAD:
+    """By how many elements the loads of a factor move with a range; None if they differ.
+
+    A factor may be computed (an activation fused before the product): its loads count.
+    """
+    strides = {stride(load.src[0].src[1], range_) for load in _loads(node)}
+    moving = strides - {0}
+    if len(moving) > 1 or not strides:
         return None
-    return stride(node.src[0].src[1], range_)
+    return moving.pop() if moving else 0
+
+
+def _loads(node: Node) -> list[Node]:
+    return [part for part in toposort(node) if part.op is LOAD]

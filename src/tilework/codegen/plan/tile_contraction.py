@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tilework.codegen.analysis import Kernel, stride
 from tilework.codegen.plan.contraction import (
     Contraction,
+    is_gated,
     is_plain_load,
     load_stride,
     orientations,
@@ -95,9 +96,10 @@ class _Tiling:
         self.n_rest = [r for r in contraction.n if r is not lane]
         self.m_rest = list(contraction.m[:-1])
         self.plain_a = is_plain_load(contraction.a)
-        self.plain_b = is_plain_load(contraction.b)
+        self.gated_a = is_gated(contraction.a)
+        self.gated_b = is_gated(contraction.b)
         self.along = load_stride(contraction.b, lane) == 1
-        self.direct_b = self.plain_b and self.along
+        self.direct_b = self.along and is_plain_load(contraction.b)
 
     # ---- the two loop orders
 
@@ -139,7 +141,7 @@ class _Tiling:
         if self._stage_a(panels):
             staged.append(Staged(0, Memory.TILE, len(nest), 1))
             copied = around * block * self.rows * self.depth
-            cycles += copied * (_COPY_SCALAR if self.plain_a else _COPY_SCALAR_GATED)
+            cycles += copied * (_COPY_SCALAR_GATED if self.gated_a else _COPY_SCALAR)
         else:
             cycles += self._read_a(around * panels)
         nest += [(number(r), 0) for r in self.n_rest] + [(number(self.lane), 0)]
@@ -209,10 +211,10 @@ class _Tiling:
         if self.plain_a:
             return 0.0
         rows = product(self.m_rest) * self.row_tiles * self.rows
-        return panels * rows * self.depth * _COPY_SCALAR_GATED
+        return panels * rows * self.depth * (_COPY_SCALAR_GATED if self.gated_a else _COPY_SCALAR)
 
     def _copy_b(self) -> float:
-        return _copy_cost(self.along, self.plain_b, self.lanes)
+        return _copy_cost(self.along, self.gated_b, self.lanes)
 
     def _stream_b(self, times: int, panels: int) -> float:
         """b read again and again from L2, or from farther away where it does not fit."""
@@ -232,11 +234,11 @@ class _Tiling:
         return cycles * ceil_div(tasks, cores) / tasks
 
 
-def _copy_cost(contiguous: bool, plain: bool, lanes: int) -> float:
+def _copy_cost(contiguous: bool, gated: bool, lanes: int) -> float:
     """Cycles an element for a copy of b."""
     if contiguous:
-        return (_COPY_VECTOR if plain else _COPY_GATED) / lanes
-    return _COPY_SCALAR if plain else _COPY_SCALAR_GATED
+        return (_COPY_GATED if gated else _COPY_VECTOR) / lanes
+    return _COPY_SCALAR_GATED if gated else _COPY_SCALAR
 
 
 def register_tile(
