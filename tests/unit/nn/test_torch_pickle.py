@@ -91,5 +91,30 @@ def test_GEN_09_a_damaged_program_is_refused(code: bytes, tmp_path: Path) -> Non
 def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "text.pth"
     path.write_text("no archive")
-    with pytest.raises(ModelFileError, match="no zip archive"):
+    with pytest.raises(ModelFileError, match="no zip archive and no older file"):
         torch_load(path)
+
+
+def test_the_format_before_pytorch_1_6_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.pth"
+    base = torch.arange(6.0).reshape(2, 3)
+    tree = {"shared": [base, base.T], "half": torch.ones(2).half(), "step": 3}
+    torch.save(tree, path, _use_new_zipfile_serialization=False)
+    found = torch_load(path)
+    assert found["shared"][0].tolist() == base.tolist()
+    assert found["shared"][1].tolist() == base.T.tolist()
+    assert found["half"].dtype is dtypes.float16
+    assert found["half"].tolist() == [1, 1]
+    assert found["step"] == 3
+
+
+@pytest.mark.parametrize("kind", [torch.complex64, torch.complex128])
+def test_a_dtype_that_is_not_known_is_refused(kind: torch.dtype, tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match="a dtype that is not known"):
+        torch_load(saved({"t": torch.ones(2, dtype=kind)}, tmp_path))
+
+
+def test_buffers_and_bytes_come_back(tmp_path: Path) -> None:
+    found = torch_load(saved({"b": torch.nn.Buffer(torch.ones(2)), "raw": b"\xff\x00"}, tmp_path))
+    assert found["b"].tolist() == [1, 1]
+    assert found["raw"] == b"\xff\x00"

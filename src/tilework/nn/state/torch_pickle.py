@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ _STORAGES: Final[dict[str, DType]] = {
     "FloatStorage": dtypes.float32, "DoubleStorage": dtypes.float64, "HalfStorage": dtypes.float16,
     "BFloat16Storage": dtypes.bfloat16, "LongStorage": dtypes.int64, "IntStorage": dtypes.int32,
     "ShortStorage": dtypes.int16, "CharStorage": dtypes.int8, "ByteStorage": dtypes.uint8,
-    "BoolStorage": dtypes.bool_,
+    "BoolStorage": dtypes.bool_, "UntypedStorage": dtypes.uint8,
 }  # fmt: skip
 _DTYPES: Final[dict[str, DType]] = {
     "float32": dtypes.float32, "float64": dtypes.float64, "float16": dtypes.float16,
@@ -35,6 +36,15 @@ _DTYPES: Final[dict[str, DType]] = {
     "uint16": dtypes.uint16, "uint32": dtypes.uint32, "uint64": dtypes.uint64,
     "float8_e4m3fn": dtypes.fp8e4m3, "float8_e5m2": dtypes.fp8e5m2,
 }  # fmt: skip
+
+
+#: What the first program of a file before PyTorch 1.6 gives.
+_MAGIC: Final = 0x1950A86A20F9469CFC6C
+#: What reading a file that contradicts itself can raise.
+_DAMAGE: Final = (
+    IndexError, KeyError, ValueError, TypeError, AttributeError, OverflowError, struct.error,
+    zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError,
+)  # fmt: skip
 
 
 def torch_load(fn: str | Path) -> Any:
@@ -48,16 +58,16 @@ def torch_load(fn: str | Path) -> Any:
         UnsupportedError: it holds something else than containers, numbers, text and tensors.
     """
     try:
-        archive = zipfile.ZipFile(fn)
-    except (zipfile.BadZipFile, OSError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise
-        raise ModelFileError(
-            "torch_load: this is no zip archive",
-            got=f"{fn}: {error}",
-            try_="save it again with a PyTorch of 1.6 or later",
-        ) from error
-    with archive:
+        if zipfile.is_zipfile(fn):
+            return _load_archive(fn)
+        return _load_sequence(Path(fn).read_bytes(), fn)
+    except _DAMAGE as error:
+        raise ModelFileError("torch_load: the file is damaged", got=f"{fn}: {error}") from error
+
+
+def _load_archive(fn: str | Path) -> Any:
+    """The format of PyTorch 1.6 and later: one program and a file for each storage."""
+    with zipfile.ZipFile(fn) as archive:
         names = [name for name in archive.namelist() if name.endswith("data.pkl")]
         if len(names) != 1:
             raise ModelFileError("torch_load: there is no data.pkl in the archive", got=f"{fn}")
@@ -65,11 +75,44 @@ def torch_load(fn: str | Path) -> Any:
         order = f"{folder}byteorder"
         if order in archive.namelist() and archive.read(order) != b"little":
             raise UnsupportedError("torch_load: the file is big-endian", got=f"{fn}")
-        reader = _Reader(archive.read(names[0]), lambda key: archive.read(f"{folder}data/{key}"))
-        try:
-            return reader.run()
-        except (IndexError, KeyError, ValueError, struct.error, AttributeError) as error:
-            raise ModelFileError("torch_load: the file is damaged", got=f"{fn}: {error}") from error
+        return _Reader(
+            archive.read(names[0]), lambda key, _: archive.read(f"{folder}data/{key}")
+        ).run()
+
+
+def _load_sequence(data: bytes, fn: str | Path) -> Any:
+    """The format before: programs one after the other, then the bytes of the storages.
+
+    The storages come after the program that uses them, so it is run twice: to see what it needs
+    and where it ends, then with the bytes.
+    """
+    place, found = 0, []
+    needed: dict[str, int] = {}
+
+    def note(key: str, size: int) -> bytes:
+        needed[key] = size
+        return bytes(size) if size <= len(data) else b""
+
+    start = 0
+    for part in range(5 if data.startswith(b"\x80") else 0):
+        start = place if part == 3 else start
+        reader = _Reader(data, note, place)
+        found.append(reader.run())
+        place = reader.place
+        if found[0] != _MAGIC:
+            break
+    if found[:1] != [_MAGIC]:
+        raise ModelFileError(
+            "torch_load: this is no zip archive and no older file of PyTorch", got=f"{fn}"
+        )
+    if not found[2]["little_endian"]:
+        raise UnsupportedError("torch_load: the file is big-endian", got=f"{fn}")
+    storages: dict[str, bytes] = {}
+    for key in found[4]:
+        place += 8  # the number of elements, which the program gave too
+        storages[key] = data[place : place + needed[key]]
+        place += needed[key]
+    return _Reader(data, lambda key, _: storages[key], start).run()
 
 
 @dataclass(frozen=True)
@@ -97,9 +140,11 @@ _MARK: Final = object()
 class _Reader:
     """The interpreter: a stack machine over the opcodes of protocols 2 to 5."""
 
-    def __init__(self, code: bytes, read_storage: Callable[[str], bytes]) -> None:
+    def __init__(
+        self, code: bytes, read_storage: Callable[[str, int], bytes], place: int = 0
+    ) -> None:
         self.code = code
-        self.place = 0
+        self.place = place
         self.read_storage = read_storage
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
@@ -170,15 +215,26 @@ class _Reader:
     # --- what is named -----------------------------------------------------------------------
 
     def persistent(self) -> None:
-        """A storage: ("storage", type, key, device, number of elements)."""
-        kind, type_, key, _, count = self.stack.pop()
-        if kind != "storage":
-            raise UnsupportedError("torch_load: an outside object that is no storage", got=kind)
-        dtype = _STORAGES.get(type_.name)
+        """A storage: ("storage", type, key, device, number of elements), and a view of it."""
+        named = self.stack.pop()
+        if named[0] != "storage" or (len(named) > 5 and named[5] is not None):
+            raise UnsupportedError(
+                "torch_load: the file holds an object that is no tensor",
+                got=named[0],
+                try_="save model.state_dict() in place of the model",
+            )
+        type_, key, _, count = named[1:5]
+        if type_.name not in _STORAGES:
+            raise UnsupportedError(
+                "torch_load: a storage has a dtype that is not known",
+                got=type_,
+                expected=", ".join(_STORAGES),
+            )
+        # An UntypedStorage says its dtype where it is used, and counts bytes.
+        dtype = _STORAGES[type_.name]
         stored = self.storages.get(key)
         if stored is None:
-            # An UntypedStorage says its dtype where it is used, and counts bytes.
-            stored = _Stored(self.read_storage(key), dtype or dtypes.uint8)
+            stored = _Stored(self.read_storage(key, count * dtype.itemsize), dtype)
             self.storages[key] = stored
         if len(stored.data) < count * stored.dtype.itemsize:
             raise ValueError(f"storage {key} is shorter than it should be")
@@ -207,8 +263,12 @@ def _call(called: Any, arguments: Any) -> Any:
         return _tensor(stored, offset, size, stride, arguments[6])
     if name.startswith("torch._utils._rebuild_parameter"):
         return arguments[0]
+    if name == "torch._tensor._rebuild_from_type_v2":
+        return _call(arguments[0], arguments[2])
     if name in ("torch.Size", "torch.serialization._get_layout", "torch.device"):
         return tuple(arguments[0]) if name == "torch.Size" else arguments[0]
+    if name == "_codecs.encode" and arguments[1] == "latin1":
+        return arguments[0].encode("latin1")
     if name in ("builtins.set", "__builtin__.set"):
         return set(*arguments)
     raise UnsupportedError(
@@ -275,6 +335,10 @@ def _text(form: str) -> Callable[[_Reader], None]:
     return step
 
 
+def _bytes(form: str) -> Callable[[_Reader], None]:
+    return lambda reader: reader.push(reader.take(reader.number(form)))
+
+
 def _integer(form: str) -> Callable[[_Reader], None]:
     return lambda reader: reader.push(reader.number(form))
 
@@ -336,6 +400,7 @@ _STEPS: Final[dict[bytes, Callable[[_Reader], None]]] = {
     b")": _constant(tuple), b"\x8f": _constant(set), b"N": _constant(lambda: None),
     b"\x88": _constant(lambda: True), b"\x89": _constant(lambda: False),
     b"X": _text("<I"), b"\x8c": _text("B"), b"\x8d": _text("<Q"),
+    b"C": _bytes("B"), b"B": _bytes("<I"), b"\x8e": _bytes("<Q"),
     b"J": _integer("<i"), b"K": _integer("B"), b"M": _integer("<H"),
     b"\x8a": _long("B"), b"\x8b": _long("<i"), b"G": _real,
     b"\x85": _tuple(1), b"\x86": _tuple(2), b"\x87": _tuple(3),
