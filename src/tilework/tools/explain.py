@@ -14,6 +14,10 @@ from typing import Any
 from tilework.base import settings, trace
 from tilework.base.errors import ModelFileError
 from tilework.base.text import format_seconds, plural
+from tilework.ir.node import Node
+from tilework.ir.ops.memory import SINK
+from tilework.ir.text import format_node
+from tilework.schedule.schedule import Schedule, explain_schedule
 from tilework.tools.console import Console
 
 
@@ -25,6 +29,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--summary", action="store_true", help="only names and times, no graphs")
     parser.add_argument("--output", metavar="FILE", help="write there instead of to the terminal")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def graph_text(result: object) -> str:
+    """Return what a pass made as text: a node as IR that can be parsed, a schedule as its kernels.
+
+    The scheduler's own working records only say how many there are.
+    """
+    match result:
+        case Node():
+            return format_node(result)
+        case Schedule():
+            kernels = [call.src[0] for call in result.linear.src if call.src]
+            texts = [format_node(kernel) for kernel in kernels if kernel.op is SINK]
+            return "\n\n".join([explain_schedule(result), *texts])
+        case list() | tuple():
+            return f"{len(result)} x {type(result[0]).__name__}" if result else "nothing"
+        case _:
+            return type(result).__name__
 
 
 @dataclass(slots=True)
@@ -51,7 +73,7 @@ class Story:
                     note = "" if event.is_changed else " (unchanged)"
                     told.append(f"--- {name}, {format_seconds(seconds)}{note}")
                     if with_graphs and (event.is_changed or before is None):
-                        told += [f"    {line}" for line in str(after).splitlines()]
+                        told += [f"    {line}" for line in graph_text(after).splitlines()]
                 case trace.KernelCompiled(name=name, device=device, seconds=seconds):
                     verb = "found in a cache" if event.cached else "compiled"
                     told.append(f"=== {name} on {device}: {verb}, {format_seconds(seconds)}")

@@ -205,7 +205,10 @@ def test_explain_tells_every_pass_of_a_script(
     found = document(capsys)
     assert len(found["kernels"]) == 1  # type: ignore[arg-type]
     assert found["passes"]
-    assert any("compiled" in line for line in found["story"])  # type: ignore[attr-defined]
+    story = "\n".join(found["story"])  # type: ignore[arg-type]
+    assert "compiled" in story
+    assert "reduction" in story or "elementwise" in story
+    assert "= store %" in story
 
 
 def test_explain_of_a_missing_script_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:

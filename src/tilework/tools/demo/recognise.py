@@ -40,7 +40,7 @@ import numpy as np
 import tilework
 run = tilework.load(sys.argv[1])
 loaded = time.perf_counter()
-with np.load(sys.argv[2]) as stored:
+with np.load(sys.argv[2], allow_pickle=False) as stored:
     inputs = [tilework.Tensor(stored[name]) for name in stored.files]
 result = run(*inputs)
 result = result[0] if isinstance(result, (list, tuple)) else result
@@ -262,7 +262,7 @@ def run_exported(
             raise DeviceError(
                 "demo: the exported file does not run in a fresh process", got=done.stderr[-1500:]
             )
-        again = np.load(folder / "o.npy")
+        again = np.load(folder / "o.npy", allow_pickle=False)
     if not np.array_equal(again, wanted, equal_nan=True):
         raise ModelFileError(
             "demo: the exported file gives other results",
