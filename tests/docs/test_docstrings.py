@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tilework import Tensor
+
 SOURCES = Path(__file__).parents[2] / "src"
 
 
@@ -21,5 +23,7 @@ def modules_with_examples() -> list[str]:
 @pytest.mark.parametrize("name", modules_with_examples())
 def test_the_examples_of_a_module_run(name: str) -> None:
     module = importlib.import_module(name)
-    results = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE)
+    # The families of Tensor's methods cannot import Tensor, and each example of theirs needs it.
+    names = {"Tensor": Tensor} if name.startswith("tilework.tensor.") else {}
+    results = doctest.testmod(module, extraglobs=names, optionflags=doctest.NORMALIZE_WHITESPACE)
     assert results.failed == 0

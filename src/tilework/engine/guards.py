@@ -147,13 +147,17 @@ def _read(entry: Entry) -> Any:
     if entry.kind == "item":
         return entry.owner.get(entry.key, _MISSING)
     if entry.kind == "cell":
-        try:
-            return entry.owner.cell_contents
-        except ValueError:  # an empty cell
-            return _MISSING
+        return _contents_of(entry.owner)
     if entry.kind in ("slot", "class"):
         return getattr(entry.owner, entry.key, _MISSING)
     return entry.owner
+
+
+def _contents_of(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # an empty cell
+        return _MISSING
 
 
 def _same_items(entry: Entry, now: Any) -> bool:
@@ -270,9 +274,8 @@ class Watcher:
                 self._walk(frame.f_locals.get(name), code, names, name)
             return
         for name, cell in zip(code.co_freevars, function.__closure__, strict=True):
-            try:
-                value = cell.cell_contents
-            except ValueError:  # not set yet
+            value = _contents_of(cell)
+            if value is _MISSING:  # not set yet
                 continue
             self._note("cell", cell, None, value, f"closure variable {name}")
             self._walk(value, code, names, name)
@@ -450,7 +453,4 @@ def _function_of(frame: types.FrameType) -> types.FunctionType | None:
 
 
 def _cell_holds(cell: types.CellType, value: object) -> bool:
-    try:
-        return cell.cell_contents is value
-    except ValueError:
-        return value is _MISSING
+    return _contents_of(cell) is value

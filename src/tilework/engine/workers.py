@@ -120,6 +120,7 @@ class _Worker:
             stderr=self._errors,
         )
         self._is_ready = False
+        self._is_end_told = False
         self._key = how.key
 
     def compile(self, text: bytes) -> tuple[int, bytes]:
@@ -153,6 +154,7 @@ class _Worker:
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([stream], [], [], left)[0]:
                 self.process.kill()
+                self._is_end_told = True
                 raise _Died(f"no answer within {JOB_SECONDS:.0f} seconds")
             part = os.read(stream.fileno(), min(size, 1 << 20))
             if not part:
@@ -162,6 +164,7 @@ class _Worker:
         return b"".join(parts)
 
     def _last_words(self) -> str:
+        self._is_end_told = True
         status = self.process.wait()
         self._errors.seek(0)
         text = self._errors.read()[-4000:].decode("utf-8", "replace")
@@ -180,6 +183,8 @@ class _Worker:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        if self.process.returncode != 0 and not self._is_end_told:
+            trace.warn("workers", f"a compile worker was closed: {self._last_words()}")
         self._errors.close()
 
 

@@ -136,16 +136,15 @@ class Part:
         return buffer if self.is_whole else buffer.view(self.offset_bytes, self.size_bytes)
 
 
-_parts: Final[dict[tuple[Type, Chain], Part | None]] = {}  # bounded by _MOST_PARTS
+_parts: Final[dict[tuple[Type, Chain], tuple[Part | None]]] = {}  # bounded by _MOST_PARTS
 
 
 def part_of(base: Type, chain: Chain) -> Part | None:
     """Return the part that `chain` shows of a realized base; None where none is fixed."""
     key = (base, chain)
-    try:
-        return _parts[key]
-    except KeyError:
-        pass
+    known = _parts.get(key)
+    if known is not None:
+        return known[0]
     found = longest_part(base.shape, chain)
     part: Part | None = None
     if found is not None:
@@ -160,7 +159,7 @@ def part_of(base: Type, chain: Chain) -> Part | None:
         )
     if len(_parts) >= _MOST_PARTS:
         _parts.clear()
-    _parts[key] = part
+    _parts[key] = (part,)
     return part
 
 

@@ -163,21 +163,37 @@ def test_many_python_threads_get_right_results(
     assert failures == []
 
 
-def worker_states() -> list[str]:
+def worker_tasks() -> set[Path]:
+    """The threads of this process that are workers, of whichever pool."""
+    return {
+        task
+        for task in Path("/proc/self/task").iterdir()
+        if (task / "comm").read_text().startswith("tilework-")
+    }
+
+
+@pytest.fixture
+def older_workers() -> set[Path]:
+    """Workers of pools of other tests, as the one of an open device; ask for it before `pool`."""
+    return worker_tasks()
+
+
+def states(tasks: set[Path]) -> list[str]:
     """The scheduler's state of each worker: R runs, S sleeps."""
-    stats = [(task / "stat").read_text() for task in Path("/proc/self/task").iterdir()]
-    return [stat.rsplit(")", 1)[1].split()[0] for stat in stats if "(tilework-" in stat]
+    return [(task / "stat").read_text().rsplit(")", 1)[1].split()[0] for task in tasks]
 
 
 def test_workers_sleep_when_there_is_nothing_to_do(
-    pool: ThreadPool, kernels: LoadedCode, numbers: MakeNumbers
+    older_workers: set[Path], pool: ThreadPool, kernels: LoadedCode, numbers: MakeNumbers
 ) -> None:
     cells = numbers(*range(30))
     pool.run(LaunchTable([copy_launch(kernels, cells.address, cells.address, 30)], 0))
+    workers = worker_tasks() - older_workers
+    assert len(workers) == 2
     limit = Deadline.after(20)
-    while worker_states() != ["S", "S"] and not limit.is_past():
+    while states(workers) != ["S", "S"] and not limit.is_past():
         time.sleep(0.001)
-    assert worker_states() == ["S", "S"]
+    assert states(workers) == ["S", "S"]
 
 
 def test_results_are_right_after_the_workers_have_slept(
@@ -191,16 +207,17 @@ def test_results_are_right_after_the_workers_have_slept(
         assert target.values == [3 * x + number for x in range(90)]
 
 
-def test_workers_block_every_signal(pool: ThreadPool, kernels: LoadedCode) -> None:
+def test_workers_block_every_signal(
+    older_workers: set[Path], pool: ThreadPool, kernels: LoadedCode
+) -> None:
     pool.run(LaunchTable([KernelLaunch(kernels.address_of("nap"), (), tasks=3, grain=1)], 0))
-    masks = {}
-    for task in Path("/proc/self/task").iterdir():
-        if (task / "comm").read_text().startswith("tilework-"):
-            status = (task / "status").read_text()
-            masks[task.name] = int(status.split("SigBlk:")[1].split()[0], 16)
+    masks = []
+    for task in worker_tasks() - older_workers:
+        status = (task / "status").read_text()
+        masks.append(int(status.split("SigBlk:")[1].split()[0], 16))
     blocked = 1 << (signal.SIGINT - 1) | 1 << (signal.SIGTERM - 1)
     assert len(masks) == 2
-    assert all(mask & blocked == blocked for mask in masks.values())
+    assert all(mask & blocked == blocked for mask in masks)
 
 
 def test_kernels_run_in_the_default_floating_point_environment(
@@ -221,18 +238,18 @@ def test_kernels_run_in_the_default_floating_point_environment(
 
 
 def test_BKE_05_workers_stop_and_join_within_a_second(
-    native_object: bytes, kernels: LoadedCode
+    older_workers: set[Path], native_object: bytes, kernels: LoadedCode
 ) -> None:
     ledger = Ledger()
     pool = ThreadPool(native_object, 4, ledger=ledger)
     pool.run(LaunchTable([KernelLaunch(kernels.address_of("nap"), (), tasks=4, grain=1)], 0))
     assert ledger.snapshot()["CPU", Kind.THREAD] == 3
+    assert len(worker_tasks() - older_workers) == 3
     started = time.perf_counter()
     pool.close()
     assert time.perf_counter() - started < 1.0
     assert ledger.snapshot() == {}
-    names = [(task / "comm").read_text() for task in Path("/proc/self/task").iterdir()]
-    assert not [name for name in names if name.startswith("tilework-")]
+    assert worker_tasks() <= older_workers
 
 
 def test_a_closed_pool_refuses_work(native_object: bytes, kernels: LoadedCode) -> None:
