@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tilework import dtypes
 from tilework.base.errors import DTypeError
-from tilework.dtypes import DType, float_of, promote
+from tilework.dtypes import DType, bool_, float_of, promote
 from tilework.ir.build import const
 from tilework.ir.ops import math as ops
 from tilework.tensor.conversion import Conversion
@@ -254,8 +254,8 @@ class Elementwise(Conversion):
                     try_="cast it to a float first",
                 )
             return x._multiplied_out(int(exponent))
-        if exponent == 0:
-            return x.ones_like()
+        if exponent == 0:  # 1 also for NaN; `x` stays in the history, with a gradient of zero
+            return x._constant(False, bool_).where(x, 1)
         if exponent == 0.5:
             return x._apply(ops.SQRT)
         if exponent == -0.5:

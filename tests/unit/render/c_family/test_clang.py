@@ -121,8 +121,9 @@ def test_every_gate_stands_in_the_text(make: object) -> None:
 
 def test_CST_02_a_node_without_text_is_refused() -> None:
     i = RANGE(const_index(4), attrs=RangeAttrs(0))
-    with pytest.raises(RenderError, match="ClangRenderer cannot render reduce"):
+    with pytest.raises(RenderError, match="ClangRenderer cannot render reduce") as info:
         ClangRenderer().render(lowered(REDUCE(i, i, attrs=ReduceAttrs(Fold.ADD))))
+    assert info.value.got == f"reduce({i.type}, {i.type}) of type {i.type}"
 
 
 def test_CST_02_an_undecomposed_function_is_refused() -> None:
