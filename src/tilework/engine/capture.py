@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
 from tilework.base import faults
@@ -404,32 +405,53 @@ class CapturedProgram:
         return [Device[device].allocate(size) for device, size in self.outputs]
 
     def run(
-        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], values: Mapping[str, int]
+        self,
+        inputs: Sequence[Buffer],
+        outputs: Sequence[Buffer],
+        values: Mapping[str, int],
+        stamps: list[int] | None = None,
     ) -> None:
         """Run once.
+
+        Args:
+            inputs: by slot.
+            outputs: by slot.
+            values: of the variables by name.
+            stamps: gets the nanoseconds at which the launch begins and ends, and all is done.
 
         Raises: BoundsError for a variable or an index out of range; what drivers raise.
         """
         if self.variables:
             link.check_variables(self.variables, values)
         with self.lock:
-            if self._linked is None or self._linked.is_stale:
-                self._prepare(inputs, outputs, values)
-            if self.packed is not None:
-                self.packed.refresh()
-            for slot in self.written:
-                count = self.num_inputs
-                buffer = inputs[slot] if slot < count else self.held[slot - count]
-                buffer.memory.changes += 1
+            self._begin(inputs, outputs, values)
             fast = self._fast
             if fast is not None:
-                fast.run(inputs, outputs, values)
+                fast.run(inputs, outputs, values, stamps)
                 return
             slots = [*inputs, *self.held, *outputs, *self._memory]
+            if stamps is not None:
+                stamps.append(perf_counter_ns())
             for part in self._parts:
                 part.run(slots, values)
+            if stamps is not None:
+                stamps.append(perf_counter_ns())
             if self._linked is not None:
                 self._linked.synchronize()
+            if stamps is not None:
+                stamps.append(perf_counter_ns())
+
+    def _begin(
+        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], values: Mapping[str, int]
+    ) -> None:
+        if self._linked is None or self._linked.is_stale:
+            self._prepare(inputs, outputs, values)
+        if self.packed is not None:
+            self.packed.refresh()
+        count = self.num_inputs
+        for slot in self.written:
+            buffer = inputs[slot] if slot < count else self.held[slot - count]
+            buffer.memory.changes += 1
 
     def release(self) -> None:
         """Give back arenas and command memory; the next run takes them again."""
@@ -443,11 +465,10 @@ class CapturedProgram:
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], values: Mapping[str, int]
     ) -> list[tuple[str, float]]:
         """Run once and return the name and the seconds of each step, where the driver times."""
+        if self.variables:
+            link.check_variables(self.variables, values)
         with self.lock:
-            if self._linked is None or self._linked.is_stale:
-                self._prepare(inputs, outputs, values)
-            if self.packed is not None:
-                self.packed.refresh()
+            self._begin(inputs, outputs, values)
             slots = [*inputs, *self.held, *outputs, *self._memory]
             seconds: list[float] = []
             for part in self._parts:
@@ -497,9 +518,13 @@ class _FastTable:
         self._is_symbolic = bool(table.variables or table.tasks)
 
     def run(
-        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], values: Mapping[str, int]
+        self,
+        inputs: Sequence[Buffer],
+        outputs: Sequence[Buffer],
+        values: Mapping[str, int],
+        stamps: list[int] | None,
     ) -> None:
-        """Write what differs from the last run, and run."""
+        """Write what differs from the last run, and run; see `CapturedProgram.run`."""
         words = self._words
         leases = self._leases
         for row, buffer in zip(self._inputs, inputs, strict=True):
@@ -518,4 +543,10 @@ class _FastTable:
                     words[word] = address + offset
         if self._is_symbolic:
             self._table.bind_variables(values)
-        self._table.launch(leases)
+        if stamps is None:
+            self._table.launch(leases)
+            return
+        stamps.append(perf_counter_ns())
+        self._table.launch(leases)  # returns when all is done
+        now = perf_counter_ns()
+        stamps += (now, now)

@@ -191,6 +191,8 @@ class PackedConstants:
         self._sources: list[Memory] = []
         self._seen: list[int] = []
         targets = written_slots(copies)
+        #: What the copies take besides the constants themselves.
+        self.size_bytes = sum(held[slot - num_inputs].size_bytes for slot in targets)
         for step in copies:
             if isinstance(step, KernelCall):
                 for operand in step.operands:

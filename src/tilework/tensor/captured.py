@@ -315,8 +315,17 @@ class Captured:
         buffers: list[Buffer],
         values: Mapping[str, int],
         latency: Latency | None = None,
+        stamps: list[int] | None = None,
     ) -> Any:
-        """Run on a call that `bind` has accepted."""
+        """Run on a call that `bind` has accepted.
+
+        Args:
+            tensors: from `bind`.
+            buffers: from `bind`.
+            values: from `bind`.
+            latency: gets the time of each kernel, if it wants that.
+            stamps: see `CapturedProgram.run`.
+        """
         recipe = self.recipe
         if self.replays == 0:
             self._mark_orphans()
@@ -327,11 +336,14 @@ class Captured:
         results = [self._result(number, values) for number in range(len(recipe.made))]
         outputs = [result.buffer for result in results]
         if latency is None:
-            recipe.program.run(buffers, outputs, values)
+            recipe.program.run(buffers, outputs, values, stamps)
         else:
             started = perf_counter_ns()
-            recipe.program.run(buffers, outputs, values)
-            latency.add("run", perf_counter_ns() - started)
+            rows = recipe.program.time(buffers, outputs, values)
+            latency.note_kernels([seconds for _, seconds in rows])
+            if stamps is not None:
+                now = perf_counter_ns()
+                stamps += (started, now, now)
         return self._wrap(tensors, results, values)
 
     def _keep_old_contents(self, tensors: Sequence[TensorBase], buffers: list[Buffer]) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import array
 import math
 import struct
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from tilework import dtypes
 from tilework.base.errors import DTypeError, ShapeError, UserError
 from tilework.base.integers import product
 from tilework.dtypes import DType
+from tilework.engine import latency
 from tilework.engine.capture import refuse_host_read
 from tilework.engine.device import Device
 from tilework.ir.ops import tensor
@@ -219,7 +221,14 @@ def read_bytes(buffer: Buffer, device: str) -> bytearray:
     refuse_host_read("read")
     data = bytearray(buffer.size_bytes)
     opened = Device[device]
-    if data:
+    watcher = latency.latest() if latency.active else None
+    if watcher is not None:
+        started = perf_counter_ns()
+        opened.synchronize()
+        waited = perf_counter_ns()
+        opened.copy_out(buffer, memoryview(data))
+        watcher.note_read(waited - started, perf_counter_ns() - waited)
+    elif data:
         opened.copy_out(buffer, memoryview(data))
     else:
         opened.synchronize()

@@ -25,11 +25,10 @@ from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, overl
 
 from tilework.base import settings, trace
 from tilework.base.errors import CaptureError, InternalError, UserError
-from tilework.base.text import format_bytes
 from tilework.engine import capture
+from tilework.engine.explain import explain_program
 from tilework.engine.guards import Guards, Watcher
-from tilework.engine.latency import Latency
-from tilework.engine.link import KernelCall
+from tilework.engine.latency import WINDOW, Latency, start_filling
 from tilework.engine.stats import COUNTERS
 from tilework.tensor import observe, realize
 from tilework.tensor.captured import Captured, Held, Made, Mismatch, Output, Recipe
@@ -113,7 +112,7 @@ class Jit(Generic[P, R]):
         with self._lock:
             self.cnt += 1
             latency = self._latency
-            started = perf_counter_ns() if latency is not None else 0
+            stamps = None if latency is None else [perf_counter_ns()]
             mismatch: Mismatch | None = None
             ambient = _ambient()
             for number, captured in enumerate(self._kept):
@@ -125,15 +124,17 @@ class Jit(Generic[P, R]):
                     continue
                 if number:
                     self._kept.insert(0, self._kept.pop(number))
-                if latency is not None:
-                    latency.add("check", perf_counter_ns() - started)
+                timed = None
+                if latency is not None and stamps is not None:
+                    stamps.append(perf_counter_ns())
+                    timed = latency if latency.times_kernels else None
                 if captured.recipe.program.written:
                     with realize.exclusive():
-                        result = captured.replay(tensors, buffers, values, latency)
+                        result = captured.replay(tensors, buffers, values, timed, stamps)
                 else:
-                    result = captured.replay(tensors, buffers, values, latency)
-                if latency is not None:
-                    latency.add("call", perf_counter_ns() - started)
+                    result = captured.replay(tensors, buffers, values, timed, stamps)
+                if latency is not None and stamps is not None:
+                    latency.note_call(stamps)
                 return result  # type: ignore[no-any-return]
             return self._capture_or_refuse(mismatch, args, kwargs)
 
@@ -149,39 +150,43 @@ class Jit(Generic[P, R]):
         """How many signatures are kept now."""
         return len(self._kept)
 
-    def measure(self, *, window: int = 1024) -> Latency:
-        """Measure each replay from now on, and return what will be filled."""
-        self._latency = Latency(window)
-        return self._latency
+    def measure(self, *, window: int = WINDOW, kernels: bool = False) -> Latency:
+        """Measure each replay from now on, and return what will be filled.
+
+        Args:
+            window: how many calls are kept.
+            kernels: also time each kernel, for `explain`; a call takes longer then.
+
+        Returns:
+            The times: `print` it, or ask for its `summary()`.
+        """
+        with self._lock:
+            made = Latency(window, kernels=kernels)
+            start_filling(made, self._latency)
+            self._latency = made
+        return made
+
+    def stop_measuring(self) -> None:
+        """Measure no more."""
+        with self._lock:
+            start_filling(None, self._latency)
+            self._latency = None
 
     def unseen(self) -> tuple[str, ...]:
         """What the last capture reads and cannot watch."""
         return self._kept[0].recipe.guards.unseen if self._kept else ()
 
     def explain(self) -> str:
-        """The launches of the capture that was used last, its memory, and what it cannot watch."""
+        """The launches of the capture that was used last, its memory, and what it cannot watch.
+
+        The time of each kernel is there after `measure(kernels=True)` and some calls.
+        """
         if not self._kept:
             return "nothing has been captured"
         recipe = self._kept[0].recipe
-        program = recipe.program
-        lines = [
-            f"{len(program.steps)} steps, {program.num_inputs} inputs, {len(program.held)} held"
-            f" buffers, {len(program.outputs)} outputs, {format_bytes(program.arena_bytes)} of"
-            f" intermediates, {len(recipe.guards.entries)} guards"
-        ]
-        for number, step in enumerate(program.steps):
-            if isinstance(step, KernelCall):
-                moved = sum(operand.size_bytes for operand in step.operands)
-                where = "one thread" if step.is_serial else "all threads"
-                lines.append(
-                    f"{number}: {step.code.name} on {step.device}, {where}, "
-                    f"{step.code.work} operations, {format_bytes(moved)} in "
-                    f"{len(step.operands)} buffers"
-                )
-            else:
-                lines.append(f"{number}: copy from {step.source_device} to {step.target_device}")
-        lines += [f"not watched: {text}" for text in recipe.guards.unseen]
-        return "\n".join(lines)
+        seconds = [] if self._latency is None else self._latency.kernel_seconds()
+        head = explain_program(recipe.program, seconds, f"{len(recipe.guards.entries)} guards")
+        return "\n".join([head, *(f"not watched: {text}" for text in recipe.guards.unseen)])
 
     def reset(self) -> None:
         """Forget all captures and give back their memory."""

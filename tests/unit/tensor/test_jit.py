@@ -1,7 +1,8 @@
 """jit: a captured call means what the plain call means, or refuses and says why."""
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,12 @@ from tilework import Tensor, TinyJit, Variable, jit
 from tilework.base import settings, trace
 from tilework.base.errors import BoundsError, CaptureError, StaleOutputError, UserError
 from tilework.engine import capture
+from tilework.engine.device import OpenDevice
+from tilework.engine.latency import PARTS, Latency
+from tilework.engine.link import TableInstance
 from tilework.engine.stats import COUNTERS, difference
+from tilework.tensor.captured import Captured
+from tilework.tensor.jit import Jit
 
 
 def array(*values: float) -> np.ndarray[Any, Any]:
@@ -444,16 +450,82 @@ def test_a_training_step_equals_the_plain_one() -> None:
     assert train(jit) == train(lambda step: step)
 
 
-def test_latency_is_measured_by_stage() -> None:
+@pytest.fixture
+def measured() -> Iterator[tuple[Jit[..., Any], Latency]]:
+    """A jit that was replayed once, and what it fills."""
     captured = jit(lambda x: x * 2)
-    x = tensor(1)
-    captured(x)
-    latency = captured.measure()
-    for _ in range(10):
-        captured(x)
+    captured(tensor(1))
+    yield captured, captured.measure()
+    captured.stop_measuring()
+
+
+def test_EXE_13_the_parts_of_a_call_sum_to_its_time(
+    measured: tuple[Jit[..., Any], Latency],
+) -> None:
+    captured, latency = measured
+    for i in range(10):
+        captured(tensor(i))
     summary = latency.summary()
     assert summary["call"].count == 10
-    assert summary["check"].mean + summary["run"].mean <= summary["call"].mean
+    assert sum(summary[part].mean for part in PARTS) == pytest.approx(summary["call"].mean)
+    assert summary["call"].p50 <= summary["call"].p99 <= summary["call"].most
+    assert str(latency).splitlines()[-1].startswith("call")
+
+
+def slowly(function: Callable[..., Any]) -> Callable[..., Any]:
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        time.sleep(0.02)
+        return function(*args, **kwargs)
+
+    return slow
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "part"),
+    [
+        (Captured, "bind", "check"),
+        (Captured, "_result", "bind"),
+        (TableInstance, "launch", "run"),
+        (Captured, "_wrap", "results"),
+        (OpenDevice, "synchronize", "read wait"),
+        (OpenDevice, "copy_out", "readback"),
+    ],
+)
+def test_EXE_12_EXE_13_a_delay_shows_in_its_part_alone(
+    measured: tuple[Jit[..., Any], Latency],
+    monkeypatch: pytest.MonkeyPatch,
+    owner: type,
+    name: str,
+    part: str,
+) -> None:
+    captured, latency = measured
+    x = tensor(1)
+    captured(x)
+    monkeypatch.setattr(owner, name, slowly(getattr(owner, name)))
+    assert captured(x).item() == 2
+    last = latency.last()
+    longest = max((*PARTS, "read wait", "readback"), key=lambda stage: last[stage])
+    assert longest == part
+    assert last[part] >= 0.02
+
+
+def test_EXE_13_nothing_is_noted_when_nobody_measures() -> None:
+    captured = jit(lambda x: x * 2)
+    captured(tensor(1))
+    latency = captured.measure()
+    captured.stop_measuring()
+    assert captured(tensor(2)).item() == 4
+    assert latency.summary() == {}
+
+
+def test_explain_shows_the_time_of_kernels_that_were_measured() -> None:
+    captured = jit(lambda x: (x * 2).realize() + 1)
+    for _ in range(3):
+        captured(tensor(1))
+        latency = captured.measure(kernels=True)
+    captured(tensor(1))
+    captured.stop_measuring()
+    assert len(latency.kernel_seconds()) == 2
 
 
 def test_reset_forgets_and_the_next_call_captures() -> None:
@@ -469,5 +541,8 @@ def test_explain_lists_launches_and_memory() -> None:
     assert captured.explain() == "nothing has been captured"
     captured(tensor(1))
     lines = captured.explain().splitlines()
-    assert lines[0].startswith("2 steps, 1 inputs, 0 held buffers, 1 outputs, 256 B")
-    assert len(lines) == 3
+    assert lines[0].startswith("2 steps, 1 input, 0 held buffers, 1 output, 256 B")
+    assert lines[1].split()[:4] == ["kernel", "device", "threads", "time"]
+    assert lines[2].split()[-2:] == ["arena0+0", "input0"]
+    assert lines[3].split()[-2:] == ["output0", "arena0+0"]
+    assert len(lines) == 4
