@@ -117,10 +117,10 @@ def safe_load(fn: str | Path | Tensor) -> dict[str, Tensor]:
     Raises:
         ModelFileError: it is no safetensors file, or a damaged one.
     """
-    data = _mapped(fn)
+    data = map_file(fn)
     header, start = _read_header(data, str(fn))
     found: dict[str, Tensor] = {}
-    source = _Source(data, str(fn))
+    source = Source(data, str(fn))
     for name, row in header.items():
         if name != "__metadata__":
             dtype, shape, begin, end = _checked(name, row, len(data) - start)
@@ -134,10 +134,11 @@ def safe_load_metadata(fn: str | Path) -> dict[str, Any]:
     Raises:
         ModelFileError: it is no safetensors file.
     """
-    return _read_header(_mapped(fn), str(fn))[0]
+    return _read_header(map_file(fn), str(fn))[0]
 
 
-def _mapped(fn: str | Path | Tensor) -> memoryview:
+def map_file(fn: str | Path | Tensor) -> memoryview:
+    """The bytes of a file, mapped into memory; or those of a tensor."""
     if isinstance(fn, Tensor):
         return memoryview(tensor_bytes(fn))
     with open(fn, "rb") as file:
@@ -191,7 +192,7 @@ def _let_go(data: memoryview) -> None:
     """The end of a loan: the map goes with the last reference to it, which this one is part of."""
 
 
-class _Source:
+class Source:
     """Memory of a mapped file, lent to buffers of the host's device."""
 
     def __init__(self, data: memoryview, where: str) -> None:
