@@ -172,7 +172,7 @@ class Reduce(Activations):
 
     def std(self, axis: Axis = None, keepdim: bool = False, correction: int = 1) -> Self:
         """The square root of `var`."""
-        return self.var(axis, keepdim, correction).sqrt()
+        return self.var(axis, keepdim, correction)._root()
 
     def var_mean(
         self, axis: Axis = None, keepdim: bool = False, correction: int = 1
@@ -187,13 +187,23 @@ class Reduce(Activations):
         return self.std(axis, keepdim, correction), self.mean(axis, keepdim)
 
     def norm(self, axis: Axis = None, keepdim: bool = False, p: float = 2.0) -> Self:
-        """The p-norm over `axis`."""
+        """The p-norm over `axis`: of p = 0 the count of what is not 0; its gradient at 0 is 0."""
         x = self._as_float()
         if p == math.inf:
             return x.abs().max(axis, keepdim)
+        if p == -math.inf:
+            return x.abs().min(axis, keepdim)
+        if p == 0:
+            return x.ne(0).cast(x._wide().dtype).sum(axis, keepdim).cast(x.dtype)
         if p == 2:
-            return x._wide().square().sum(axis, keepdim).sqrt().cast(x.dtype)
-        return (x.abs()._wide() ** p).sum(axis, keepdim).pow(1 / p).cast(x.dtype)
+            return x._wide().square().sum(axis, keepdim)._root().cast(x.dtype)
+        total = (x.abs()._wide() ** p).sum(axis, keepdim)
+        return (total._root(p) if p > 0 else total.pow(1 / p)).cast(x.dtype)
+
+    def _root(self, p: float = 2.0) -> Self:
+        """The p-th root of a sum of magnitudes; at 0, where it has a corner, its gradient is 0."""
+        is_zero = self.eq(0)
+        return is_zero.where(0, is_zero.where(1, self).pow(1 / p))
 
     def normalize(self, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Self:
         """Each vector along `dim` divided by its p-norm, or by `eps` if that is greater."""
