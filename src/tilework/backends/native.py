@@ -131,14 +131,14 @@ class NativeCompiler:
         """The toolchain's key; the renderer goes with it."""
         return self._toolchain.key
 
-    def lower(self, kernel: Node) -> KernelSource:
-        """Plan, lower and render one kernel."""
+    def lower(self, kernel: Node, *, is_plain: bool = False) -> KernelSource:
+        """Plan (or take plain loops), lower and render one kernel."""
         # Imported here, since a start with warm caches needs no code generator.
         from tilework.codegen.pipeline import lower_kernel
 
         if self._renderer is None:
             self._renderer = self._make_renderer()
-        lowered = lower_kernel(kernel, self.target)
+        lowered = lower_kernel(kernel, self.target, is_plain=is_plain)
         return KernelSource(
             name=lowered.name,
             text=self._renderer.render(lowered),
@@ -147,6 +147,10 @@ class NativeCompiler:
             num_buffers=lowered.parameters,
             scratch_bytes=lowered.scratch_bytes,
         )
+
+    def lower_plainly(self, kernel: Node) -> KernelSource:
+        """Lower without a plan: the reference for kernels that are too long to interpret."""
+        return self.lower(kernel, is_plain=True)
 
     def split_packing(self, kernel: Node, constants: frozenset[int]) -> Prepacked | None:
         """Split the packing of constant factors off a kernel, where that pays."""

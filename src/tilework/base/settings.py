@@ -90,6 +90,9 @@ class Settings:
         True, "report device-computed indexes that are out of range", Affects.CODE
     )
     verify: VerifyMode = setting("stage", "check graphs never, at stage borders, or at each pass")
+    validate: bool = setting(
+        False, "run each kernel on a reference too, and raise at the first one that differs"
+    )
     log_level: int = setting(0, "0 silent, 1 devices, 2 kernels, 3 passes, 4 IR", least=0, most=4)
     compile_workers: int = setting(
         0, "processes that compile kernels; 0 takes one per core", least=0

@@ -13,7 +13,7 @@ from tilework.codegen.passes.normalise import normalise_ranges
 from tilework.codegen.passes.run import PassRun
 from tilework.codegen.plan.apply import apply_plan
 from tilework.codegen.plan.check import check
-from tilework.codegen.plan.choose import choose_plan, estimate_work
+from tilework.codegen.plan.choose import choose_plan, estimate_work, plain_plan
 from tilework.codegen.sort.lower import is_sort, lower_sort, sort_work
 from tilework.ir.build import const_index
 from tilework.ir.digest import digest
@@ -57,13 +57,16 @@ ORDER = (
 )
 
 
-def lower_kernel(sink: Node, target: TargetSpec, plan: Plan | None = None) -> LoweredKernel:
+def lower_kernel(
+    sink: Node, target: TargetSpec, plan: Plan | None = None, *, is_plain: bool = False
+) -> LoweredKernel:
     """Choose a plan for a kernel (unless one is given) and lower it for `target`.
 
     Args:
         sink: The kernel, at the KERNEL stage.
         target: The machine that the code is for.
         plan: A plan from `tune` or a database; it refers to the ranges of `normalise_ranges`.
+        is_plain: Take plain loops instead of the best plan.
 
     Raises:
         PlanError: The plan does not fit the kernel or the target.
@@ -77,7 +80,10 @@ def lower_kernel(sink: Node, target: TargetSpec, plan: Plan | None = None) -> Lo
         passes = PassRun(PASSES, sink, Stage.KERNEL)
         simple = passes.run("simplify", sink, lambda node: rewrite(node, SIMPLIFY))
         kernel = analyse(passes.run("normalise", simple, normalise_ranges))
-        chosen = choose_plan(kernel, target) if plan is None else plan
+        if plan is None:
+            chosen = plain_plan(kernel) if is_plain else choose_plan(kernel, target)
+        else:
+            chosen = plan
         check(chosen, kernel, target)
         tiled = passes.run("apply-plan", kernel.sink, lambda _: apply_plan(kernel, chosen))
         lowered = passes.run("expand", tiled, lambda node: expand(node)[0])

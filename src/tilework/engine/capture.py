@@ -29,6 +29,7 @@ from tilework.engine.device import Device
 from tilework.engine.link import CopyCall, KernelCall, LinkedSteps, Operand, Step, VariableBounds
 from tilework.engine.prepack import PackedConstants, split_packing
 from tilework.engine.stats import COUNTERS
+from tilework.engine.validate import Report, run_validated
 from tilework.schedule.schedule import SlotKind
 
 if TYPE_CHECKING:
@@ -440,6 +441,22 @@ class CapturedProgram:
                 self._linked.synchronize()
             if stamps is not None:
                 stamps.append(perf_counter_ns())
+
+    def validate(
+        self,
+        inputs: Sequence[Buffer],
+        outputs: Sequence[Buffer],
+        values: Mapping[str, int],
+        report: Report | None = None,
+    ) -> Report:
+        """Run once, each kernel on a reference too; see `engine.validate`."""
+        link.check_variables(self.variables, values)
+        with self.lock:
+            self._begin(inputs, outputs, values)
+            slots = [*inputs, *self.held, *outputs, *self._memory]
+            if self.packed is not None:
+                report = run_validated(self.packed.copies, slots, values, report)
+            return run_validated(self.steps, slots, values, report)
 
     def _begin(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], values: Mapping[str, int]

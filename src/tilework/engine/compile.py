@@ -203,6 +203,21 @@ def compile_kernels(device: OpenDevice, kernels: Sequence[Node]) -> list[Compile
     return [found[key] for key in keys]
 
 
+def compile_without_plan(device: OpenDevice, kernel: Node) -> CompiledKernel | None:
+    """Return `kernel` as plain loops, to compare with; None where the compiler knows no plans."""
+    lower = getattr(device.compiler, "lower_plainly", None)
+    if lower is None:
+        return None
+    key = f"plain;{kernel_key(device, kernel)}"
+    with _compiling:
+        found = _memory.get(key)
+        if found is None:
+            source = lower(kernel)
+            found = _finish(key, kernel, source, _build(device.compiler, source))
+            _memory.put(found)
+    return found
+
+
 def _find_or_compile(device: OpenDevice, missing: dict[str, Node]) -> Iterable[CompiledKernel]:
     cold: dict[str, Node] = {}
     is_cacheable = device.compiler.is_cacheable

@@ -14,10 +14,11 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
-from tilework.base import faults
+from tilework.base import faults, settings
 from tilework.engine import link
 from tilework.engine.device import Device
 from tilework.engine.stats import COUNTERS
+from tilework.engine.validate import run_validated
 from tilework.schedule import cache
 from tilework.schedule.call import transform_to_call
 from tilework.schedule.schedule import DEFAULT_LIMITS, Schedule, SlotKind
@@ -87,7 +88,11 @@ def _run(
         slots[slot] = slots[slot].view(offset, size)
     slots += allocate_slots(schedule)
     linked = link_schedule(schedule, call.function)
-    linked.run(slots, values)
+    if settings.current().validate:
+        link.check_variables(linked.variables, values)
+        run_validated(linked.steps, slots, values)
+    else:
+        linked.run(slots, values)
     for slot in linked.written:
         if schedule.slots[slot].kind is SlotKind.INPUT:
             slots[slot].memory.changes += 1

@@ -421,6 +421,10 @@ class LinkedSteps:
         range; what drivers raise.
         """
         check_variables(self.variables, values)
+        self.run_plainly(slots, values)
+
+    def run_plainly(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> None:
+        """`run` with variables that were checked.  Raises what drivers raise."""
         try:
             instance = self._free.pop()
         except IndexError:

@@ -185,7 +185,7 @@ class PackedConstants:
     """Keeps the packed copies of a program's constants up to date."""
 
     def __init__(self, copies: Sequence[Step], held: Sequence[Buffer], num_inputs: int) -> None:
-        self._copies = copies
+        self.copies = copies
         self._held = held
         self._num_inputs = num_inputs
         self._sources: list[Memory] = []
@@ -202,7 +202,7 @@ class PackedConstants:
 
     def again(self) -> PackedConstants:
         """The same copies of what is held now, all to be made again."""
-        return PackedConstants(self._copies, self._held, self._num_inputs)
+        return PackedConstants(self.copies, self._held, self._num_inputs)
 
     def refresh(self) -> None:
         """Run the copies, if this is the first time or a source was written since."""
@@ -210,5 +210,5 @@ class PackedConstants:
         if changes == self._seen:
             return
         slots: list[Buffer | None] = [None] * self._num_inputs
-        LinkedSteps(self._copies).run([*slots, *self._held], {})
+        LinkedSteps(self.copies).run([*slots, *self._held], {})
         self._seen = changes

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from tilework.engine.capture import CapturedProgram
     from tilework.engine.guards import Guards
     from tilework.engine.latency import Latency
+    from tilework.engine.validate import Report
     from tilework.runtime.buffer import Buffer
     from tilework.tensor.version import Chain
 
@@ -163,6 +164,7 @@ class Captured:
         written = program.written
         self._written_inputs = [n for n in range(recipe.num_inputs) if n in written]
         self._has_writes = bool(written)
+        self._is_validated = recipe.ambient[0].validate  # a changed setting is another capture
         held_memory = {
             id(buffer.memory)
             for number, buffer in enumerate(program.held)
@@ -316,6 +318,7 @@ class Captured:
         values: Mapping[str, int],
         latency: Latency | None = None,
         stamps: list[int] | None = None,
+        report: Report | None = None,
     ) -> Any:
         """Run on a call that `bind` has accepted.
 
@@ -325,6 +328,7 @@ class Captured:
             values: from `bind`.
             latency: gets the time of each kernel, if it wants that.
             stamps: see `CapturedProgram.run`.
+            report: makes it a validated run, whose findings it gets.
         """
         recipe = self.recipe
         if self.replays == 0:
@@ -335,7 +339,9 @@ class Captured:
             self._keep_old_contents(tensors, buffers)
         results = [self._result(number, values) for number in range(len(recipe.made))]
         outputs = [result.buffer for result in results]
-        if latency is None:
+        if report is not None or self._is_validated:
+            recipe.program.validate(buffers, outputs, values, report)
+        elif latency is None:
             recipe.program.run(buffers, outputs, values, stamps)
         else:
             started = perf_counter_ns()

@@ -30,6 +30,7 @@ from tilework.engine.explain import explain_program
 from tilework.engine.guards import Guards, Watcher
 from tilework.engine.latency import WINDOW, Latency, start_filling
 from tilework.engine.stats import COUNTERS
+from tilework.engine.validate import Report
 from tilework.tensor import observe, realize
 from tilework.tensor.captured import Captured, Held, Made, Mismatch, Output, Recipe
 from tilework.tensor.core import TensorBase
@@ -171,6 +172,33 @@ class Jit(Generic[P, R]):
         with self._lock:
             start_filling(None, self._latency)
             self._latency = None
+
+    def validate(self, *args: P.args, **kwargs: P.kwargs) -> Report:
+        """Call it, and run each kernel on a reference too.
+
+        Args:
+            *args: as for a call; one that differs from all captures is made and captured first.
+            **kwargs: the same.
+
+        Returns:
+            How many kernels were compared, and the first one that differs by more than rounding.
+        """
+        with self._lock:
+            for captured in self._kept:
+                try:
+                    tensors, buffers, values = captured.bind(args, kwargs)
+                    captured.check_surroundings(_ambient())
+                except Mismatch:
+                    continue
+                report = Report()
+                with realize.exclusive():
+                    captured.replay(tensors, buffers, values, report=report)
+                return report
+            before = COUNTERS.captures
+            self(*args, **kwargs)
+            if COUNTERS.captures == before:
+                raise CaptureError("jit: this call could not be captured, so nothing is compared")
+            return self.validate(*args, **kwargs)
 
     def unseen(self) -> tuple[str, ...]:
         """What the last capture reads and cannot watch."""

@@ -65,6 +65,13 @@ def choose_plan(kernel: Kernel, target: TargetSpec) -> Plan:
     return _loop_plan(kernel, target) if plan is None else plan
 
 
+def plain_plan(kernel: Kernel) -> Plan:
+    """One serial loop for each range: what a kernel means, without any tile."""
+    scanned = _scanned(kernel)
+    outputs = sorted(kernel.outputs, key=lambda at: at in scanned)
+    return Plan((), tuple((number(range_), 0) for range_ in outputs), 0, (), overlap=False)
+
+
 # ---- loops
 
 
