@@ -35,6 +35,7 @@ def train_with_torch(data: digits.Digits, recipe: learn.Recipe) -> float:
     import torch
     from torch.nn import functional
 
+    torch.set_num_threads(1)  # the net is small; threads only wait for each other
     start = learn.initial_weights(recipe, data.size)
     w = {name: torch.tensor(array, requires_grad=True) for name, array in start.items()}
 
