@@ -38,9 +38,9 @@ def gradient(
         if not target.dtype.is_float:
             raise DTypeError("gradient: only floats have gradients", got=target.dtype.name)
     walk = _Walk(root, places)
-    for number, (version, _) in enumerate(places):
-        if not walk.reaches(version) and not materialize:
-            walk.check_freed([version])
+    for number, place in enumerate(places):
+        if not walk.reaches(place) and not materialize:
+            walk.check_freed([place[0]])
             raise UserError(
                 f"gradient: the value doesn't depend on target {number}",
                 got=repr(targets[number]),
@@ -166,9 +166,18 @@ class _Walk:
                 self._leads.add(id(version))
         self._gradients: dict[int, Tensor] = {}
 
-    def reaches(self, version: Version) -> bool:
-        """Whether the root was computed from `version`."""
-        return any(each is version for each in self._order)
+    def reaches(self, place: Place) -> bool:
+        """Whether the root was computed from `place`: a view counts where it was read itself."""
+        version, chain = place
+        if not chain:
+            return any(each is version for each in self._order)
+        reads = [(self.root._storage.version, self.root._chain)]
+        for reader in self._order:
+            chains = reader.chains or (NO_VIEW,) * len(reader.sources)
+            if reader.op is AFTER:
+                chains = (NO_VIEW, chains[1])
+            reads.extend(zip(reader.sources, chains, strict=True))
+        return any(source is version and seen[: len(chain)] == chain for source, seen in reads)
 
     def check_freed(self, targets: Sequence[Version]) -> None:
         """Refuse to give a gradient that lacks what went through a freed history."""

@@ -102,6 +102,14 @@ def test_a_target_that_the_value_does_not_depend_on_is_an_error() -> None:
         (x * 2).sum().gradient(y)
 
 
+def test_a_view_that_the_value_was_not_computed_from_is_an_error() -> None:
+    x = Tensor([1.0, 2.0, 3.0])
+    view = x[1:]
+    with pytest.raises(UserError, match="doesn't depend on target 0"):
+        (x * x).sum().gradient(view)
+    assert view[1:].floor().sum().gradient(view)[0].tolist() == [0.0, 0.0]
+
+
 def test_zeros_can_be_asked_for_instead() -> None:
     x, y = Tensor([1.0]), Tensor([1.0])
     assert (x * 2).sum().gradient(y, materialize_grads=True)[0].tolist() == [0]
