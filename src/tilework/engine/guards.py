@@ -153,6 +153,17 @@ def _read(entry: Entry) -> Any:
     return entry.owner
 
 
+def _resume(profiler: Any) -> None:
+    """Give calls back to whoever saw them before: a function, or a profiler in C like cProfile."""
+    if profiler is None or callable(profiler):
+        sys.setprofile(profiler)
+        return
+    sys.setprofile(None)
+    enable = getattr(profiler, "enable", None)
+    if enable is not None:
+        enable()
+
+
 def _contents_of(cell: types.CellType) -> Any:
     try:
         return cell.cell_contents
@@ -205,19 +216,20 @@ class Watcher:
     def watching(self) -> Iterator[None]:
         """See each call of this thread while the block runs."""
         before = sys.getprofile()
+        follower = before if callable(before) else None
 
         def profile(frame: types.FrameType, event: Any, argument: Any) -> None:
             if event == "call" and not _is_foreign_code(frame.f_code):
                 self._enter(frame)
-            if before is not None:
-                before(frame, event, argument)
+            if follower is not None:
+                follower(frame, event, argument)
 
         self._profile = profile
         sys.setprofile(profile)
         try:
             yield
         finally:
-            sys.setprofile(before)
+            _resume(before)
             self._profile = None  # it refers to this watcher
 
     @contextmanager

@@ -191,6 +191,21 @@ def test_the_profiler_of_somebody_else_goes_on() -> None:
     assert "call" in seen
 
 
+def test_a_profiler_in_c_goes_on_after_the_capture() -> None:
+    import cProfile
+    import pstats
+
+    profiler = cProfile.Profile()
+    profiler.enable()
+    try:
+        watch(Model().run)
+        sorted([2, 1])
+    finally:
+        profiler.disable()
+    names = {name for _, _, name in pstats.Stats(profiler).stats}  # type: ignore[attr-defined]
+    assert any("sorted" in name for name in names)
+
+
 def test_the_contents_of_a_small_array_are_watched() -> None:
     table = np.arange(4)
 
