@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tilework.base import settings
 from tilework.base.errors import InternalError
-from tilework.engine.compile import compile_kernels
+from tilework.engine.compile import CompiledKernel, compile_kernels
 from tilework.engine.device import Device
 from tilework.engine.link import (
     KernelCall,
@@ -25,6 +25,7 @@ from tilework.engine.link import (
     serial_call,
     written_slots,
 )
+from tilework.engine.splits import Packing, Split, find_split
 
 if TYPE_CHECKING:
     from tilework.ir.node import Node
@@ -72,28 +73,31 @@ def split_packing(
         if num_inputs + number not in written
         and (buffer.memory.lease is None or buffer.memory.is_readonly)
     }
-    splits = {i: split for i, s in enumerate(steps) if (split := _split(s, constant)) is not None}
+    splits: dict[int, Split] = {}
+    for number, step in enumerate(steps):
+        split = _split(step, constant)
+        if split is not None:
+            splits[number] = split
     if not splits:
         return None
     return _Rewrite(steps, splits, first_output, num_slots).result()
 
 
-def _split(step: Step, constant: set[int]) -> Any:
+def _split(step: Step, constant: set[int]) -> Split | None:
     """What the compiler of the step's device makes of its kernel; None to leave it."""
     if not isinstance(step, KernelCall) or step.kernel is None:
         return None
     positions = frozenset(
         position for position, operand in enumerate(step.operands) if operand.slot in constant
     )
-    split = getattr(Device[step.device].compiler, "split_packing", None)
-    return split(step.kernel, positions) if positions and split is not None else None
+    return find_split(Device[step.device], step.kernel, positions) if positions else None
 
 
 class _Rewrite:
     """Builds the new program; equal copies of one buffer are made once."""
 
     def __init__(
-        self, steps: Sequence[Step], splits: dict[int, Any], first_output: int, num_slots: int
+        self, steps: Sequence[Step], splits: dict[int, Split], first_output: int, num_slots: int
     ) -> None:
         self.steps = steps
         self.splits = splits
@@ -103,8 +107,10 @@ class _Rewrite:
         self.known: dict[tuple[Node, tuple[Operand, ...]], int] = {}
         self.copies: list[tuple[str, Node, tuple[Operand, ...]]] = []
         self.temporary: dict[str, int] = {}
+        self.codes: dict[tuple[str, Node], CompiledKernel] = {}
 
     def result(self) -> PackedProgram:
+        self._compile_all()
         # Constants first: their number decides where the later slots move.
         for number, split in self.splits.items():
             kernel_step = self._kernel_step(number)
@@ -116,11 +122,11 @@ class _Rewrite:
                     self.temporary[kernel_step.device] = max(size, pack.size_bytes)
         new: list[Step] = []
         for number, step in enumerate(self.steps):
-            split = self.splits.get(number)
-            if split is None:
+            found = self.splits.get(number)
+            if found is None:
                 new.append(self._moved(step))
             else:
-                new += self._split_step(self._kernel_step(number), split)
+                new += self._split_step(self._kernel_step(number), found)
         copies = tuple(
             serial_call(device, kernel, operands, self._compile(device, kernel))
             for device, kernel, operands in self.copies
@@ -133,10 +139,20 @@ class _Rewrite:
             raise InternalError("prepack: a copy between devices has no kernel", got=repr(step))
         return step
 
-    def _compile(self, device: str, kernel: Node) -> Any:
-        return compile_kernels(Device[device], [kernel])[0]
+    def _compile_all(self) -> None:
+        """Compile all kernels at once, so that they are built beside each other."""
+        wanted: dict[str, list[Node]] = {}
+        for number, split in self.splits.items():
+            row = wanted.setdefault(self._kernel_step(number).device, [])
+            row += [split.kernel, *(pack.kernel for pack in split.packs)]
+        for device, kernels in wanted.items():
+            codes = compile_kernels(Device[device], kernels)
+            self.codes.update(zip([(device, kernel) for kernel in kernels], codes, strict=True))
 
-    def _packed_slot(self, step: KernelCall, pack: Any) -> int:
+    def _compile(self, device: str, kernel: Node) -> CompiledKernel:
+        return self.codes[device, kernel]
+
+    def _packed_slot(self, step: KernelCall, pack: Packing) -> int:
         sources = tuple(step.operands[slot] for slot in pack.sources)
         key = (pack.kernel, sources)
         slot = self.known.get(key)
@@ -161,7 +177,7 @@ class _Rewrite:
             source=self._moved_operand(step.source),
         )
 
-    def _split_step(self, step: KernelCall, split: Any) -> list[Step]:
+    def _split_step(self, step: KernelCall, split: Split) -> list[Step]:
         """The copies that must run each time, then the kernel over packed buffers."""
         operands = list(map(self._moved_operand, step.operands))
         new: list[Step] = []

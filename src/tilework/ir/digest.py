@@ -8,13 +8,19 @@ from __future__ import annotations
 import hashlib
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tilework.dtypes import DType
 from tilework.ir.node import Node, OpDef
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+
+#: Types whose values hold no nodes and are told apart by their text.
+_PLAIN: Final = frozenset({int, bool, str, bytes, type(None)})
+_NONE: Final = b"NoneType:None;"
+_names: Final[dict[type, tuple[str, ...]]] = {}  # bounded by the number of types of attributes
 
 
 def digest(root: Node) -> bytes:
@@ -27,7 +33,8 @@ def digest(root: Node) -> bytes:
         if node.digest_cache is not None:
             stack.pop()
             continue
-        waiting = [n for n in _children(node) if n.digest_cache is None]
+        children = node.src if node.attrs is None else _children(node)
+        waiting = [child for child in children if child.digest_cache is None]
         if waiting:
             stack.extend(waiting)
             continue
@@ -36,7 +43,10 @@ def digest(root: Node) -> bytes:
         state.update(node.op.name.encode())
         for source in node.src:
             state.update(source.digest_cache or b"")
-        _feed(state, node.attrs)
+        if node.attrs is None:
+            state.update(_NONE)
+        else:
+            _feed(state, node.attrs)
         node.digest_cache = state.digest()
     return root.digest_cache or b""
 
@@ -49,18 +59,32 @@ def _children(node: Node) -> list[Node]:
 
 def _nodes_in(value: Any, found: list[Node]) -> None:
     """Append the nodes inside an attribute value (symbolic sizes) to `found`."""
+    if type(value) in _PLAIN:
+        return
     if isinstance(value, Node):
         found.append(value)
     elif isinstance(value, tuple):
         for item in value:
-            _nodes_in(item, found)
-    elif is_dataclass(value):
-        for field in fields(value):
-            _nodes_in(getattr(value, field.name), found)
+            if type(item) not in _PLAIN:
+                _nodes_in(item, found)
+    else:
+        for name in _field_names(type(value)):
+            _nodes_in(getattr(value, name), found)
+
+
+def _field_names(kind: type) -> tuple[str, ...]:
+    """The fields of a dataclass; none of any other type."""
+    names = _names.get(kind)
+    if names is None:
+        names = tuple(row.name for row in fields(kind)) if is_dataclass(kind) else ()
+        _names[kind] = names
+    return names
 
 
 def _feed(state: Any, value: Any) -> None:
-    if isinstance(value, Node):
+    if type(value) in _PLAIN:
+        state.update(f"{type(value).__name__}:{value!r};".encode())
+    elif isinstance(value, Node):
         state.update(b"N" + (value.digest_cache or b""))
     elif isinstance(value, tuple):
         _feed_all(state, b"T%d" % len(value), value)
@@ -69,8 +93,9 @@ def _feed(state: Any, value: Any) -> None:
     elif isinstance(value, DType | OpDef):
         state.update(f"D{value.name}".encode())
     elif is_dataclass(value):
-        names = tuple(getattr(value, field.name) for field in fields(value))
-        _feed_all(state, f"A{type(value).__name__}".encode(), names)
+        kind = type(value)
+        names = [getattr(value, name) for name in _field_names(kind)]
+        _feed_all(state, f"A{kind.__name__}".encode(), names)
     elif value is None or isinstance(value, bool | int | str | bytes):
         state.update(f"{type(value).__name__}:{value!r};".encode())
     else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from tilework.ir.node import Node
 from tilework.ir.text import format_nodes, parse_all
 from tilework.schedule.check import LEVELS, check_schedule
 from tilework.schedule.schedule import KernelReport, Schedule, Slot, SlotKind
+from tilework.target.compile_key import compiler_stamp
 
 if TYPE_CHECKING:
     from tilework.ir.types import Shape
@@ -114,20 +115,6 @@ def _disk(folder: Path | None, size_limit_bytes: int) -> DiskCache:
     return DiskCache(folder and folder / "schedules", share, "schedule")
 
 
-@cache
-def _code_version() -> str:
-    """Changes with the code that decides what a schedule looks like."""
-    package = Path(__file__).parent.parent
-    files = sorted(
-        file for part in ("schedule", "ir", "dtypes") for file in (package / part).rglob("*.py")
-    )
-    rows = []
-    for file in files:
-        facts = file.stat()
-        rows.append((str(file.relative_to(package)), facts.st_size, facts.st_mtime_ns))
-    return hashing.digest(rows)
-
-
 def _is_large(function: Node) -> bool:
     seen = {function}
     stack = [function]
@@ -141,7 +128,7 @@ def _is_large(function: Node) -> bool:
 
 def _disk_key(function: Node, limits: Limits, current: settings.Settings) -> str:
     affects = current.key(settings.Affects.SCHEDULE)
-    return hashing.digest(digest(function), limits, affects, _code_version())
+    return hashing.digest(digest(function), limits, affects, compiler_stamp())
 
 
 def _read(function: Node, limits: Limits, current: settings.Settings) -> Schedule | None:
