@@ -33,8 +33,10 @@ _Key = tuple["Node", "Limits", Any]
 
 #: Schedules kept in memory; the least recently used goes first.
 CAPACITY = 256
-#: Functions of fewer nodes are scheduled faster than a file is found and read.
+#: Functions of fewer nodes are scheduled faster than a file is found and read, once the passes are
+#: loaded; so the first ones of a process are kept too, and a start that finds them loads no pass.
 FEWEST_NODES = 100
+FIRST_SMALL = 32
 _SHARE_OF_CACHE = 16
 
 
@@ -46,6 +48,12 @@ class _Entry:
     def __init__(self, schedule: Schedule, level: int) -> None:
         self.schedule = schedule
         self.level = level
+
+
+class _Made:
+    """How many schedules this process has made itself."""
+
+    count = 0
 
 
 _lock = threading.Lock()
@@ -85,7 +93,9 @@ def remember(function: Node, limits: Limits, schedule: Schedule) -> None:
     current = settings.current()
     key = (function, limits, current.key(settings.Affects.SCHEDULE))
     _keep(key, schedule, LEVELS[current.verify])
-    if current.cache_dir is not None and _is_large(function):
+    is_early = _Made.count < FIRST_SMALL
+    _Made.count += 1
+    if current.cache_dir is not None and (is_early or _is_large(function)):
         name = _disk_key(function, limits, current)
         _disk(current.cache_dir, current.cache_size_bytes).put(name, to_bytes(schedule))
 
@@ -132,7 +142,7 @@ def _disk_key(function: Node, limits: Limits, current: settings.Settings) -> str
 
 
 def _read(function: Node, limits: Limits, current: settings.Settings) -> Schedule | None:
-    if current.cache_dir is None or not _is_large(function):
+    if current.cache_dir is None or (_Made.count and not _is_large(function)):
         return None
     disk = _disk(current.cache_dir, current.cache_size_bytes)
     name = _disk_key(function, limits, current)
