@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from tilework.codegen.pipeline import lower_kernel
 from tilework.codegen.plan.apply import apply_plan
 from tilework.codegen.plan.check import check
 from tilework.codegen.plan.choose import choose_plan
+from tilework.ir.digest import digest
 from tilework.ir.interpret import evaluate, run_kernel, run_linear
 from tilework.ir.node import toposort
 from tilework.ir.ops.index import VARIABLE
@@ -45,13 +46,23 @@ if TYPE_CHECKING:
 PAGE = mmap.PAGESIZE
 
 
-@dataclass
 class Case:
-    """A kernel with the bytes of its buffers before it runs and the values of its variables."""
+    """A kernel with the bytes of its buffers before it runs and the values of its variables.
 
-    sink: Node
-    buffers: list[bytes]
-    variables: dict[str, int] = field(default_factory=dict)
+    No dataclass, so that tools which print the fields of those do not print the buffers.
+    """
+
+    def __init__(
+        self, sink: Node, buffers: list[bytes], variables: dict[str, int] | None = None
+    ) -> None:
+        self.sink = sink
+        self.buffers = buffers
+        self.variables = variables or {}
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(str(len(buffer)) for buffer in self.buffers)
+        name = digest(self.sink).hex()[:12]
+        return f"<case {name}, buffers of {sizes} bytes, {self.variables}>"
 
     def copies(self) -> list[bytearray]:
         """The buffers, to be written."""

@@ -13,8 +13,7 @@ from tilework.ir.ops.index import Unit
 from tilework.ir.rewrite import rewrite
 from tilework.ir.rules import SIMPLIFY
 from tilework.ir.types import Memory
-from tilework.target.spec import TargetSpec
-from tilework.testing.kernels import Case
+from tilework.testing.kernels import Case, target
 
 LOOP = Part(Unit.LOOP)
 
@@ -30,7 +29,7 @@ def tiles(draw: st.DrawFn) -> tuple[Part, ...]:
 
 
 @st.composite
-def plans(draw: st.DrawFn, case: Case, target: TargetSpec) -> Plan:
+def plans(draw: st.DrawFn, case: Case, level: str) -> Plan:
     """A plan that `check` lets pass, most of them unlike what the cost model would choose."""
     kernel = analyse(normalise_ranges(rewrite(case.sink, SIMPLIFY)))
     outputs = [int(r.attrs.number) for r in kernel.outputs]
@@ -38,7 +37,7 @@ def plans(draw: st.DrawFn, case: Case, target: TargetSpec) -> Plan:
     for range_ in kernel.free.ranges:
         n = int(range_.attrs.number)
         tile = draw(tiles())
-        outer = (LOOP,)
+        outer: tuple[Part, ...] = (LOOP,)
         if n in outputs and draw(st.integers(0, 3)) == 0:
             outer = (LOOP, Part(Unit.LOOP, draw(st.integers(1, 4))))
         splits.append(Split(n, outer, tile))
@@ -53,11 +52,11 @@ def plans(draw: st.DrawFn, case: Case, target: TargetSpec) -> Plan:
     staged = []
     for operand in range(2) if found else ():
         if draw(st.booleans()):
-            level = draw(st.integers(tasks, len(nest)))
-            staged.append(Staged(operand, Memory.TILE, level, draw(st.sampled_from([1, 4]))))
+            depth = draw(st.integers(tasks, len(nest)))
+            staged.append(Staged(operand, Memory.TILE, depth, draw(st.sampled_from([1, 4]))))
     plan = Plan(tuple(splits), tuple(nest), tasks, tuple(staged), draw(st.booleans()), swapped)
     try:
-        check(plan, kernel, target)
+        check(plan, kernel, target(level))
     except PlanError:
         assume(False)
     return plan

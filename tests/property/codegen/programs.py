@@ -11,7 +11,7 @@ from math import prod
 
 import numpy as np
 from hypothesis import strategies as st
-from judge import numpy_dtype
+from tests.property.codegen.judge import numpy_dtype
 
 from tilework import dtypes
 from tilework.dtypes import DType
