@@ -165,12 +165,13 @@ class Captured:
         self._written_inputs = [n for n in range(recipe.num_inputs) if n in written]
         self._has_writes = bool(written)
         self._is_validated = recipe.ambient[0].validate  # a changed setting is another capture
-        held_memory = {
-            id(buffer.memory)
-            for number, buffer in enumerate(program.held)
+        #: Held buffers that no argument may overlap, and their memories.
+        self._guarded_slots = [
+            number
+            for number in range(len(program.held) if self._has_writes else 0)
             if self._written_inputs or recipe.num_inputs + number in written
-        }
-        self._guarded = frozenset(held_memory) if self._has_writes else frozenset()
+        ]
+        self._guarded = self._guarded_memory()
         names = {spec.name for spec in recipe.tensors}
         tree = recipe.tree
         self._is_simple = (
@@ -186,6 +187,18 @@ class Captured:
         self._is_single = isinstance(out, Leaf) and out.kind == "tensor"
 
     # --- checking ----------------------------------------------------------------------------
+
+    def match(
+        self, ambient: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Sequence[TensorBase], list[Buffer], Mapping[str, int]]:
+        """Return what `replay` takes, of a call like the captured one.
+
+        Raises: Mismatch with the field that differs.
+        """
+        bound = self.bind(args, kwargs)
+        if self.check_surroundings(ambient):
+            return self.bind(args, kwargs)
+        return bound
 
     def bind(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -271,7 +284,8 @@ class Captured:
         guarded = self._guarded
         if guarded:
             for buffer in buffers:
-                if id(buffer.memory) in guarded:
+                memory = buffer.memory
+                if id(memory) in guarded or (memory.lease is not None and self._is_held(buffer)):
                     raise Mismatch("alias pattern", "an argument that the function also holds")
         for number in self._written_inputs:
             target = buffers[number]
@@ -281,18 +295,35 @@ class Captured:
                 if other != number and share_a_byte(target, buffer):
                     raise Mismatch("alias pattern", "arguments that overlap", "separate memory")
 
-    def check_surroundings(self, ambient: tuple[Any, ...]) -> None:
-        """Compare what the function reads besides its arguments.  Raises: Mismatch."""
+    def _guarded_memory(self) -> frozenset[int]:
+        held = self.recipe.program.held
+        return frozenset(id(held[number].memory) for number in self._guarded_slots)
+
+    def _is_held(self, buffer: Buffer) -> bool:
+        """Whether a loan shows bytes of a buffer that is guarded."""
+        held = self.recipe.program.held
+        return any(share_a_byte(held[number], buffer) for number in self._guarded_slots)
+
+    def check_surroundings(self, ambient: tuple[Any, ...]) -> bool:
+        """Compare what the function reads besides its arguments.
+
+        Returns: whether values were computed for that, so that the arguments may lie elsewhere.
+
+        Raises: Mismatch.
+        """
         recipe = self.recipe
         if ambient != recipe.ambient:
             raise Mismatch("the settings, Tensor.training or no_grad")
         changed = recipe.guards.changed()
         if changed is not None:
             raise Mismatch(changed)
+        is_refreshed = False
         for held in recipe.held:
             version = held.storage.version
             if version.serial != held.serial:
                 self._refresh(held)
+                is_refreshed = True
+        return is_refreshed
 
     def _refresh(self, held: Held) -> None:
         """Somebody wrote to a held storage: bring it into memory, and note where that is."""
@@ -307,6 +338,7 @@ class Captured:
             if buffer.size_bytes != old.size_bytes or version.node.type.dtype.itemsize == 0:
                 raise Mismatch("a tensor that the function holds", buffer.size_bytes)
             program.replace_held(held.slot, buffer)
+            self._guarded = self._guarded_memory()
         held.serial = version.serial
 
     # --- running -----------------------------------------------------------------------------

@@ -118,8 +118,7 @@ class Jit(Generic[P, R]):
             ambient = _ambient()
             for number, captured in enumerate(self._kept):
                 try:
-                    tensors, buffers, values = captured.bind(args, kwargs)
-                    captured.check_surroundings(ambient)
+                    tensors, buffers, values = captured.match(ambient, args, kwargs)
                 except Mismatch as found:
                     mismatch = mismatch or found
                     continue
@@ -186,8 +185,7 @@ class Jit(Generic[P, R]):
         with self._lock:
             for captured in self._kept:
                 try:
-                    tensors, buffers, values = captured.bind(args, kwargs)
-                    captured.check_surroundings(_ambient())
+                    tensors, buffers, values = captured.match(_ambient(), args, kwargs)
                 except Mismatch:
                     continue
                 report = Report()

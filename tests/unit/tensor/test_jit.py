@@ -483,7 +483,7 @@ def slowly(function: Callable[..., Any]) -> Callable[..., Any]:
 @pytest.mark.parametrize(
     ("owner", "name", "part"),
     [
-        (Captured, "bind", "check"),
+        (Captured, "match", "check"),
         (Captured, "_result", "bind"),
         (TableInstance, "launch", "run"),
         (Captured, "_wrap", "results"),
@@ -507,6 +507,27 @@ def test_EXE_12_EXE_13_a_delay_shows_in_its_part_alone(
     longest = max((*PARTS, "read wait", "readback"), key=lambda stage: last[stage])
     assert longest == part
     assert last[part] >= 0.02
+
+
+def test_EXE_13_a_record_looks_at_the_clock_five_times(
+    measured: tuple[Jit[..., Any], Latency], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    captured, latency = measured
+    looks: list[int] = []
+
+    def clock() -> int:
+        looks.append(len(looks))
+        return len(looks)
+
+    for module in ("tilework.tensor.jit", "tilework.engine.capture", "tilework.engine.latency"):
+        monkeypatch.setattr(f"{module}.perf_counter_ns", clock)
+    x = tensor(1)
+    captured(x)
+    assert len(looks) == 5
+    captured.stop_measuring()
+    captured(x)
+    assert len(looks) == 5
+    assert latency.summary()["call"].count == 1
 
 
 def test_EXE_13_nothing_is_noted_when_nobody_measures() -> None:

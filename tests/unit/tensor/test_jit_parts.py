@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilework import Tensor, TinyJit, export, jit, load
-from tilework.base.errors import CaptureError
+from tilework import Tensor, TinyJit, dtypes, export, jit, load
+from tilework.base.errors import AliasError, CaptureError
+from tilework.engine.device import Device
 from tilework.engine.stats import COUNTERS, difference
+from tilework.runtime.lease import Lease
+from tilework.tensor.version import from_buffer
 
 
 def counted(*shape: int, dtype: Any = np.float32) -> Tensor:
@@ -226,6 +229,76 @@ def test_an_exported_function_takes_parts(tmp_path: Path) -> None:
     doubled, first = run(x[3:5])
     assert doubled.tolist() == [[12, 14], [16, 18]]
     assert first.tolist() == [6, 7]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_EXE_04_loans_that_share_a_byte_with_a_writer_are_refused(seed: int) -> None:
+    random = Random(seed)
+    memory = np.zeros(400, np.uint8)
+
+    def loan(start: int, count: int) -> Tensor:
+        lease = Lease(memory.ctypes.data + start, count * 4, owner="test")
+        buffer = Device["CPU"].map(lease)
+        return Tensor._over(from_buffer(buffer, "CPU", (count,), dtypes.float32))
+
+    def step(total: Tensor, x: Tensor) -> None:
+        total.assign(total + x)
+
+    captured: Any = TinyJit(step)
+    captured(loan(0, 16), loan(64, 16))
+    refused = 0
+    for _ in range(60):
+        first, second = random.randrange(330), random.randrange(330)
+        memory[:] = 0
+        memory[:] = np.arange(100, dtype=np.float32).view(np.uint8)
+        before = memory.copy()
+        shared = set(range(first, first + 64)) & set(range(second, second + 64))
+        if shared:
+            refused += 1
+            with pytest.raises(CaptureError, match="alias pattern"):
+                captured(loan(first, 16), loan(second, 16))
+            assert memory.tobytes() == before.tobytes()
+        else:
+            captured(loan(first, 16), loan(second, 16))
+            total = before[first : first + 64].copy().view(np.float32)
+            with np.errstate(all="ignore"):
+                total = total + before[second : second + 64].copy().view(np.float32)
+            before[first : first + 64] = total.view(np.uint8)
+            assert memory.tobytes() == before.tobytes()
+    assert refused
+
+
+def test_EXE_04_a_loan_of_held_state_is_refused() -> None:
+    memory = np.zeros(64, np.uint8)
+
+    def loan(start: int) -> Tensor:
+        lease = Lease(memory.ctypes.data + start, 32, owner="test")
+        return Tensor._over(from_buffer(Device["CPU"].map(lease), "CPU", (8,), dtypes.float32))
+
+    state = loan(0)
+
+    def step(x: Tensor) -> None:
+        state.assign(state + x)
+
+    captured: Any = TinyJit(step)
+    captured(loan(32))
+    captured(loan(32))
+    with pytest.raises(CaptureError, match="alias pattern"):
+        captured(loan(28))
+
+
+def test_EXE_04_a_capture_of_overlapping_loans_is_refused() -> None:
+    memory = np.zeros(64, np.uint8)
+
+    def loan(start: int) -> Tensor:
+        lease = Lease(memory.ctypes.data + start, 32, owner="test")
+        return Tensor._over(from_buffer(Device["CPU"].map(lease), "CPU", (8,), dtypes.float32))
+
+    def step(total: Tensor, x: Tensor) -> None:
+        total.assign(total + x)
+
+    with pytest.raises(AliasError):
+        jit(step)(loan(0), loan(16))
 
 
 @pytest.mark.parametrize("seed", range(12))
