@@ -6,10 +6,10 @@ SORT gives positions, a stable order in which NaN comes last; the values are gat
 from __future__ import annotations
 
 import math
-from typing import Self
+from typing import Self, overload
 
 from tilework import dtypes
-from tilework.base.errors import ShapeError
+from tilework.base.errors import IndexingError, ShapeError
 from tilework.ir.ops import tensor
 from tilework.tensor.indexing import Indexing
 from tilework.tensor.variable import format_shape
@@ -75,6 +75,10 @@ class Sorting(Indexing):
         found = self._in_order(axis, place)
         return (found, place) if keepdim else (found.squeeze(axis), place.squeeze(axis))
 
+    @overload
+    def median(self, dim: None = None, keepdim: bool = False) -> Self: ...
+    @overload
+    def median(self, dim: int, keepdim: bool = False) -> tuple[Self, Self]: ...
     def median(self, dim: int | None = None, keepdim: bool = False) -> Self | tuple[Self, Self]:
         """The median, the lower of the two middle elements; with its position if `dim` is given.
 
@@ -103,7 +107,14 @@ class Sorting(Indexing):
         return is_before.cast(dtypes.int64).sum(-1)
 
     def bincount(self, minlength: int = 0) -> Self:
-        """How often each number from 0 on occurs in a vector of integers; reads the vector."""
+        """How often each number from 0 on occurs in a vector of integers; reads the vector.
+
+        Raises:
+            IndexingError: a number is negative.
+        """
+        least = int(self.min().item()) if self.numel() != 0 else 0
+        if least < 0:
+            raise IndexingError("bincount: a number is negative", got=least, expected="0 or more")
         most = int(self.max().item()) if self.numel() != 0 else -1
         zeros = type(self).zeros(max(most + 1, minlength), dtype=dtypes.int64, device=self.device)
         return zeros.scatter_add(0, self, self._constant(1, dtypes.int64))

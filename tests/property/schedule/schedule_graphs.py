@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from typing import cast as typed
 
 from tilework.dtypes import bool_, float32, index, int8, int16, int32
 from tilework.ir.build import cast, const
@@ -21,12 +22,19 @@ if TYPE_CHECKING:
 
     from tilework.dtypes import DType
     from tilework.ir.node import Node
+    from tilework.ir.types import Shape
 
 POISON = 0xDB
 
 
-def param(slot: int, shape: tuple, dtype: DType = int32, device: str = "CPU") -> Node:
+def param(slot: int, shape: Shape, dtype: DType = int32, device: str = "CPU") -> Node:
     return memory.PARAM(attrs=memory.ParamAttrs(slot, shape, dtype, device))
+
+
+def sizes_of(node: Node) -> tuple[int, ...]:
+    """The shape of a node whose extents are numbers."""
+    assert all(isinstance(size, int) for size in node.type.shape)
+    return typed("tuple[int, ...]", node.type.shape)
 
 
 def to_bytes(value: Value) -> bytes:
@@ -98,7 +106,7 @@ def compare(schedule: Schedule, outputs: Sequence[Node], bindings: Mapping[Node,
             assert slots[slot] == inputs[slot], f"input {slot} was changed"
 
 
-def decode_all(raw: bytes, value: Value) -> list:
+def decode_all(raw: bytes, value: Value) -> list[Any]:
     from tilework.dtypes import decode
 
     size = value.dtype.itemsize
@@ -125,7 +133,7 @@ class Graphs:
         rng = self.rng
         if rng.random() < 0.75:
             node = param(len(self.bindings), self.shape())
-            self.bindings[node] = random_value(rng, node.type.shape, int32)
+            self.bindings[node] = random_value(rng, sizes_of(node), int32)
             self.storages.append(node)
             return node
         shape = self.shape()
@@ -147,7 +155,7 @@ class Graphs:
         )  # fmt: skip
         for _ in range(depth):
             made = rng.choice(moves)()
-            if made is not None and prod(made.type.shape) <= self.most:
+            if made is not None and prod(sizes_of(made)) <= self.most:
                 self.nodes.append(made)
         count = rng.randrange(1, 4)
         # What replaced an older version is used instead of it, as a tensor would.
@@ -182,14 +190,14 @@ class Graphs:
 
     def moved(self, x: Node, *, injective: bool) -> Node:
         rng = self.rng
-        shape = x.type.shape
+        shape = sizes_of(x)
         choice = rng.choice(("reshape", "permute", "shrink", "flip", "expand", "pad"))
         if choice == "reshape":
             return tensor.RESHAPE(x, attrs=tensor.ShapeAttrs(self.reshaped(shape)))
         if choice == "permute":
-            axes = list(range(len(shape)))
-            rng.shuffle(axes)
-            return tensor.PERMUTE(x, attrs=tensor.AxesAttrs(tuple(axes)))
+            order = list(range(len(shape)))
+            rng.shuffle(order)
+            return tensor.PERMUTE(x, attrs=tensor.AxesAttrs(tuple(order)))
         if choice == "shrink":
             bounds = []
             for size in shape:
@@ -253,7 +261,7 @@ class Graphs:
     def window(self) -> Node | None:
         rng = self.rng
         x = self.any()
-        shape = x.type.shape
+        shape = sizes_of(x)
         axes = [a for a, s in enumerate(shape) if s >= 2]
         if not axes:
             return None
@@ -280,30 +288,30 @@ class Graphs:
 
     def gather(self) -> Node | None:
         x = self.any()
-        axes = [a for a, s in enumerate(x.type.shape) if s >= 1]
+        axes = [a for a, s in enumerate(sizes_of(x)) if s >= 1]
         if not axes:
             return None
         axis = self.rng.choice(axes)
         count = 2 if axis + 1 < len(x.type.shape) and self.rng.random() < 0.3 else 1
-        first = self.indices(x.type.shape[axis])
+        first = self.indices(sizes_of(x)[axis])
         found = [first]
         if count == 2:
             if x.type.shape[axis + 1] == 0:
                 return None
-            other = math.MOD(first, const(x.type.shape[axis + 1], first.dtype, first.type.shape))
+            other = math.MOD(first, const(sizes_of(x)[axis + 1], first.dtype, first.type.shape))
             found.append(other)
         return tensor.GATHER(x, *found, attrs=tensor.GatherAttrs(axis))
 
     def scatter(self) -> Node | None:
         rng = self.rng
         x = self.any()
-        axes = [a for a, s in enumerate(x.type.shape) if s >= 1]
+        axes = [a for a, s in enumerate(sizes_of(x)) if s >= 1]
         if not axes:
             return None
         axis = rng.choice(axes)
-        where = self.indices(x.type.shape[axis])
+        where = self.indices(sizes_of(x)[axis])
         gathered = tensor.GATHER(x, where, attrs=tensor.GatherAttrs(axis))
-        if prod(gathered.type.shape) > self.most:
+        if prod(sizes_of(gathered)) > self.most:
             return None
         updates = math.ADD(gathered, const(1, int32, gathered.type.shape))
         fold = rng.choice((None, Fold.ADD, Fold.MAX))
@@ -374,7 +382,7 @@ class Graphs:
         if choice == 3 and x.type.shape:
             narrow = math.BITCAST(x, attrs=math.CastAttrs(int16))
             return cast(narrow, int32)
-        shape = x.type.shape
+        shape = sizes_of(x)
         if choice == 4 and shape and shape[-1] % 2 == 0 and shape[-1]:
             narrow = cast(x, int16)
             return math.BITCAST(narrow, attrs=math.CastAttrs(int32))

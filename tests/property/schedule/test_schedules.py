@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from schedule_graphs import Graphs, check
+from tests.property.schedule.schedule_graphs import Graphs, check
 
+from tilework.dtypes import index
 from tilework.ir.node import Node
-from tilework.ir.ops import math, memory, tensor
+from tilework.ir.ops import math, memory
 from tilework.schedule.check import check_schedule
 from tilework.schedule.pipeline import build_schedule
 from tilework.schedule.schedule import Limits
@@ -103,7 +104,7 @@ def test_SCH_12_schedules_are_equal_over_32_hash_seeds() -> None:
 
 
 def long_chain(count: int) -> Node:
-    x = memory.PARAM(attrs=memory.ParamAttrs(0, (16,), tensor.index, "CPU"))
+    x = memory.PARAM(attrs=memory.ParamAttrs(0, (16,), index, "CPU"))
     y = x
     for number in range(count):
         y = math.ADD(y, x) if number % 3 else math.MUL(y, x)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from tilework.dtypes import float32, int64
 from tilework.ir.build import const
@@ -15,9 +15,14 @@ if TYPE_CHECKING:
 
     from tilework.dtypes import DType
     from tilework.ir.node import Node
+    from tilework.ir.types import Dim, Shape
     from tilework.schedule.schedule import Limits, Schedule
 
-Shape = tuple[int, ...]
+
+def sizes_of(x: Node) -> tuple[int, ...]:
+    """The shape of a node whose extents are numbers."""
+    assert all(isinstance(size, int) for size in x.type.shape)
+    return cast("tuple[int, ...]", x.type.shape)
 
 
 def param(slot: int, shape: Shape, dtype: DType = float32, device: str = "CPU") -> Node:
@@ -28,7 +33,7 @@ def like(value: float, x: Node) -> Node:
     return const(value, x.type.dtype, x.type.shape)
 
 
-def reshape(x: Node, *shape: int) -> Node:
+def reshape(x: Node, *shape: Dim) -> Node:
     return tensor.RESHAPE(x, attrs=tensor.ShapeAttrs(shape))
 
 
@@ -83,7 +88,7 @@ def softmax(x: Node) -> Node:
 
 
 def layer_norm(x: Node, weight: Node, bias: Node, *, center: bool = True) -> Node:
-    last, shape = len(x.type.shape) - 1, x.type.shape
+    last, shape = len(x.type.shape) - 1, sizes_of(x)
     count = shape[-1]
     if center:
         total = reduce(x, last, keep=True)
@@ -97,7 +102,7 @@ def layer_norm(x: Node, weight: Node, bias: Node, *, center: bool = True) -> Nod
 
 
 def cross_entropy(x: Node, labels: Node) -> Node:
-    shape = x.type.shape
+    shape = sizes_of(x)
     shifted = math.SUB(x, expand(reduce(x, 1, fold=Fold.MAX, keep=True), shape))
     total = math.LOG(reduce(math.EXP(shifted), 1, keep=True))
     log_probabilities = math.SUB(shifted, expand(total, shape))
@@ -119,8 +124,8 @@ def linear(x: Node, w: Node, b: Node) -> Node:
 
 
 def conv2d(x: Node, w: Node, padding: int = 1, stride: int = 1) -> Node:
-    n, c, h, width = x.type.shape
-    out, _, kh, kw = w.type.shape
+    n, c, h, width = sizes_of(x)
+    out, _, kh, kw = sizes_of(w)
     x = pad(x, (0, 0), (0, 0), (padding, padding), (padding, padding))
     oh, ow = (h + 2 * padding - kh) // stride + 1, (width + 2 * padding - kw) // stride + 1
     x = tensor.WINDOW(x, attrs=tensor.WindowAttrs(2, oh, kh, stride, 1))
@@ -142,7 +147,7 @@ def batch_norm(x: Node, weight: Node, bias: Node, mean: Node, variance: Node) ->
 
 
 def attention(q: Node, k: Node, v: Node) -> Node:
-    b, h, t, d = q.type.shape
+    b, h, t, d = sizes_of(q)
     left = expand(reshape(q, b, h, t, 1, d), (b, h, t, t, d))
     right = expand(reshape(k, b, h, 1, t, d), (b, h, t, t, d))
     scores = reduce(math.MUL(left, right), 4)

@@ -6,9 +6,19 @@ import dataclasses
 import gc
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from schedule_builders import assign, like, linear, param, relu, resnet, softmax
+from tests.unit.schedule.schedule_builders import (
+    assign,
+    like,
+    linear,
+    param,
+    relu,
+    resnet,
+    sizes_of,
+    softmax,
+)
 
 from tilework.base import settings, trace
 from tilework.base.errors import InternalError, VerifyError
@@ -144,7 +154,9 @@ def test_what_is_no_schedule_is_refused(raw: bytes) -> None:
 @pytest.mark.parametrize(
     ("name", "values"), [("fp_mode", ("strict", "contract")), ("deterministic", (False, True))]
 )
-def test_SCH_15_each_setting_that_affects_schedules_is_in_the_key(name: str, values: tuple) -> None:
+def test_SCH_15_each_setting_that_affects_schedules_is_in_the_key(
+    name: str, values: tuple[Any, ...]
+) -> None:
     function = large()
     for value in (*values, *reversed(values)):
         with settings.override(**{name: value}):
@@ -236,10 +248,10 @@ def test_every_pass_is_told_to_subscribers() -> None:
 
 def test_a_contiguous_part_that_is_only_read_is_an_argument_of_its_own() -> None:
     x = buffer(1)
-    rows = x.type.shape[0]
+    rows, *_ = shape = sizes_of(x)
 
     def part(start: int) -> Node:
-        bounds = ((start, start + 1, 1), *((0, size, 1) for size in x.type.shape[1:]))
+        bounds = ((start, start + 1, 1), *((0, size, 1) for size in shape[1:]))
         return tensor.SHRINK(x, attrs=tensor.ShrinkAttrs(bounds))
 
     first, last = (
@@ -247,7 +259,7 @@ def test_a_contiguous_part_that_is_only_read_is_an_argument_of_its_own() -> None
     )  # fmt: skip
     assert first.function is last.function
     size = x.type.dtype.itemsize
-    for dim in x.type.shape[1:]:
+    for dim in shape[1:]:
         size *= dim
     assert (first.parts, last.parts) == ({0: (0, size)}, {0: ((rows - 1) * size, size)})
     assert last.arguments == (x,)
@@ -255,7 +267,7 @@ def test_a_contiguous_part_that_is_only_read_is_an_argument_of_its_own() -> None
 
 def test_a_part_of_a_buffer_that_is_written_stays_a_view() -> None:
     x = buffer(1)
-    bounds = tuple((0, size - 1 if axis == 0 else size, 1) for axis, size in enumerate(x.shape))
+    bounds = tuple((0, size - 1 if axis == 0 else size, 1) for axis, size in enumerate(sizes_of(x)))
     part = tensor.SHRINK(x, attrs=tensor.ShrinkAttrs(bounds))
     after = memory.AFTER(x, memory.STORE(x, math.ADD(x, x)))
     assert not transform_to_call([tensor.CONTIGUOUS(part), after]).parts

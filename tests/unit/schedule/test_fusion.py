@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from schedule_builders import (
+from tests.unit.schedule.schedule_builders import (
     adam_step,
     attention,
     batch_norm,

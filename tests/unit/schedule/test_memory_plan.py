@@ -7,11 +7,20 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from schedule_builders import assign, like, param, reduce, resnet, schedule, softmax
-from schedule_graphs import check, random_value
+from tests.property.schedule.schedule_graphs import check, random_value
+from tests.unit.schedule.schedule_builders import (
+    assign,
+    like,
+    param,
+    reduce,
+    resnet,
+    schedule,
+    softmax,
+)
 
 from tilework.base.errors import InternalError
 from tilework.dtypes import int32, uint8
+from tilework.ir.node import Node
 from tilework.ir.ops import math, memory, tensor
 from tilework.ir.ops.index import VARIABLE, VariableAttrs
 from tilework.schedule import memory_plan
@@ -137,7 +146,7 @@ def test_MPL_14_giving_back_twice_is_refused() -> None:
         space.give_back(start, 256)
 
 
-def chain(count: int) -> memory.Node:
+def chain(count: int) -> Node:
     x = param(0, (64, 64))
     for _ in range(count):
         x = math.SUB(softmax(x), tensor.FLIP(x, attrs=tensor.AxesAttrs((0,))))
@@ -160,7 +169,7 @@ def test_MPL_02_a_bitcast_keeps_its_source_alive() -> None:
     check([total], {x: random_value(random.Random(1), (64,), int32)})
 
 
-def reduce_to(narrow: memory.Node) -> memory.Node:
+def reduce_to(narrow: Node) -> Node:
     wide = math.CAST(narrow, attrs=math.CastAttrs(int32))
     rows = tensor.RESHAPE(wide, attrs=tensor.ShapeAttrs((64, 4)))
     return reduce(rows, 1)

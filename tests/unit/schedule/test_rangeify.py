@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
-from schedule_builders import (
+from tests.property.schedule.schedule_graphs import check, random_value, run_schedule, to_bytes
+from tests.unit.schedule.schedule_builders import (
     assign,
     expand,
     flip,
@@ -18,8 +20,8 @@ from schedule_builders import (
     reshape,
     schedule,
     shrink,
+    sizes_of,
 )
-from schedule_graphs import check, random_value, run_schedule, to_bytes
 
 from tilework.base.errors import AliasError
 from tilework.dtypes import float32, int16, int32, int64, uint8
@@ -31,23 +33,24 @@ from tilework.ir.ops.index import VARIABLE, VariableAttrs
 from tilework.ir.ops.program import FAULT_IF
 from tilework.ir.ops.tensor import Fold
 from tilework.ir.symbolic import dims
+from tilework.ir.types import Dim
 from tilework.schedule.check import check_schedule
 from tilework.schedule.passes.movement import flatten, reshape_index, unflatten
-from tilework.schedule.schedule import FAULT_INDEX
+from tilework.schedule.schedule import FAULT_INDEX, Schedule
 
 N = VARIABLE(attrs=VariableAttrs("n", 1, 6))
 
 
-def ints(slot: int, *shape: object) -> Node:
-    return param(slot, shape, int32)  # type: ignore[arg-type]
+def ints(slot: int, *shape: Dim) -> Node:
+    return param(slot, shape, int32)
 
 
-def bind(*params: Node) -> dict:
+def bind(*params: Node) -> dict[Node, Value]:
     rng = random.Random(3)
-    return {node: random_value(rng, node.type.shape, node.type.dtype) for node in params}
+    return {node: random_value(rng, sizes_of(node), node.type.dtype) for node in params}
 
 
-def ops_of(made: object) -> set[str]:
+def ops_of(made: Schedule) -> set[str]:
     return {node.op.name for call in made.linear.src for node in toposort(call.src[0])}
 
 
@@ -238,9 +241,11 @@ def symbolic(outputs: list[Node], params: list[Node], n: int) -> None:
     made = schedule(*outputs)
     check_schedule(made)
     rng = random.Random(n)
-    bindings: dict = {N: n}
+    bindings: dict[Node, Any] = {N: n}
     for node in params:
-        sizes = [d if isinstance(d, int) else evaluate(d, {N: n}).item() for d in node.type.shape]
+        sizes = [
+            d if isinstance(d, int) else int(evaluate(d, {N: n}).item()) for d in node.type.shape
+        ]
         bindings[node] = random_value(rng, tuple(sizes), node.type.dtype)
     expected = evaluate_all(outputs, bindings)
     slots, faults = run_schedule(made, [to_bytes(bindings[p]) for p in params], {"n": n})

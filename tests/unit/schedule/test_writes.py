@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import random
+from typing import Any
 
 import pytest
-from schedule_builders import (
+from tests.property.schedule.schedule_graphs import check, random_value, run_schedule, to_bytes
+from tests.unit.schedule.schedule_builders import (
     assign,
     expand,
     flip,
@@ -21,8 +23,8 @@ from schedule_builders import (
     reshape,
     schedule,
     shrink,
+    sizes_of,
 )
-from schedule_graphs import check, random_value, run_schedule, to_bytes
 
 from tilework.base.errors import ScheduleCycleError, UserError
 from tilework.dtypes import float32, int32, uint8
@@ -44,8 +46,8 @@ def ints(slot: int, *shape: int) -> Node:
     return param(slot, shape, int32)
 
 
-def bind(*params: Node) -> dict:
-    return {node: random_value(RNG, node.type.shape, node.type.dtype) for node in params}
+def bind(*params: Node) -> dict[Node, Value]:
+    return {node: random_value(RNG, sizes_of(node), node.type.dtype) for node in params}
 
 
 def one(x: Node) -> Node:
@@ -255,7 +257,7 @@ def test_SCH_23_the_same_program_can_be_tried_again() -> None:
 # --- order ---------------------------------------------------------------------------------------
 
 
-def history() -> tuple[list[Node], dict]:
+def history() -> tuple[list[Node], dict[Node, Value]]:
     a, b = ints(0, 6), ints(1, 6)
     outputs: list[Node] = []
     state = a
@@ -277,7 +279,9 @@ def test_SCH_08_no_version_is_overwritten_while_a_reader_waits() -> None:
     check(outputs, values, Limits(nodes=2))
 
 
-def run_without(outputs: list[Node], values: dict, dropped: int) -> tuple[bool, bool, int]:
+def run_without(
+    outputs: list[Node], values: dict[Node, Value], dropped: int
+) -> tuple[bool, bool, int]:
     """Schedule with one WAR edge left out and its writer first: moved? right? how many edges?"""
     layout = Layout(memory.SINK(*outputs))
     limits = Limits(small_elements=0)
@@ -319,9 +323,10 @@ def test_topological_order_prefers_the_order_of_the_graph() -> None:
         def __init__(self, position: int) -> None:
             self.position = position
 
-    first, second, third = Fake(2), Fake(1), Fake(0)
-    after = {first: {}, second: {}, third: {first: None}}
-    assert order.topological([first, second, third], after) == [third, second, first]
+    made: list[Any] = [Fake(position) for position in (2, 1, 0)]
+    first, second, third = made
+    after: dict[Any, dict[Any, None]] = {first: {}, second: {}, third: {first: None}}
+    assert order.topological(made, after) == [third, second, first]
 
 
 # --- devices -------------------------------------------------------------------------------------

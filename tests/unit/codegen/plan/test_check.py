@@ -1,6 +1,7 @@
 """Each way in which a plan can be illegal is refused by name."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -67,7 +68,7 @@ def scatter() -> Kernel:
     return analyse(SINK(STORE(at(0, 100, place), LOAD(at(1, 16, i)))))
 
 
-def plain(kernel: Kernel, *splits: Split, tasks: int = 0, **fields: object) -> Plan:
+def plain(kernel: Kernel, *splits: Split, tasks: int = 0, **fields: Any) -> Plan:
     numbers = [int(r.attrs.number) for r in kernel.outputs]
     by_number = {split.number: split for split in splits}
     nest = [
@@ -75,7 +76,7 @@ def plain(kernel: Kernel, *splits: Split, tasks: int = 0, **fields: object) -> P
         for n in numbers
         for part in range(len(by_number[n].outer) if n in by_number else 1)
     ]
-    return replace(Plan(splits, tuple(nest), tasks), **fields)  # type: ignore[arg-type]
+    return replace(Plan(splits, tuple(nest), tasks), **fields)
 
 
 def tile(number: int, *parts: Part, outer: tuple[Part, ...] = (LOOP,)) -> Split:
@@ -223,7 +224,7 @@ def test_unrolling_has_a_limit() -> None:
     refuse(copy(5000), plan, "too many copies")
 
 
-def staged(*copies: Staged, kernel: Kernel | None = None, **fields: object) -> Plan:
+def staged(*copies: Staged, kernel: Kernel | None = None, **fields: Any) -> Plan:
     return plain(kernel or product(), staged=copies, **fields)
 
 
