@@ -118,9 +118,7 @@ def assert_equal_floats(found: np.ndarray, wanted: np.ndarray) -> None:
 @pytest.mark.parametrize("dtype", NARROW, ids=repr)
 @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
 @pytest.mark.filterwarnings("ignore:invalid:RuntimeWarning")
-def test_CST_12_float32_is_rounded_once_to_a_narrow_float(
-    dtype: DType, level: str, kind: str
-) -> None:
+def test_float32_is_rounded_once_to_a_narrow_float(dtype: DType, level: str, kind: str) -> None:
     x = numbers_around_ties(dtype)
     found = run(kind, level, lambda v: cast(v, dtype), dtype, x)
     assert_equal_floats(found, x.astype(numpy_dtype(dtype)))
@@ -129,7 +127,7 @@ def test_CST_12_float32_is_rounded_once_to_a_narrow_float(
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("dtype", NARROW, ids=repr)
-def test_CST_12_every_narrow_float_widens_exactly(dtype: DType, level: str, kind: str) -> None:
+def test_every_narrow_float_widens_exactly(dtype: DType, level: str, kind: str) -> None:
     x = np.arange(1 << dtype.bits, dtype=f"u{dtype.itemsize}").view(numpy_dtype(dtype))
     found = run(kind, level, lambda v: cast(v, dtypes.float32), dtypes.float32, x)
     with np.errstate(invalid="ignore"):
@@ -138,7 +136,7 @@ def test_CST_12_every_narrow_float_widens_exactly(dtype: DType, level: str, kind
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", NARROW, ids=repr)
-def test_CST_12_float64_is_rounded_once_to_a_narrow_float(dtype: DType, kind: str) -> None:
+def test_float64_is_rounded_once_to_a_narrow_float(dtype: DType, kind: str) -> None:
     every = np.arange(1 << dtype.bits, dtype=f"u{dtype.itemsize}").view(numpy_dtype(dtype))
     with np.errstate(invalid="ignore"):
         exact = every.astype(np.float64)
@@ -159,7 +157,7 @@ def test_CST_12_float64_is_rounded_once_to_a_narrow_float(dtype: DType, kind: st
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("source", [dtypes.float32, dtypes.float64], ids=repr)
 @pytest.mark.parametrize("target", dtypes.INTEGERS, ids=repr)
-def test_CST_11_floats_out_of_range_saturate(target: DType, source: DType, kind: str) -> None:
+def test_floats_out_of_range_saturate(target: DType, source: DType, kind: str) -> None:
     edges = [float(target.minimum), float(target.maximum), 2.0**63, 2.0**64, -(2.0**63)]
     kind_of = numpy_dtype(source).type
     ends = (kind_of(-np.inf), kind_of(np.inf))
@@ -177,7 +175,7 @@ def test_CST_11_floats_out_of_range_saturate(target: DType, source: DType, kind:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("source", [dtypes.int64, dtypes.uint64, dtypes.int32], ids=repr)
 @pytest.mark.parametrize("target", [dtypes.bfloat16, dtypes.float32, dtypes.float64], ids=repr)
-def test_CST_11_integers_are_rounded_once(target: DType, source: DType, kind: str) -> None:
+def test_integers_are_rounded_once(target: DType, source: DType, kind: str) -> None:
     powers = [1 << k for k in range(source.bits - 1)]
     values = [p + q + d for p in powers for q in (p >> 8, p >> 24, p >> 53) for d in (-1, 0, 1)]
     values += [source.minimum, source.maximum]

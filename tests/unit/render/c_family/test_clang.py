@@ -162,7 +162,7 @@ def test_a_conditional_block_becomes_an_if() -> None:
         (0x7E00, dtypes.float16, "((u16)32256ull)"),
     ],
 )
-def test_CST_11_literals_keep_every_bit(bits: int, dtype: DType, text: str) -> None:
+def test_literals_keep_every_bit(bits: int, dtype: DType, text: str) -> None:
     assert literal(bits, dtype) == text
 
 
@@ -171,7 +171,7 @@ def test_CST_11_literals_keep_every_bit(bits: int, dtype: DType, text: str) -> N
 @pytest.mark.parametrize(
     "value", ["nan", "-nan", "inf", "-inf", "-0.0", "1e-45", "5e-324", "0.1", "3.4028235e38"]
 )
-def test_CST_11_a_float_literal_reaches_memory(value: str, dtype: DType, kind: str) -> None:
+def test_a_float_literal_reaches_memory(value: str, dtype: DType, kind: str) -> None:
     wanted = np.array(float(value.lstrip("-")), dtype.name)
     wanted = np.negative(wanted) if value.startswith("-") else wanted
     bits = int(wanted.view(f"u{dtype.itemsize}"))
@@ -180,7 +180,7 @@ def test_CST_11_a_float_literal_reaches_memory(value: str, dtype: DType, kind: s
     assert outcome.buffers[0] == wanted.tobytes()
 
 
-def test_CST_21_the_text_does_not_depend_on_the_hash_seed() -> None:
+def test_the_text_does_not_depend_on_the_hash_seed() -> None:
     code = """
 from tilework.codegen.pipeline import lower_kernel
 from tilework.dtypes import float32
