@@ -88,7 +88,8 @@ def _kernel_sections(kernel_node: Node) -> list[str]:
         ),
         _section(
             "5. TILED (`codegen/plan/apply.py`)",
-            "Ranges have become expressions over the ranges of their parts, numbered in nest order.",
+            "Ranges have become expressions over the ranges of their parts, numbered in nest "
+            "order.",
             format_node(tiled, annotate=True),
         ),
         _section(
@@ -99,13 +100,15 @@ def _kernel_sections(kernel_node: Node) -> list[str]:
         ),
         _section(
             "7. LINEAR (`codegen/linearize`)",
-            "Statements in order. Each value stands in the innermost loop that it needs; reductions\n"
+            "Statements in order. Each value stands in the innermost loop that it needs; "
+            "reductions\n"
             "are accumulators around the loop.",
             format_node(linear),
         ),
         _section(
             "8. LLVM IR (`render/llvm_ir.py`)",
-            "The toolchain turns this into object code in memory, and `runtime/loader.py` places it\n"
+            "The toolchain turns this into object code in memory, and `runtime/loader.py` "
+            "places it\n"
             "in pages that are executable and not writable.",
             text,
             "llvm",
@@ -124,19 +127,22 @@ def make_page() -> str:
         INTRODUCTION,
         _section(
             "1. TENSOR (`tensor/`, `schedule/call.py`)",
-            "The methods of `Tensor` build a graph of hash-consed nodes. `transform_to_call` replaces\n"
+            "The methods of `Tensor` build a graph of hash-consed nodes. `transform_to_call` "
+            "replaces\n"
             "the buffers by PARAMs, so that structure alone keys the caches.",
             format_node(call.function, annotate=True),
         ),
         _section(
             "2. SCHEDULE (`schedule/`)",
-            "One kernel is enough: the multiplication, the sum and the relu fuse. A LINEAR calls it\n"
+            "One kernel is enough: the multiplication, the sum and the relu fuse. A LINEAR "
+            "calls it\n"
             "with its slots.",
             "\n".join(line[:100] for line in format_node(schedule.linear).splitlines()[-8:]),
         ),
         _section(
             "3. KERNEL (`schedule/passes/rangeify.py`)",
-            "Movement ops have become index arithmetic over RANGEs; the sum binds a range of its own.",
+            "Movement ops have become index arithmetic over RANGEs; the sum binds a range of "
+            "its own.",
             format_node(kernel, annotate=True),
         ),
         *_kernel_sections(kernel),
