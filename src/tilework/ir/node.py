@@ -12,7 +12,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from tilework.ir.types import Type
+from tilework.ir.types import TYPES, Type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -177,6 +177,7 @@ class InternTable:
             self.epoch += 1
             try:
                 dropped = self._drop_unreferenced()
+                TYPES.drop_unused()
                 self.size_after_sweep = len(self.nodes)
             finally:
                 self.epoch += 1

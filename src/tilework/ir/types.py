@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Union
 
@@ -51,32 +53,54 @@ class Type:
         """Lanes of a kernel's vector; 0 for its scalars."""
         return self.shape[0] if self.shape and isinstance(self.shape[0], int) else 0
 
-    def with_dtype(self, dtype: DType) -> Type:
-        """This type with another dtype."""
-        return make_type(self.shape, dtype, self.memory)
-
-    def with_shape(self, shape: Shape) -> Type:
-        """This type with another shape."""
-        return make_type(shape, self.dtype, self.memory)
-
     def __repr__(self) -> str:
         dims = ",".join(str(size) for size in self.shape)
         memory = f"@{self.memory.value}" if self.memory else ""
         return f"{self.dtype.name}[{dims}]{memory}"
 
 
-_TYPES: Final[dict[tuple[Shape, DType, Memory | None], Type]] = {}
+class TypeTable:
+    """The table that makes equal types one object.  Thread-safe; see `ir.node.InternTable`.
+
+    `epoch` is odd while types are dropped, and tells `make` that this ran meanwhile: it then asks
+    again under the lock, so that no type is handed out that the table has just forgotten.
+    """
+
+    def __init__(self) -> None:
+        self.types: dict[tuple[Shape, DType, Memory | None], Type] = {}
+        self.lock = threading.RLock()
+        self.epoch = 0
+
+    def make(self, shape: Shape, dtype: DType, memory: Memory | None = None) -> Type:
+        """The one `Type` with these fields."""
+        epoch = self.epoch
+        key = (shape, dtype, memory)
+        found = self.types.get(key)
+        if found is None:
+            found = self.types.setdefault(key, Type(shape, dtype, memory))
+        if epoch != self.epoch or epoch & 1:
+            with self.lock:
+                return self.types.setdefault(key, found)
+        return found
+
+    def drop_unused(self) -> int:
+        """Forget the types that only this table holds; returns how many."""
+        dropped = 0
+        with self.lock:
+            self.epoch += 1
+            try:
+                for key in list(self.types):
+                    kind = self.types[key]
+                    # What is counted: the table, the local name, and getrefcount's own argument.
+                    if sys.getrefcount(kind) == 3:
+                        del self.types[key]
+                        dropped += 1
+                    del kind
+            finally:
+                self.epoch += 1
+        return dropped
 
 
-def make_type(shape: Shape, dtype: DType, memory: Memory | None = None) -> Type:
-    """The one `Type` with these fields."""
-    key = (shape, dtype, memory)
-    found = _TYPES.get(key)
-    if found is None:
-        found = _TYPES.setdefault(key, Type(shape, dtype, memory))
-    return found
-
-
-def clear_types() -> None:
-    """Forget all interned types.  Only safe when no node is alive (used by the sweep's tests)."""
-    _TYPES.clear()
+#: The types of all nodes; each sweep of the nodes drops those that it freed.
+TYPES: Final = TypeTable()
+make_type: Final = TYPES.make

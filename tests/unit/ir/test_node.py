@@ -16,6 +16,7 @@ from tilework.ir.digest import digest
 from tilework.ir.node import InternTable, Node, in_use, make, sweep, table_size, toposort
 from tilework.ir.ops import OPS, math
 from tilework.ir.ops import index as index_ops
+from tilework.ir.types import TYPES
 
 X = index_ops.VARIABLE(attrs=index_ops.VariableAttrs("x", 0, 9))
 
@@ -188,6 +189,19 @@ def test_a_dead_graph_goes_in_one_sweep() -> None:
     assert sweep(force=True) >= 4_999
     assert table_size() <= before
     assert end is None
+
+
+@pytest.mark.usefixtures("_empty_table")
+def test_types_go_with_the_nodes_that_had_them() -> None:
+    def shapes() -> int:
+        return sum(kind.shape == (77, 991) for kind in TYPES.types.values())
+
+    node: Node | None = math.CONST(attrs=math.ConstAttrs(0, float32, (77, 991)))
+    sweep(force=True)
+    assert shapes() == 1
+    node = None
+    sweep(force=True)
+    assert (shapes(), node) == (0, None)
 
 
 @pytest.mark.usefixtures("_empty_table")
