@@ -26,16 +26,20 @@ if TYPE_CHECKING:
 Ints = Any  # one int for all axes, or a sequence with one for each
 
 
-def per_axis(value: Ints, count: int, what: str) -> tuple[int, ...]:
-    """One number for each axis."""
-    if isinstance(value, int):
-        return (value,) * count
-    found = tuple(value)
+def per_axis(value: Ints, count: int, what: str, least: int = 1) -> tuple[int, ...]:
+    """One number for each axis, none below `least`."""
+    found = tuple(value) if hasattr(type(value), "__len__") else (value,) * count
     if len(found) != count:
         raise ShapeError(
             f"{what}: needs a number, or one for each of the {count} axes", got=f"{value}"
         )
-    return found
+    if not all(hasattr(type(one), "__index__") and one >= least for one in found):
+        raise ShapeError(
+            f"{what}: a size or step does not fit",
+            got=f"{value!r}",
+            expected=f"integers from {least} on",
+        )
+    return tuple(one.__index__() for one in found)
 
 
 def read_padding(padding: Ints, count: int, what: str) -> list[tuple[int, int]]:
@@ -243,7 +247,7 @@ class Convolution(Sorting):
         compute, result = self._product_dtypes(weight, None)
         kernel = tuple([weight._fixed_size(axis, what) for axis in range(2, weight.ndim)])
         steps, spread = per_axis(stride, count, what), per_axis(dilation, count, what)
-        extra = per_axis(output_padding, count, what)
+        extra = per_axis(output_padding, count, what, least=0)
         x = self.cast(compute)
         for number in range(count):
             axis = 2 + 2 * number
@@ -281,7 +285,8 @@ class Convolution(Sorting):
     def _pool_sizes(
         self, kernel_size: Ints, stride: Ints | None, dilation: Ints, what: str
     ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        kernel = (kernel_size,) * 2 if isinstance(kernel_size, int) else tuple(kernel_size)
+        given = tuple(kernel_size) if hasattr(type(kernel_size), "__len__") else (kernel_size,) * 2
+        kernel = per_axis(given, len(given), what)
         if len(kernel) > self.ndim:
             raise ShapeError(
                 f"{what}: the kernel has more axes than the input",
@@ -447,7 +452,7 @@ class Convolution(Sorting):
         """
         new = (size,) if isinstance(size, int) else tuple(size)
         known = {"linear", "bilinear", "trilinear", "nearest", "nearest-exact"}
-        if mode not in known or len(new) > self.ndim:
+        if mode not in known or len(new) > self.ndim or min(new, default=1) < 1:
             raise ShapeError(
                 "interpolate: the mode or the size doesn't fit",
                 got=f"mode {mode}, size {new} for {format_shape(self._dims)}",

@@ -374,6 +374,10 @@ class TensorBase:
     def _axis(self, axis: int, what: str, extra: int = 0) -> int:
         """An axis counted from the front; negative ones count from the end."""
         ndim = self.ndim + extra
+        if not hasattr(type(axis), "__index__"):
+            raise DTypeError(
+                f"{what}: an axis must be an integer", got=f"{axis!r} of type {type(axis).__name__}"
+            )
         number = axis.__index__()
         if not -max(ndim, 1) <= number < max(ndim, 1):
             raise ShapeError(

@@ -29,8 +29,11 @@ if TYPE_CHECKING:
     from tilework.ir.types import Shape
 
 
-def as_dtype(dtype: DType | str) -> DType:
-    """A dtype given by itself or by name ("float32", "half")."""
+def as_dtype(dtype: Any) -> DType:
+    """A dtype given by itself, by name ("float32", "half"), or as one of NumPy's."""
+    if not isinstance(dtype, dtypes.DType | str) and type(dtype).__module__ != "builtins":
+        # `np.float32` is a class with this name, `np.dtype("float32")` has it as `name`.
+        dtype = getattr(dtype, "__name__" if isinstance(dtype, type) else "name", dtype)
     if isinstance(dtype, str):
         found = getattr(dtypes, dtype, None)
         if not isinstance(found, dtypes.DType):
@@ -43,7 +46,7 @@ def as_dtype(dtype: DType | str) -> DType:
 
 def _not_a_dtype(given: object) -> DTypeError:
     return DTypeError(
-        "this is not a dtype",
+        "dtype: this is not a dtype",
         got=f"{given!r}",
         expected=", ".join(dtype.name for dtype in dtypes.ALL),
     )
@@ -92,6 +95,8 @@ class Creation(TensorBase):
             [[7, 7], [7, 7]]
         """
         sizes, bindings = read_sizes(as_sizes((shape,)), "full")
+        if not hasattr(type(fill_value), "__float__"):
+            raise DTypeError("full: the value is not a real number", got=repr(fill_value))
         kind = dtype_of_number(fill_value) if dtype is None else as_dtype(dtype)
         check_fits(kind, fill_value, "full")
         _check_sizes(sizes)

@@ -95,6 +95,9 @@ class Random(Convolution):
     @staticmethod
     def manual_seed(seed: int = 0) -> None:
         """Start all random numbers over: the same seed gives the same numbers."""
+        if not hasattr(type(seed), "__index__"):
+            raise DTypeError("manual_seed: the seed must be an integer", got=repr(seed))
+        seed = seed.__index__()
         with _Sources.lock:
             _Sources.seed = seed
             for source in _Sources.by_device.values():

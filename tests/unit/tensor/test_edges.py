@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from tilework import Tensor
+from tilework.base.errors import UserError
 
 torch = pytest.importorskip("torch")
 
@@ -71,3 +74,37 @@ def test_norms_of_any_order_are_those_of_pytorch(p: float) -> None:
     x = np.array([[3.0, -4.0, 0.5], [1.0, 0.0, 2.0]], np.float32)
     want = torch.linalg.vector_norm(torch.from_numpy(x), p, dim=1).numpy()
     np.testing.assert_allclose(Tensor(x).norm(1, p=p).numpy(), want, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: x.sum(1.5),
+        lambda x: x.sum("rows"),
+        lambda x: x.max_pool2d("a"),
+        lambda x: x.max_pool2d(2, stride=0),
+        lambda x: x.avg_pool2d(0),
+        lambda x: x.conv2d(x, stride=0),
+        lambda x: x.conv2d(x, dilation=0),
+        lambda x: x.conv_transpose2d(x, stride=-1),
+        lambda x: x.interpolate((0, 3)),
+        lambda x: Tensor.full((2,), "a"),
+        lambda x: Tensor.full((2,), 1j),
+        lambda x: Tensor.manual_seed("a"),
+        lambda x: Tensor([3, -1]).bincount(),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_what_was_got(call: Any) -> None:
+    with pytest.raises(UserError, match=r"\n  got: "):
+        call(Tensor(np.ones((1, 1, 3, 3), np.float32)))
+
+
+def test_numpy_integers_are_sizes_seeds_and_steps() -> None:
+    x = Tensor(np.ones((1, 1, 4, 4), np.float32))
+    two = np.int64(2)
+    assert x.max_pool2d(two, stride=(two, two)).shape == (1, 1, 2, 2)
+    assert x.conv2d(x[:, :, :2, :2], stride=two).shape == (1, 1, 2, 2)
+    Tensor.manual_seed(np.int32(-7))
+    first = Tensor.rand(3).tolist()
+    Tensor.manual_seed(-7)
+    assert Tensor.rand(3).tolist() == first
