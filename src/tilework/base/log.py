@@ -108,11 +108,13 @@ class _Attached:
 
 
 def attach() -> None:
-    """Follow `log_level` of the settings for the rest of the process; cheap to call again."""
+    """Log at `log_level` of the settings from now on; cheap, so that each run calls it again."""
     level = current().log_level
-    if _Attached.console is not None:
+    if level <= 0:
+        detach()
+    elif _Attached.console is not None:
         _Attached.console.level = level
-    elif level > 0:
+    else:
         _Attached.console = Console(level)
         trace.add_subscriber(_Attached.console)
 

@@ -87,7 +87,7 @@ class Settings:
         Affects.SCHEDULE | Affects.CODE,
     )
     check_index: bool = setting(
-        True, "report device-computed indexes that are out of range", Affects.CODE
+        True, "report device-computed indexes that are out of range", Affects.SCHEDULE
     )
     verify: VerifyMode = setting("stage", "check graphs never, at stage borders, or at each pass")
     validate: bool = setting(

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
-from tilework.base import faults, settings
+from tilework.base import faults, log, settings
 from tilework.engine import link
 from tilework.engine.device import Device
 from tilework.engine.stats import COUNTERS
@@ -67,6 +67,7 @@ def run(
     Raises: what scheduling, compiling and the devices raise; BoundsError for a variable out of
     range or an index that was found out of range.  Then nothing that was computed is returned.
     """
+    log.attach()
     watcher = recorder.get()
     if watcher is None:
         return _run(outputs, find_buffer, values or {}, None, device)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from tilework.base import settings
+from tilework.base import log, settings
 from tilework.base.errors import SettingsError, TileworkError, UserError
 from tilework.base.text import nearest
 from tilework.tools.console import print_error
@@ -85,7 +85,7 @@ def _refuse_unknown_variables() -> None:
     if unknown:
         raise SettingsError(
             f"settings: the environment sets {unknown[0]}, which is not a setting of tilework",
-            try_="`tilework doctor` lists the settings; unset the variable",
+            try_="unset the variable; `tilework doctor` lists the settings",
         )
 
 
@@ -103,8 +103,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return USAGE
     try:
-        _refuse_unknown_variables()
+        if arguments.command != "doctor":  # which lists them among the problems
+            _refuse_unknown_variables()
         with settings.override(**_changes(arguments)):
+            log.attach()
             return int(import_module(COMMANDS[arguments.command][0]).run(arguments))
     except UserError as error:
         print_error(error)
@@ -119,6 +121,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of our output has gone; what is still buffered has nowhere to go.
         sys.stderr.close()
         return FAILED
+    finally:
+        log.detach()
 
 
 if __name__ == "__main__":

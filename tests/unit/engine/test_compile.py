@@ -65,7 +65,7 @@ def test_EXE_25_a_damaged_entry_is_compiled_again(fresh: Path, share: float) -> 
     assert compiles(2.0) == 1
 
 
-@pytest.mark.parametrize("change", [{"fp_mode": "contract"}, {"check_index": False}])
+@pytest.mark.parametrize("change", [{"fp_mode": "contract"}, {"allow_tf32": True}])
 def test_EXE_25_a_setting_that_changes_code_is_in_the_key(
     fresh: Path, change: dict[str, object]
 ) -> None:

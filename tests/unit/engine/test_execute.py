@@ -98,6 +98,22 @@ def test_EXE_21_an_index_out_of_range_makes_no_result() -> None:
     assert table[rows].tolist() == [1.0, 2.0]
 
 
+def test_without_the_check_an_index_out_of_range_reads_zero() -> None:
+    table, rows = Tensor([1.0, 2.0, 3.0]), Tensor([1, 5]).realize()
+    with settings.override(check_index=False):
+        assert table[rows].tolist() == [2.0, 0.0]
+    with pytest.raises(BoundsError):
+        table[rows].tolist()
+
+
+def test_the_log_level_decides_what_a_run_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    with settings.override(log_level=2):
+        assert (Tensor([1.0, 2.0]) * 3).tolist() == [3.0, 6.0]
+    assert "tilework: CPU: ran" in capsys.readouterr().err
+    assert (Tensor([1.0, 2.0]) * 5).tolist() == [5.0, 10.0]
+    assert capsys.readouterr().err == ""
+
+
 def test_EXE_21_a_fault_in_a_replay_is_raised_by_that_call() -> None:
     table = Tensor([1.0, 2.0, 3.0]).realize()
     pick = jit(lambda rows: table[rows])

@@ -94,6 +94,48 @@ def test_an_unknown_variable_of_the_environment_is_refused(
     assert "TILEWORK_THREADS" in capsys.readouterr().err
 
 
+def test_doctor_lists_an_unknown_variable_among_the_problems(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEWORK_THREADS", "2")
+    assert main(["doctor", "--json"]) == FAILED
+    assert "TILEWORK_THREADS" in str(document(capsys)["problems"])
+
+
+def test_devices_and_doctor_work_where_the_default_device_does_not_exist(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["--set", "dev=NONE", "devices", "--json"]) == OK
+    rows = document(capsys)["devices"]
+    assert isinstance(rows, list)
+    assert not any(row["default"] for row in rows)
+    assert main(["--set", "dev=NONE", "doctor", "--json"]) == FAILED
+    assert "there is no back end NONE" in str(document(capsys)["problems"])
+
+
+def test_a_size_that_the_model_does_not_leave_open_is_refused(
+    add_one: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", add_one, "--dim", "m=3", "--repeat", "0"]) == USAGE
+    assert "the model leaves open no size of this name" in capsys.readouterr().err
+
+
+def test_export_tells_which_open_sizes_it_fixed(
+    add_one: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", add_one, str(tmp_path / "add.twx")]) == OK
+    assert "n was left open and is 1 in the file" in capsys.readouterr().out
+
+
+def test_an_export_given_as_a_model_is_recognised(
+    add_one: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "add.twx")
+    assert main(["export", add_one, path, "--dim", "n=3"]) == OK
+    assert main(["run", path]) == USAGE
+    assert "try: tilework.load(path)" in capsys.readouterr().err
+
+
 def test_a_setting_can_be_changed_for_one_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--set", "num_threads=1", "doctor", "--json"]) in (OK, FAILED)
     assert document(capsys)["settings"]["num_threads"] == "1"  # type: ignore[index]
@@ -248,3 +290,14 @@ def test_conformance_runs_the_suite_against_a_device(capsys: pytest.CaptureFixtu
 def test_conformance_refuses_a_name_that_no_case_has(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["conformance", "PYTHON", "--only", "no such case"]) == USAGE
     assert "no case has such a name" in capsys.readouterr().err
+
+
+def test_the_log_goes_to_standard_error_for_this_command_alone(
+    add_one: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--log", "2", "run", add_one, "--dim", "n=1", "--json"]) == OK
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)
+    assert "tilework: CPU: ran" in shown.err
+    assert main(["run", add_one, "--dim", "n=1", "--json"]) == OK
+    assert "tilework: CPU: ran" not in capsys.readouterr().err

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tilework.base import settings
 from tilework.base.errors import InternalError
 from tilework.dtypes import bool_, index
 from tilework.ir.build import cast, const_bits, const_index
@@ -101,8 +102,8 @@ class KernelBody:
             for step in reversed(kernel.steps):
                 step.value = self._value(step)
         stores = [self._store(store) for store in kernel.stores]
-        faults = []
-        for valid, condition in kernel.faults:
+        faults: list[Node] = []
+        for valid, condition in kernel.faults if settings.current().check_index else ():
             outside = _and_not(self._known(valid), self._known(condition))
             if outside is not FALSE:
                 faults.append(make(FAULT_IF, (outside,), FaultAttrs(FAULT_INDEX)))
