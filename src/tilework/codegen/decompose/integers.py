@@ -2,8 +2,9 @@
 
 IDIV rounds towards minus infinity and a zero divisor gives 0; shifts by the width or more give 0
 (SHR of a negative number -1).  Where bounds prove that a case cannot occur nothing is emitted for
-it.  Short integers divided by a literal become a multiplication and a shift; for longer ones the
-back ends' compilers have better sequences, with products of both halves.
+it.  Integers divided by a power of two are shifted or masked, whatever their sign.  Short integers
+divided by another literal become a multiplication and a shift; for longer ones the back ends'
+compilers have better sequences, with products of both halves.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 from tilework.ir.build import const_like
 from tilework.ir.ops import math
 from tilework.ir.rules.division import divide
+from tilework.ir.rules.integer import idiv_by_power_of_two, mod_by_power_of_two
 from tilework.ir.symbolic.bounds import bounds
 
 if TYPE_CHECKING:
@@ -52,8 +54,10 @@ def _short_quotient(x: Node, y: Node) -> Node | None:
 
 
 def floor_divide(node: Node) -> Node:
-    """IDIV from CDIV and CMOD."""
+    """IDIV from a shift, or from CDIV and CMOD."""
     x, y = node.src
+    if y.op is math.CONST and (shifted := idiv_by_power_of_two(x, y)) is not None:
+        return shifted
     if (short := _short_quotient(x, y)) is not None:
         return short
     divisor, condition = _safe_divisor(x, y)
@@ -71,8 +75,10 @@ def floor_divide(node: Node) -> Node:
 
 
 def floor_modulo(node: Node) -> Node:
-    """MOD from CMOD."""
+    """MOD from a mask, or from CMOD."""
     x, y = node.src
+    if y.op is math.CONST and (masked := mod_by_power_of_two(x, y)) is not None:
+        return masked
     if (short := _short_quotient(x, y)) is not None:
         return math.SUB(x, math.MUL(short, y))
     divisor, condition = _safe_divisor(x, y)
