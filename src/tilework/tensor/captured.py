@@ -59,6 +59,10 @@ _OWN_REFERENCES: Final = 3
 _KEPT_RESULTS: Final = 4
 
 
+#: The tensors, the input buffers and the variables of a call.
+Bound = tuple[Sequence[TensorBase], list["Buffer"], "Mapping[str, int]"]
+
+
 class Mismatch(Exception):
     """The call differs from the captured one."""
 
@@ -190,7 +194,7 @@ class Captured:
 
     def match(
         self, ambient: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Sequence[TensorBase], list[Buffer], Mapping[str, int]]:
+    ) -> Bound:
         """Return what `replay` takes, of a call like the captured one.
 
         Raises: Mismatch with the field that differs.
@@ -200,9 +204,7 @@ class Captured:
             return self.bind(args, kwargs)
         return bound
 
-    def bind(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Sequence[TensorBase], list[Buffer], Mapping[str, int]]:
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Bound:
         """Return the tensors, the input buffers and the variables of a call like the captured one.
 
         Raises: Mismatch with the field that differs.

@@ -32,7 +32,7 @@ from tilework.engine.latency import WINDOW, Latency, start_filling
 from tilework.engine.stats import COUNTERS
 from tilework.engine.validate import Report
 from tilework.tensor import observe, realize
-from tilework.tensor.captured import Captured, Held, Made, Mismatch, Output, Recipe
+from tilework.tensor.captured import Bound, Captured, Held, Made, Mismatch, Output, Recipe
 from tilework.tensor.core import TensorBase
 from tilework.tensor.signature import (
     Flat,
@@ -184,14 +184,12 @@ class Jit(Generic[P, R]):
         """
         with self._lock:
             for captured in self._kept:
-                try:
-                    tensors, buffers, values = captured.match(_ambient(), args, kwargs)
-                except Mismatch:
-                    continue
-                report = Report()
-                with realize.exclusive():
-                    captured.replay(tensors, buffers, values, report=report)
-                return report
+                bound = _match(captured, args, kwargs)
+                if bound is not None:
+                    report = Report()
+                    with realize.exclusive():
+                        captured.replay(*bound, report=report)
+                    return report
             before = COUNTERS.captures
             self(*args, **kwargs)
             if COUNTERS.captures == before:
@@ -315,6 +313,13 @@ class TinyJit(Jit[P, R]):
         self, function: Callable[P, R], *, prune: bool = False, optimize: bool = False
     ) -> None:
         super().__init__(function, captures=1)
+
+
+def _match(captured: Captured, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Bound | None:
+    try:
+        return captured.match(_ambient(), args, kwargs)
+    except Mismatch:
+        return None
 
 
 def _ambient() -> tuple[Any, ...]:
