@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tilework.backends.contract import Backend, Opened
 from tilework.backends.native import NativeCompiler, open_driver, target_of
@@ -13,6 +13,9 @@ from tilework.runtime.drivers import cpu as driver
 from tilework.runtime.registry import DeviceName
 from tilework.toolchain.clang import ClangToolchain, find_compiler
 
+if TYPE_CHECKING:
+    from tilework.render.base import Renderer
+
 
 def _probe() -> Probe:
     found = replace(driver.probe(), device="CPU:CLANG")
@@ -21,7 +24,7 @@ def _probe() -> Probe:
     return found
 
 
-def _make_renderer() -> Any:
+def _make_renderer() -> Renderer:
     from tilework.render.c_family.clang import ClangRenderer  # only when a kernel is compiled
 
     return ClangRenderer()

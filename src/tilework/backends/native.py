@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tilework.backends.contract import KernelSource, WorkerToolchain
 from tilework.base import settings
@@ -25,6 +25,7 @@ from tilework.toolchain.llvm import LlvmToolchain, is_installed
 
 if TYPE_CHECKING:
     from tilework.codegen.plan.prepack import Prepacked
+    from tilework.render.base import Renderer
 
 _SHARE_OF_CACHE = (3, 4)  # of the disk caches together; schedules and plans have the rest
 
@@ -46,6 +47,7 @@ def _baseline(isa: str) -> TargetSpec:
     return x86_level_spec("x86-64") if isa == X86_64 else aarch64_spec()
 
 
+#: The pool's code that an export brought, by instruction set: at most one for each.
 _provided: dict[str, bytes] = {}
 
 
@@ -118,12 +120,12 @@ class NativeCompiler:
     is_cacheable = True
 
     def __init__(
-        self, toolchain: Toolchain, make_renderer: Callable[[], Any], worker_kind: str | None
+        self, toolchain: Toolchain, make_renderer: Callable[[], Renderer], worker_kind: str | None
     ) -> None:
         self.target = toolchain.target
         self._toolchain = toolchain
         self._make_renderer = make_renderer
-        self._renderer: Any = None
+        self._renderer: Renderer | None = None
         self._worker_kind = worker_kind
 
     @property
@@ -170,7 +172,7 @@ class NativeCompiler:
         return WorkerToolchain(self._worker_kind, self.target.isa, features, self._toolchain.key)
 
 
-def _llvm_renderer() -> Any:
+def _llvm_renderer() -> Renderer:
     from tilework.render.llvm_ir import LlvmRenderer  # only when a kernel is compiled
 
     return LlvmRenderer()

@@ -22,11 +22,6 @@ _OWN: Final[dict[tuple[str, str], str]] = {
 }
 
 
-def own_names() -> tuple[tuple[str, str], ...]:
-    """Return (kind, renderer) of each back end of this package."""
-    return tuple(_OWN)
-
-
 @cache
 def _foreign() -> dict[tuple[str, str], str]:
     """Entry points as `KIND` or `KIND:RENDERER` -> where the `Backend` is; read once."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tilework.ir.node import Node, toposort
 from tilework.ir.ops.control import END, STAGE
 from tilework.ir.ops.index import RANGE
-from tilework.ir.ops.memory import INDEX, LOAD, PARAM, STORE
+from tilework.ir.ops.memory import LOAD, PARAM, STORE
 from tilework.ir.ops.program import FAULT_IF
 from tilework.ir.ops.tensor import REDUCE, SCAN
 from tilework.ir.symbolic import simplify
@@ -190,10 +190,3 @@ def substitute_ranges(
         src_tuple = tuple([done[source] for source in node.src])
         done[node] = node if src_tuple == node.src else simplify.rebuild(node, src_tuple)
     return done[root]
-
-
-def element_of(address: Node) -> tuple[Node, Node]:
-    """Buffer and offset of an INDEX."""
-    if address.op is not INDEX:
-        raise TypeError(f"not an INDEX: {address!r}")
-    return address.src[0], address.src[1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from tilework.base.errors import RenderError
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Renderer(Protocol):
     """Stateless: the same statements give the same text in every process."""
 
-    name: str
+    name: ClassVar[str]
 
     def render(self, kernel: LoweredKernel) -> str:
         """The source text of a kernel.  Raises RenderError for a node that has no text."""

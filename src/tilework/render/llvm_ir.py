@@ -657,6 +657,3 @@ STATEMENTS: dict[OpDef, Callable[[_Function, Node], None]] = {
     FAULT_IF: _Function._fault,
     SINK: _Function._sink,
 }
-
-#: What LLVM renders for a CPU; everything else must be decomposed before.
-NATIVE_OPS = frozenset(EMITTERS)

@@ -207,8 +207,3 @@ def lease_buffer(device: str, lease: Lease) -> Buffer:
     if lease.is_released:
         raise StaleHandleError("buffer: the lease has ended", got=lease.owner)
     return Buffer(Memory(device, lease.address, lease.release, lease), lease.size_bytes)
-
-
-def release_dead() -> None:
-    """Release the memory of buffers that were collected (`runtime.reclaim`)."""
-    reclaim.run()

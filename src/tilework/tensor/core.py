@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from tilework.dtypes import DType
     from tilework.ir.node import Attrs, Node, OpDef
-    from tilework.ir.types import Dim, Shape, Type
+    from tilework.ir.types import Shape, Type
 
 
 class TensorBase:
@@ -398,9 +398,6 @@ class TensorBase:
         if len(set(found)) != len(found):
             raise ShapeError(f"{what}: an axis is named twice", got=f"axes {axis}")
         return tuple(sorted(found))
-
-    def _size_of_axis(self, axis: int) -> Dim:
-        return self._type.shape[axis]
 
     def _fixed_size(self, axis: int, what: str) -> int:
         """The size of an axis, which must be a number."""

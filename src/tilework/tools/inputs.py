@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import re
 import wave
 from collections.abc import Iterator, Mapping, Sequence
@@ -173,8 +172,10 @@ def seeded_inputs(
     first guess that the graph accepts is taken.
 
     Raises:
+        UserError: `sizes` names a size that the model does not leave open.
         ShapeError: no guess fits; the error of the last one.
     """
+    _check_sizes(runner.inputs, sizes)
     bounds = index_bounds(runner.model.graph)
     failure: TileworkError | None = None
     for guess in _guesses(runner.inputs, given, sizes):
@@ -194,6 +195,33 @@ def seeded_inputs(
         raise UserError("--dim: the model has no input to make", got=str(runner.inputs))
     failure.add_note("while looking for sizes that the graph accepts; give them with --dim NAME=N")
     raise failure
+
+
+def open_sizes(infos: Sequence[ValueInfo]) -> dict[str, tuple[str, int]]:
+    """Return each name that `--dim` may give, with the first input and axis that it is for."""
+    found: dict[str, tuple[str, int]] = {}
+    for info in infos:
+        for axis, size in enumerate(info.shape or ()):
+            if not isinstance(size, int):
+                found.setdefault(size or f"{info.name}.{axis}", (info.name, axis))
+    return found
+
+
+def _check_sizes(infos: Sequence[ValueInfo], sizes: Mapping[str, int]) -> None:
+    places = {
+        f"{info.name}.{axis}"
+        for info in infos
+        for axis, size in enumerate(info.shape or ())
+        if not isinstance(size, int)
+    }
+    is_ranked = all(info.shape is not None for info in infos)
+    for name in sizes:
+        if is_ranked and name not in places and name not in open_sizes(infos):
+            raise UserError(
+                "--dim: the model leaves open no size of this name",
+                got=name,
+                expected=", ".join(open_sizes(infos)) or "none: every size is fixed",
+            )
 
 
 def _guesses(
@@ -309,8 +337,3 @@ def _indexed_size(graph: Graph, node: Any) -> int:
         return 1
     axis = int(node.attributes.get("axis", 0))
     return int(table.shape[axis])
-
-
-def total_elements(arrays: Mapping[str, Array]) -> int:
-    """Return how many numbers all inputs hold."""
-    return sum(math.prod(array.shape) for array in arrays.values())

@@ -75,8 +75,3 @@ def find_rule(domain: str, name: str, version: int) -> OpRule | None:
         if row.since <= version:
             found = row
     return found
-
-
-def registered_operators() -> tuple[tuple[str, str], ...]:
-    """Return (domain, name) of every operator in the table, sorted."""
-    return tuple(sorted(_RULES))

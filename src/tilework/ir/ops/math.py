@@ -31,8 +31,6 @@ from tilework.ir.ops.define import (
 from tilework.ir.stage import EVERYWHERE, Stage
 from tilework.ir.types import Shape, Type, make_type
 
-_EARLY = Stage.TENSOR | Stage.KERNEL | Stage.TILED | Stage.LOWERED
-
 
 def _binary(name: str, doc: str, *, commutative: bool = False) -> OpDef:
     return define_op(

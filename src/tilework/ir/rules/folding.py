@@ -34,7 +34,6 @@ BINARY: tuple[OpDef, ...] = (
     math.OR, math.XOR, math.SHL, math.SHR, math.LT, math.LE, math.EQ, math.NE, math.FDIV,
     math.FMOD, math.COPYSIGN,
 )  # fmt: skip
-EXACT = frozenset((*UNARY, *BINARY, math.MULACC, math.WHERE, math.BITCAST))
 
 
 def _literal(c: Node) -> Any:
