@@ -7,7 +7,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple, ParamSpec, TypeVar
 
-from tilework.base.errors import InternalError, TileworkError
+from tilework.base.errors import InternalError, SettingsError, TileworkError
 from tilework.base.settings import current
 
 P = ParamSpec("P")
@@ -41,6 +41,14 @@ def user_location() -> Location | None:
     return None
 
 
+def _shows_internal_frames() -> bool:
+    try:
+        return current().show_internal_frames
+    except SettingsError:
+        # The settings cannot be read: that is the error which is on its way to the user already.
+        return False
+
+
 def public(function: Callable[P, R]) -> Callable[P, R]:
     """Make tracebacks of tilework's errors end at the user's line.
 
@@ -53,7 +61,7 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **kwargs)
         except TileworkError as error:
-            if not isinstance(error, InternalError) and not current().show_internal_frames:
+            if not isinstance(error, InternalError) and not _shows_internal_frames():
                 error.__traceback__ = None
             raise
 

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 def as_dtype(dtype: Any) -> DType:
     """A dtype given by itself, by name ("float32", "half"), or as one of NumPy's."""
-    if not isinstance(dtype, dtypes.DType | str) and type(dtype).__module__ != "builtins":
+    owner = dtype if isinstance(dtype, type) else type(dtype)
+    if owner.__module__.partition(".")[0] in ("numpy", "ml_dtypes"):
         # `np.float32` is a class with this name, `np.dtype("float32")` has it as `name`.
         dtype = getattr(dtype, "__name__" if isinstance(dtype, type) else "name", dtype)
     if isinstance(dtype, str):

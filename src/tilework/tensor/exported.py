@@ -33,7 +33,6 @@ from tilework.tensor.signature import (
     value_difference,
 )
 from tilework.tensor.tensor import Tensor
-from tilework.tensor.variable import format_shape
 from tilework.tensor.version import Chain, Storage, apply_chain, from_buffer, merge_bindings
 
 if TYPE_CHECKING:
@@ -205,6 +204,25 @@ def _read_value(plain: Any) -> Any:
     return float.fromhex(plain["float"]) if isinstance(plain, dict) else plain
 
 
+def _describe_call(tree: Tree) -> str:
+    """How a function is called, for example `(tensor, list of 2, scale=value)`."""
+    items = () if isinstance(tree, Leaf) else tree.items
+    names = () if isinstance(tree, Leaf) or tree.keys is None else tree.keys
+    texts = [
+        item.kind if isinstance(item, Leaf) else f"{item.kind.__name__} of {len(item.items)}"
+        for item in items
+    ]
+    first = len(texts) - len(names)
+    named = [f"{name}={text}" for name, text in zip(names, texts[first:], strict=True)]
+    return f"({', '.join([*texts[:first], *named])})"
+
+
+def _describe_tensor(type_: Type, chain: Chain) -> str:
+    sizes = ", ".join(map(str, type_.shape))
+    view = ", a view by " + ", ".join(op.name.lower() for op, _ in chain) if chain else ""
+    return f"{type_.dtype.name}[{sizes}]{view}"
+
+
 class Exported:
     """A function from a file.  Thread-safe; state that it writes is its own."""
 
@@ -230,10 +248,14 @@ class Exported:
         if len(self._made) != len(program.outputs):
             raise ModelFileError("load: the file contradicts itself about its outputs")
 
+    def __repr__(self) -> str:
+        inputs = ", ".join(f"{name}: {seen}" for name, seen in self.inputs)
+        return f"<Exported {_describe_call(self._tree)}; {inputs}>"
+
     @property
     def inputs(self) -> tuple[tuple[str, str], ...]:
         """Name and type of each tensor argument."""
-        return tuple((name, repr(seen)) for name, _, _, _, _, seen in self._inputs)
+        return tuple((name, _describe_tensor(seen, ())) for name, *_, seen in self._inputs)
 
     @property
     def arena_bytes(self) -> int:
@@ -248,7 +270,12 @@ class Exported:
         flat = flatten_call(args, kwargs)
         where = first_difference(self._tree, flat.tree)
         if where is not None:
-            raise CaptureError("load: the call differs from the captured one", field=where)
+            raise CaptureError(
+                "load: the call differs from the captured one",
+                field=where,
+                got=_describe_call(flat.tree),
+                expected=_describe_call(self._tree),
+            )
         for now, then in zip(flat.values, self._values, strict=True):
             if value_difference(now, then) is not None:
                 raise CaptureError(
@@ -279,9 +306,8 @@ class Exported:
                 raise CaptureError(
                     f"load: {name} differs from the captured one",
                     field=name,
-                    got=f"{tensor.dtype.name}{format_shape(tensor._dims)}, {len(tensor._chain)} "
-                    "movement ops",
-                    expected=f"{seen}, {len(chain)} movement ops",
+                    got=_describe_tensor(tensor._type, tensor._chain),
+                    expected=_describe_tensor(seen, chain),
                     try_="give a tensor of this shape and dtype, or .contiguous() of it",
                 )
             if not Device[version.device].is_host_memory or buffer is None:

@@ -32,6 +32,8 @@ class Joining(Linalg):
     def cat(self, *others: Any, dim: int = 0) -> Self:
         """This tensor and the others one behind the other along `dim`.
 
+        `Tensor.cat([a, b])` takes them as one list.
+
         Raises:
             ShapeError: they differ in another axis.
 
@@ -40,7 +42,7 @@ class Joining(Linalg):
             [1, 2, 3]
         """
         parts: list[Self] = _as_list(self, others)
-        axis = self._axis(dim, "cat")
+        axis = parts[0]._axis(dim, "cat")
         dtype = parts[0].dtype
         for part in parts[1:]:
             dtype = promote(dtype, part.dtype)

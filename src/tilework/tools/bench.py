@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         wanted = [w for w in WORKLOADS if arguments.only is None or arguments.only in w.name]
         if not wanted:
-            names = ", ".join(w.name for w in WORKLOADS)
+            names = "; ".join(w.name for w in WORKLOADS)
             raise UserError("--only: no kernel has such a name", got=arguments.only, expected=names)
         with console.progress("timing", total=len(wanted)) as progress:
             found = []

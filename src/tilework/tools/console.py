@@ -72,7 +72,12 @@ class Console:
         columns = [SpinnerColumn(), TextColumn("{task.description}")]
         bars = [BarColumn(), MofNCompleteColumn()] if total else []
         with RichProgress(
-            *columns, *bars, TimeElapsedColumn(), console=self._err, transient=True
+            *columns,
+            *bars,
+            TimeElapsedColumn(),
+            console=self._err,
+            transient=True,
+            disable=not self._err.is_terminal,  # a log gets no blank lines
         ) as bar:
             yield Progress(bar, bar.add_task(title, total=total))
 

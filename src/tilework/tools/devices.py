@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from tilework.base import settings
+from tilework.base.errors import DeviceUnavailableError
 from tilework.engine.device import Device
 from tilework.tools.console import Console
 
@@ -16,7 +18,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def rows() -> list[dict[str, Any]]:
     """Return what is known of each back end; nothing is opened."""
-    default = Device.DEFAULT
+    try:
+        default = Device.DEFAULT
+    except DeviceUnavailableError:  # no row is the default; `run` and `doctor` tell why
+        default = ""
     found = []
     for backend, probe in Device.probe():
         name = Device.canonicalize(f"{backend.kind}:{backend.renderer}")
@@ -52,4 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
             for row in found
         ],
     )
+    if not any(row["default"] for row in found):
+        name = settings.current().dev
+        console.text(f"the default device is to be {name}, which no back end has; DEV sets it")
     return 0

@@ -46,6 +46,10 @@ def run(arguments: argparse.Namespace) -> int:
         for name, found in packages.items()
         if found is None and name in _REQUIRED
     ]
+    problems += [
+        f"the environment sets {name}, which is not a setting of tilework; unset it"
+        for name in settings.unknown_variables()
+    ]
     found_devices = devices.rows()
     cache = _check_cache()
     computed = _check_device()

@@ -8,7 +8,7 @@ from pathlib import Path
 from tilework.base.text import format_bytes
 from tilework.onnx import OnnxRunner
 from tilework.tools.console import Console
-from tilework.tools.inputs import read_input, seeded_inputs
+from tilework.tools.inputs import open_sizes, read_input, seeded_inputs
 from tilework.tools.run import parse_sizes
 
 
@@ -34,7 +34,8 @@ def run(arguments: argparse.Namespace) -> int:
     with console.progress("loading") as progress:
         runner = OnnxRunner(arguments.model, arguments.device)
         given = dict(read_input(pair, runner.inputs) for pair in arguments.input)
-        inputs = seeded_inputs(runner, given, parse_sizes(arguments.dim), 0)
+        sizes = parse_sizes(arguments.dim)
+        inputs = seeded_inputs(runner, given, sizes, 0)
         progress.describe("compiling")
         runner.export(inputs, arguments.file)
     size = Path(arguments.file).stat().st_size
@@ -43,4 +44,8 @@ def run(arguments: argparse.Namespace) -> int:
     console.text(f"wrote {arguments.file}, {format_bytes(size)}")
     for name, shape in shapes.items():
         console.text(f"  {name}: {shape}")
+    for name, (source, axis) in open_sizes(runner.inputs).items():
+        if source not in given and name not in sizes and f"{source}.{axis}" not in sizes:
+            size = inputs[source].shape[axis]
+            console.text(f"  {name} was left open and is {size} in the file; --dim {name}=N")
     return 0

@@ -3,8 +3,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tilework.base import settings
-from tilework.base.errors import InternalError, ShapeError, TileworkError
+from tilework.base import frames, settings
+from tilework.base.errors import InternalError, SettingsError, ShapeError, TileworkError
 from tilework.base.frames import PACKAGE, Location, public, user_location
 
 
@@ -58,3 +58,11 @@ def test_the_error_itself_is_unchanged() -> None:
     with pytest.raises(TileworkError) as caught:
         public(deep)(error)
     assert caught.value is error
+
+
+def test_settings_that_cannot_be_read_hide_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def current() -> None:
+        raise SettingsError("settings: wrong")
+
+    monkeypatch.setattr(frames, "current", current)
+    assert frames_of(public(deep), ShapeError("reduce: wrong")) == ["frames_of"]

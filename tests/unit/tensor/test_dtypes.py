@@ -10,6 +10,7 @@ import pytest
 
 from tensor_oracle import value_of  # type: ignore[import-not-found]
 from tilework import Tensor, dtypes
+from tilework.base.errors import DTypeError
 from tilework.dtypes import DType
 
 Check = tuple[str, Tensor]
@@ -90,3 +91,16 @@ def assert_as_the_oracle_says(name: str, tensor: Tensor) -> None:
 def test_operations_on_every_dtype(dtype: DType, make: Callable[[DType], Iterator[Check]]) -> None:
     for name, tensor in make(dtype):
         assert_as_the_oracle_says(name, tensor)
+
+
+@pytest.mark.parametrize("name", ["bool", "uint8", "int64", "float16", "float64"])
+def test_a_dtype_of_numpy_names_the_same_dtype(name: str) -> None:
+    wanted, given = getattr(dtypes, name), np.dtype(name)
+    for form in (given, given.type):
+        assert Tensor([1], dtype=form).dtype is wanted  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("given", [float, "floaty", np.datetime64, None, 3])
+def test_what_is_no_dtype_is_refused(given: Any) -> None:
+    with pytest.raises(DTypeError, match="this is not a dtype"):
+        Tensor([1]).cast(given)

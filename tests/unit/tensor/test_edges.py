@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -108,3 +108,8 @@ def test_numpy_integers_are_sizes_seeds_and_steps() -> None:
     first = Tensor.rand(3).tolist()
     Tensor.manual_seed(-7)
     assert Tensor.rand(3).tolist() == first
+
+
+def test_cat_takes_one_list_too() -> None:
+    a, b, cat = Tensor([1]), Tensor([2, 3]), cast(Any, Tensor.cat)
+    assert cat([a, b]).tolist() == cat(a, b).tolist() == [1, 2, 3]

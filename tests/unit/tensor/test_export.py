@@ -133,6 +133,19 @@ def test_EXE_23_another_signature_is_refused(tmp_path: Path, shape: tuple[int, .
         load(tmp_path / "f.twx")(Tensor.ones(*shape))
 
 
+def test_a_call_of_another_form_shows_both_forms(tmp_path: Path) -> None:
+    make(tmp_path / "f")
+    run = load(tmp_path / "f")
+    with pytest.raises(CaptureError) as caught:
+        run(x=Tensor(sample()))
+    assert (caught.value.got, caught.value.expected) == ("(x=tensor)", "(tensor)")
+
+
+def test_a_loaded_function_prints_its_arguments(tmp_path: Path) -> None:
+    make(tmp_path / "f")
+    assert repr(load(tmp_path / "f")) == "<Exported (tensor); argument 0: float32[4, 2]>"
+
+
 @pytest.mark.parametrize("share", [k / 40 for k in range(41)])
 def test_EXE_23_a_changed_byte_is_refused(tmp_path: Path, original: bytes, share: float) -> None:
     (tmp_path / "f.twx").write_bytes(original)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tilework.base.errors import ModelFileError, UnsupportedError
+from tilework.engine.export import MAGIC
 from tilework.frontends.onnx.element_types import BY_NUMBER, FOUR_BITS, NAMES
 from tilework.frontends.onnx.graph import Dim, Function, Graph, Model, Node, Reference, ValueInfo
 from tilework.frontends.onnx.registry import canonical_domain
@@ -98,7 +99,15 @@ def _read_proto(onnx: Any, source: Source) -> Any:
             f"onnx: {_describe(source)} is not a model file that can be read",
             got=str(error).splitlines()[0] if str(error) else type(error).__name__,
             expected="a serialised onnx.ModelProto",
+            try_="tilework.load(path), since this is an export" if _is_export(source) else None,
         ) from error
+
+
+def _is_export(source: Source) -> bool:
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return bytes(source[: len(MAGIC)]) == MAGIC
+    with Path(source).open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
 
 
 def array_of(tensor: Any, what: str) -> np.ndarray[Any, Any]:

@@ -125,6 +125,10 @@ class OnnxRunner:
         self._traces: OrderedDict[Key, _Trace] = OrderedDict()
         self._lock = threading.RLock()
 
+    def __repr__(self) -> str:
+        inputs, outputs = (", ".join(map(str, row)) for row in (self.inputs, self.outputs))
+        return f"<OnnxRunner ({inputs}) -> ({outputs})>"
+
     @property
     def inputs(self) -> tuple[ValueInfo, ...]:
         """Name, dtype and shape of each input that a call must give."""
