@@ -4,6 +4,18 @@ A spec is a tree of parallel units, memories, matrix instructions, copy engines 
 the dtypes and operations that the machine has natively.  It is frozen, comparable, printable and
 has a digest (`key`) that goes into every cache key of code made for it.  Nothing here probes:
 `runtime.host` and the drivers build specs, `target.known` holds those of known machines.
+
+Every kind of machine is said in these words; plans and lowering ask for them, never for a name:
+
+- *CPU*: units `threads` > `lanes`; memories RAM > L3 > L2 > L1 (caches are not addressable).
+- *NVIDIA H200*: `grid` > `cluster` > `block` > `warp_group` > `warp` > `lane`; 227 KiB of shared
+  memory a block, 32 banks; `wgmma` shapes that read operands from shared memory in a swizzled
+  fragment layout; TMA as a copy engine with multicast over the cluster.
+- *AMD RDNA and CDNA*: `grid` > `block` > `warp` (32 or 64) > `lane`; LDS; WMMA or MFMA shapes.
+- *Adreno*: `grid` > `block` > `warp` > `lane`; small local memory, images in `max_image`.
+- *Hexagon*: `threads` > `lanes` (1024-bit vectors); VTCM as an addressable memory; DMA as a copy
+  engine.
+- *Apple GPUs*: `grid` > `block` > `warp` > `lane`; threadgroup memory; simdgroup matrices of 8 x 8.
 """
 
 from __future__ import annotations

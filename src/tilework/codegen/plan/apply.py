@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tilework.base.errors import UnsupportedError
 from tilework.codegen.analysis import Kernel, substitute_ranges
 from tilework.codegen.passes.normalise import merge_neighbours
 from tilework.codegen.plan.contraction import Contraction, oriented
@@ -53,7 +54,17 @@ class _Tiles:
 
 
 def apply_plan(kernel: Kernel, plan: Plan) -> Node:
-    """The TILED form of `kernel` under `plan`, which must have passed `check`."""
+    """The TILED form of `kernel` under `plan`, which must have passed `check`.
+
+    Raises:
+        UnsupportedError: The plan uses a word that is not lowered yet: a matrix instruction, or a
+            ring of copies.
+    """
+    if plan.matrix or any(staged.depth > 1 for staged in plan.staged):
+        raise UnsupportedError(
+            "plan: matrix instructions and rings of copies are not lowered yet",
+            got=plan.matrix or f"depths {[staged.depth for staged in plan.staged]}",
+        )
     return _Application(kernel, plan).run()
 
 

@@ -59,6 +59,7 @@ class _Check:
         self._overlap()
         self._lanes()
         self._copies()
+        self._matrix()
         self._staged()
 
     # ---- splits
@@ -236,6 +237,16 @@ class _Check:
 
     # ---- staged factors
 
+    def _matrix(self) -> None:
+        name = self.plan.matrix
+        known = [instruction.name for instruction in self.target.matrix_instructions]
+        if name and name not in known:
+            raise PlanError(
+                f"plan: {self.target.name} has no such matrix instruction",
+                got=name,
+                expected=f"one of {', '.join(known)}" if known else "none: it has vectors alone",
+            )
+
     def _staged(self) -> None:
         if not self.plan.staged and not self.plan.swapped:
             return
@@ -281,6 +292,12 @@ class _Check:
             )
         if staged.lanes < 1:
             raise PlanError("plan: a copy without lanes", got=str(staged.lanes))
+        if staged.depth != 1 and (staged.depth < 1 or not self.target.copy_engines):
+            raise PlanError(
+                "plan: a ring of copies that no copy engine of this target fills",
+                got=f"depth {staged.depth}",
+                expected="1 or more" if self.target.copy_engines else "1",
+            )
 
     def _check_batch(self, contraction: Contraction) -> None:
         """Copies of a statement side by side would fill one memory with different panels."""
@@ -310,7 +327,7 @@ class _Check:
             count *= split.tile_size
         for range_ in contraction.k:
             count *= size(range_)
-        return count * factor.type.dtype.itemsize
+        return count * factor.type.dtype.itemsize * staged.depth
 
 
 def _unrolled(split: Split) -> int:

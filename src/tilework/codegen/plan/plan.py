@@ -1,4 +1,18 @@
-"""The words of a tile plan, as plain data: printable, serialisable, checkable."""
+"""The words of a tile plan, as plain data: printable, serialisable, checkable.
+
+A plan splits ranges (`Split`), maps the parts to units (`Part`), copies factors into memories
+(`Staged`) and names a matrix instruction.  The same words describe other machines than CPUs:
+
+- *NVIDIA Hopper* (H200): the leading entries of the nest are blocks of a persistent grid, their
+  parts map to warps (WARP) and threads (LOCAL); both factors are `Staged` in TILE (shared memory)
+  with a depth of 3 to 5, filled by the target's bulk copy engine; `matrix` is a `wgmma` shape.
+- *AMD RDNA*: the same with LDS as TILE, no copy engine (depth 2 by loads ahead), `matrix` a WMMA.
+- *Adreno*: workgroups as tasks, LOCAL threads with wide LANE accesses, small or no TILE copies.
+- *Hexagon*: tasks are hardware threads, LANE a vector of HVX, TILE copies live in VTCM.
+- *Apple GPUs*: threadgroup memory as TILE, `matrix` a simdgroup product of 8 x 8.
+
+What a target lacks is refused by `check`, what the lowering cannot do yet too.
+"""
 
 from __future__ import annotations
 
@@ -50,12 +64,15 @@ class Staged:
         memory: Where the copy lives (TILE: an L2 pack buffer, shared memory, LDS, VTCM).
         level: How many entries of the nest stand outside of the copy loop.
         lanes: Elements copied by one vector move.
+        depth: How many copies are in flight: 1 copies, then computes; more form a ring, filled by
+            a copy engine while earlier copies are used.
     """
 
     operand: int
     memory: Memory
     level: int
     lanes: int = 1
+    depth: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +87,7 @@ class Plan:
         overlap: Whether a last tile may reach back over the one before (results are stored twice,
             equal both times) where a size is no multiple of the tile; else edges are gated.
         swapped: For a contraction: its second factor gives the rows, its first the lanes.
+        matrix: The target's matrix instruction that computes a tile; empty for vectors.
     """
 
     splits: tuple[Split, ...]
@@ -78,6 +96,7 @@ class Plan:
     staged: tuple[Staged, ...] = ()
     overlap: bool = True
     swapped: bool = False
+    matrix: str = ""
 
     def split_of(self, number: int) -> Split:
         """The split of range `number`; a plain loop if the plan does not name it."""

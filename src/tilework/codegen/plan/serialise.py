@@ -36,11 +36,13 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
                 "memory": staged.memory.value,
                 "level": staged.level,
                 "lanes": staged.lanes,
+                "depth": staged.depth,
             }
             for staged in plan.staged
         ],
         "overlap": plan.overlap,
         "swapped": plan.swapped,
+        "matrix": plan.matrix,
     }
 
 
@@ -60,6 +62,7 @@ def plan_from_json(data: Any) -> Plan:
             tuple([_staged(entry) for entry in data["staged"]]),
             _flag(data["overlap"]),
             _flag(data["swapped"]),
+            _text(data["matrix"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, PlanError):
@@ -81,6 +84,7 @@ def _staged(data: Any) -> Staged:
         _named(Memory, data["memory"]),
         _integer(data["level"]),
         _integer(data["lanes"]),
+        _integer(data["depth"]),
     )
 
 
@@ -92,6 +96,12 @@ def _named(kind: Callable[[str], Any], name: Any) -> Any:
 
 def _integer(value: Any) -> int:
     if type(value) is not int:
+        raise TypeError(value)
+    return value
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
         raise TypeError(value)
     return value
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from tilework.base.errors import PlanError
+from tilework.base.errors import PlanError, UnsupportedError
 from tilework.codegen.analysis import Kernel, analyse
+from tilework.codegen.plan.apply import apply_plan
 from tilework.codegen.plan.check import check
 from tilework.codegen.plan.choose import choose_plan
 from tilework.codegen.plan.plan import Part, Plan, Split, Staged
@@ -20,6 +21,7 @@ from tilework.ir.ops.tensor import REDUCE, SCAN, Fold, ReduceAttrs, ScanAttrs
 from tilework.ir.symbolic import simplify
 from tilework.ir.types import Memory
 from tilework.target.known.cpu import x86_level_spec
+from tilework.target.spec import CopyEngine, MatrixInstruction
 
 TARGET = x86_level_spec("x86-64-v3", cores=2)
 LOOP = Part(Unit.LOOP)
@@ -252,6 +254,32 @@ def test_a_copy_loop_stands_between_tasks_and_tile(level: int) -> None:
 
 def test_a_copy_moves_at_least_one_element() -> None:
     refuse(product(), staged(Staged(0, Memory.TILE, 1, 0)), "without lanes")
+
+
+@pytest.mark.parametrize("depth", [0, 2])
+def test_a_ring_of_copies_needs_a_copy_engine(depth: int) -> None:
+    refuse(product(), staged(Staged(0, Memory.TILE, 1, depth=depth)), "ring of copies")
+
+
+def test_a_matrix_instruction_is_one_of_the_target() -> None:
+    refuse(product(), plain(product(), matrix="wgmma"), "no such matrix instruction")
+
+
+def test_a_word_that_is_not_lowered_is_refused_and_not_left_out() -> None:
+    mma = MatrixInstruction(
+        name="mma", unit="warp", m=16, n=8, k=8,
+        a_dtype="float32", b_dtype="float32", accumulator_dtype="float32",
+    )  # fmt: skip
+    engine = CopyEngine(
+        name="bulk", source_memory="RAM", target_memory="L2", granularity_bytes=16,
+        alignment_bytes=16,
+    )  # fmt: skip
+    target = replace(TARGET, matrix_instructions=(mma,), copy_engines=(engine,))
+    ring = plain(product(), tile(0, unroll(4)), staged=(Staged(0, Memory.TILE, 1, depth=2),))
+    for plan in (plain(product(), matrix="mma"), ring):
+        check(plan, product(), target)
+        with pytest.raises(UnsupportedError, match="not lowered yet"):
+            apply_plan(product(), plan)
 
 
 def test_staged_copies_fit_the_memory_of_a_worker() -> None:

@@ -18,9 +18,10 @@ PLAN = Plan(
     ),
     ((0, 0), (2, 0), (0, 1)),
     1,
-    (Staged(1, Memory.TILE, 2, 8),),
+    (Staged(1, Memory.TILE, 2, 8, depth=3),),
     overlap=False,
     swapped=True,
+    matrix="wgmma_64x256x16",
 )
 
 
@@ -42,6 +43,7 @@ def test_another_format_is_refused() -> None:
         {"format": 1},
         {**plan_to_json(PLAN), "tasks": "1"},
         {**plan_to_json(PLAN), "overlap": 1},
+        {**plan_to_json(PLAN), "matrix": None},
         {**plan_to_json(PLAN), "nest": [[0]]},
         {**plan_to_json(PLAN), "splits": [{"number": 0, "outer": [["sideways", 1]], "tile": []}]},
         {**plan_to_json(PLAN), "splits": [{"number": 0, "outer": [[3, 1]], "tile": []}]},
