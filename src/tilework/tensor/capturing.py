@@ -1,0 +1,383 @@
+"""Capturing a call: run it as usual, and write down what a replay needs (`captured.Recipe`).
+
+The function runs once, as a plain call would.  Meanwhile `engine.capture` sees the kernels,
+`observe` the versions and storages, and `engine.guards` what else the Python code reads.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tilework.base import settings
+from tilework.base.errors import CaptureError, InternalError
+from tilework.engine import capture
+from tilework.engine.guards import Guards, Watcher
+from tilework.tensor import observe, realize
+from tilework.tensor.captured import Captured, Held, Made, Output, Recipe
+from tilework.tensor.core import TensorBase
+from tilework.tensor.signature import (
+    Flat,
+    Leaf,
+    TensorSpec,
+    Tree,
+    flatten,
+    flatten_call,
+    rest_of,
+    variable_spec,
+)
+from tilework.tensor.tensor import Tensor
+from tilework.tensor.version import Storage, Version, records_history
+
+if TYPE_CHECKING:
+    from tilework.runtime.buffer import Buffer
+
+
+def surroundings() -> tuple[Any, ...]:
+    """What every op may depend on besides its operands."""
+    return (settings.current(), records_history(), Tensor.training)
+
+
+def capture_call(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], ring: int | None
+) -> tuple[Any, Captured | None, str]:
+    """Run `function` as a plain call, and return its result and what can be replayed, or why not.
+
+    Raises: what the function raises; CaptureError when it reads a value on the host.
+    """
+    flat = flatten_call(args, kwargs)
+    for tensor in flat.tensors:
+        tensor.realize()
+    ambient = surroundings()
+    watcher = Watcher(lambda value: isinstance(value, TensorBase))
+    watcher.add_function(function)
+    arguments = _Arguments(flat)
+    with capture.capturing() as seen, observe.observing() as observer:
+        seen.pause = watcher.paused
+        with watcher.watching():
+            result = function(*args, **kwargs)
+        returned = flatten(result, "result")
+        realize.realize([tensor._version_to_realize() for tensor in returned.tensors])
+        realize.realize(_pending(observer))
+        made_late = _reason_to_wait(observer, seen)
+    if made_late is not None:
+        return result, None, made_late
+    guards = watcher.guards()
+    builder = _RecipeBuilder(flat, arguments, seen, observer, guards, returned)
+    recipe = builder.build(ambient)
+    return result, Captured(recipe, ring), ""
+
+
+class _Arguments:
+    """Where the tensor arguments lie, taken down before the call changes them."""
+
+    def __init__(self, flat: Flat) -> None:
+        self.specs = _specs(flat)
+        self._whole = [tensor._storage.version.buffer for tensor in flat.tensors]
+
+    def settle(self, seen: capture.Seen, fixed: set[int]) -> list[Buffer]:
+        """Decide which of them may lie elsewhere at a replay, and return the program's inputs.
+
+        Args:
+            seen: what the call has run.
+            fixed: arguments that may not.
+        """
+        ranges: list[Buffer] = []
+        movable = [
+            spec.part is not None and number not in fixed for number, spec in enumerate(self.specs)
+        ]
+        while True:
+            ranges.clear()
+            places: list[int] = []
+            for spec, whole, can_move in zip(self.specs, self._whole, movable, strict=True):
+                if whole is None:
+                    raise InternalError("jit: a realized argument has no memory", got=spec.name)
+                wanted = spec.part.within(whole) if can_move and spec.part is not None else whole
+                places.append(_index_of(ranges, wanted))
+            allowed = seen.movable(ranges)
+            still = [
+                before and allowed[place] for before, place in zip(movable, places, strict=True)
+            ]
+            if still == movable:
+                break
+            movable = still
+        for spec, place, is_movable in zip(self.specs, places, movable, strict=True):
+            spec.settle(place, is_movable)
+        return ranges
+
+
+def _index_of(buffers: list[Buffer], wanted: Buffer) -> int:
+    """Return which of `buffers` is the place of `wanted`, which is added if none is."""
+    place = (id(wanted.memory), wanted.offset_bytes, wanted.size_bytes)
+    for number, known in enumerate(buffers):
+        if (id(known.memory), known.offset_bytes, known.size_bytes) == place:
+            return number
+    buffers.append(wanted)
+    return len(buffers) - 1
+
+
+def _specs(flat: Flat) -> list[TensorSpec]:
+    names: dict[int, str] = {}
+    stack: list[Tree] = [flat.tree]
+    while stack:
+        top = stack.pop()
+        if isinstance(top, Leaf):
+            if top.kind == "tensor":
+                names[top.number] = top.name
+        else:
+            stack.extend(top.items)
+    return [TensorSpec(tensor, names[number]) for number, tensor in enumerate(flat.tensors)]
+
+
+def _pending(observer: observe.Observer) -> list[Version]:
+    """Writes that are not in memory yet, to storages that live on."""
+    found: list[Version] = []
+    for reference in observer.written:
+        storage = reference()
+        if storage is None or storage.version.buffer is not None:
+            continue
+        if not observer.is_born(storage) or storage.version.is_state:
+            found.append(storage.version)
+    return found
+
+
+def _reason_to_wait(observer: observe.Observer, seen: capture.Seen) -> str | None:
+    """Why this very call cannot be replayed, though a later one may: it settled old work."""
+    for reference in observer.realized:
+        version = reference()
+        if version is not None and not observer.is_born(version):
+            return "it computed a value that was pending before the call"
+    for written in observer.written:
+        storage = written()
+        if storage is None or observer.is_born(storage):
+            continue
+        buffer = storage.version.buffer
+        if buffer is None or seen.has_made(buffer):
+            return "it gave memory to a tensor that had none before the call"
+    return None
+
+
+class _RecipeBuilder:
+    """Puts together what a capture has seen."""
+
+    def __init__(
+        self,
+        flat: Flat,
+        arguments: _Arguments,
+        seen: capture.Seen,
+        observer: observe.Observer,
+        guards: Guards,
+        returned: Flat,
+    ) -> None:
+        self.flat = flat
+        self.arguments = arguments
+        self.specs = arguments.specs
+        self.inputs: list[Buffer] = []
+        self.seen = seen
+        self.observer = observer
+        self.guards = guards
+        self.returned = returned
+        self._made_buffers: list[Any] = []
+        self._made: list[Made] = []
+        self._made_of: dict[int, int] = {}
+
+    def build(self, ambient: tuple[Any, ...]) -> Recipe:
+        """Return the recipe."""
+        outputs = [self._output(tensor) for tensor in self.returned.tensors]
+        fixed_sources = self._fixed_sources()
+        fixed = {number for number, _ in fixed_sources} | self._unmovable(outputs)
+        self.inputs = self.arguments.settle(self.seen, fixed)
+        outputs = [self._as_seen(output) for output in outputs]
+        program = self.seen.finish(self.inputs, self._made_buffers)
+        held_buffers = program.held
+        self._check_lost_state(held_buffers)
+        names: set[str] = set()
+        for spec in self.specs:
+            names.update(spec.variables)
+        for variable in self.flat.variables:
+            names.update(variable.bindings or {})
+        returned_storages = {id(tensor._storage) for tensor in self.returned.tensors}
+        return Recipe(
+            tree=self.flat.tree,
+            tensors=self.specs,
+            variables=[
+                variable_spec(variable, f"variable {number}")
+                for number, variable in enumerate(self.flat.variables)
+            ],
+            values=self.flat.values,
+            pinned={
+                name: value
+                for name, value in self._values().items()
+                if name in self.seen.pinned and name in names
+            },
+            frozen={n: v for n, v in self.seen.values.items() if n not in names},
+            fixed_sources=fixed_sources,
+            num_inputs=len(self.inputs),
+            program=program,
+            guards=self.guards,
+            held=self._held(program),
+            outputs=outputs,
+            made=self._made,
+            result=self.returned.tree,
+            result_values=self.returned.values,
+            ambient=ambient,
+            orphans=self._orphans(returned_storages),
+            tensor_type=self._tensor_type(),
+        )
+
+    def _values(self) -> dict[str, int]:
+        found = dict(self.seen.values)
+        for tensor in self.flat.tensors:
+            found.update(tensor._bindings or {})
+            found.update(tensor._storage.version.bindings or {})
+        for variable in self.flat.variables:
+            found.update(variable.bindings or {})
+        return found
+
+    def _tensor_type(self) -> type[TensorBase]:
+        for tensor in (*self.returned.tensors, *self.flat.tensors):
+            return type(tensor)
+        return TensorBase
+
+    def _fixed_sources(self) -> list[tuple[int, Storage]]:
+        """Arguments that the function also reaches by itself must stay those very tensors."""
+        reached = {id(leaf._storage): leaf._storage for leaf in self.guards.leaves}
+        return [
+            (number, tensor._storage)
+            for number, tensor in enumerate(self.flat.tensors)
+            if id(tensor._storage) in reached
+        ]
+
+    def _unmovable(self, outputs: list[Output]) -> set[int]:
+        """Arguments that are written, or of whose bases other parts are returned."""
+        written = {id(reference()) for reference in self.observer.written}
+        found = {
+            number
+            for number, tensor in enumerate(self.flat.tensors)
+            if id(tensor._storage) in written
+        }
+        for output in outputs:
+            is_view = output.kind == "view"
+            if is_view and rest_of(output.chain, self.specs[output.number].seen) is None:
+                found.add(output.number)
+        return found
+
+    def _as_seen(self, output: Output) -> Output:
+        """The same view of the argument, wherever that lies."""
+        if output.kind != "view" or not self.specs[output.number].is_movable:
+            return output
+        rest = rest_of(output.chain, self.specs[output.number].seen)
+        if rest is None:
+            raise InternalError("jit: a view is no view of its argument", got=output.chain)
+        return replace(output, kind="seen", chain=rest)
+
+    def _output(self, tensor: TensorBase) -> Output:
+        storage = tensor._storage
+        version = storage.version
+        variables = tuple(sorted({**(version.bindings or {}), **(tensor._bindings or {})}))
+        kind, number, what = self._origin(tensor, storage, version)
+        return Output(kind, number, what, tensor._chain, tensor._type, variables)
+
+    def _origin(
+        self, tensor: TensorBase, storage: Storage, version: Version
+    ) -> tuple[str, int, Any]:
+        for number, argument in enumerate(self.flat.tensors):
+            if argument is tensor:
+                return "argument", number, None
+        if any(leaf is tensor for leaf in self.guards.leaves):
+            return "object", 0, tensor
+        for number, argument in enumerate(self.flat.tensors):
+            if argument._storage is storage:
+                return "view", number, None
+        if not self.observer.is_born(storage):
+            return "storage", 0, storage
+        buffer = version.buffer
+        if buffer is not None and self.seen.has_made(buffer):
+            return "made", self._made_number(version), None
+        for number, argument in enumerate(self.flat.tensors):
+            if argument._storage.version is version:
+                return "view", number, None
+        return "value", 0, version
+
+    def _made_number(self, version: Version) -> int:
+        found = self._made_of.get(id(version.buffer))
+        if found is None:
+            found = self._made_of[id(version.buffer)] = len(self._made)
+            kind = version.node.type
+            self._made_buffers.append(version.buffer)
+            self._made.append(
+                Made(
+                    version.device,
+                    kind.shape,
+                    kind.dtype,
+                    version.needs_gradient,
+                    tuple(sorted(version.bindings or ())),
+                )
+            )
+        return found
+
+    def _held(self, program: capture.CapturedProgram) -> list[Held]:
+        """The storages of held buffers, found through the versions that the runs have read."""
+        slots = {id(buffer.memory): slot for slot, buffer in enumerate(program.held)}
+        versions: dict[int, Version] = {}
+        storages: dict[int, Storage] = {}
+        for reference in self.observer.read:
+            version = reference()
+            if version is not None and version.buffer is not None:
+                versions[id(version)] = version
+        for written in self.observer.written:
+            storage = written()
+            if storage is not None and storage.version.buffer is not None:
+                storages[id(storage)] = storage
+        for owner in gc.get_referrers(*versions.values()) if versions else ():
+            if isinstance(owner, Storage):
+                storages[id(owner)] = owner
+        found: list[Held] = []
+        for storage in storages.values():
+            buffer = storage.version.buffer
+            slot = None if buffer is None else slots.get(id(buffer.memory))
+            if slot is not None:
+                is_written = len(self.inputs) + slot in program.written
+                found.append(Held(storage, slot, storage.version.serial, is_written))
+        return found
+
+    def _check_lost_state(self, held: list[Any]) -> None:
+        """Refuse state that the function replaces by new tensors instead of writing to it.
+
+        Held memory that was there before the call, and that no version has after it, was read
+        and then thrown away; the next call would read something else.
+        """
+        live: set[int] = set()
+        for versions in (self.observer.read, self.observer.versions):
+            for reference in versions:
+                version = reference()
+                if version is not None and version.buffer is not None:
+                    live.add(id(version.buffer.memory))
+        for written in self.observer.written:
+            storage = written()
+            if storage is not None and storage.version.buffer is not None:
+                live.add(id(storage.version.buffer.memory))
+        for buffer in held:
+            if id(buffer.memory) in self.observer.old_memory - live:
+                raise CaptureError(
+                    "jit: the function reads a tensor and then replaces it by another object",
+                    field="state",
+                    got=f"{buffer.size_bytes} bytes that nothing refers to after the call",
+                    expected="state that is written in place",
+                    try_="write into the tensor: state.assign(...)",
+                )
+
+    def _orphans(self, returned: set[int]) -> list[Any]:
+        """Storages that the call made and left somewhere, whose contents a replay makes anew."""
+        found: list[Any] = []
+        for reference in self.observer.storages:
+            storage = reference()
+            if storage is None or id(storage) in returned or storage.version.is_state:
+                continue
+            buffer = storage.version.buffer
+            if buffer is None or self.seen.has_made(buffer):
+                found.append(weakref.ref(storage))
+        return found
