@@ -1,4 +1,4 @@
-import time
+import sys
 
 import pytest
 
@@ -221,13 +221,23 @@ def test_bodies_of_calls_are_verified_apart() -> None:
 
 
 def test_verifying_grows_linearly() -> None:
-    def seconds(length: int) -> float:
+    def calls(length: int) -> int:
         node = ARRAY
         for _ in range(length):
             node = math.NEG(math.ABS(node))
-        start = time.perf_counter()
-        verify(node, Stage.TENSOR)
-        return time.perf_counter() - start
+        count = 0
 
-    small, large = min(seconds(2_000) for _ in range(3)), seconds(40_000)
-    assert large < 20 * small * 6
+        def profile(*_: object) -> None:
+            nonlocal count
+            count += 1
+
+        before = sys.getprofile()
+        sys.setprofile(profile)
+        try:
+            verify(node, Stage.TENSOR)
+        finally:
+            sys.setprofile(before)
+        return count
+
+    small, large = calls(1_000), calls(10_000)
+    assert 9 * small < large < 11 * small
