@@ -16,13 +16,13 @@ import fcntl
 import hashlib
 import os
 import struct
-import threading
 from contextlib import suppress
 from pathlib import Path
 from time import time
 from typing import NamedTuple
 
 from tilework.base import trace
+from tilework.base.forks import new_lock
 
 MAGIC = b"TWCACHE\n"
 VERSION = 1
@@ -87,7 +87,7 @@ class DiskCache:
         self.folder = folder
         self.size_limit_bytes = size_limit_bytes
         self.name = name
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._is_usable = folder is not None and size_limit_bytes > 0
         self._is_prepared = False
         self._has_warned = False

@@ -13,11 +13,11 @@ there:
 Only one plan is active in a process at a time; it sees hits of every thread.
 """
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from tilework.base.errors import DeviceError, InternalError
+from tilework.base.forks import new_lock
 
 
 class InjectedFault(DeviceError):
@@ -25,7 +25,7 @@ class InjectedFault(DeviceError):
 
 
 _plan: Callable[[str], None] | None = None
-_lock = threading.Lock()
+_lock = new_lock()
 
 
 def hit(name: str) -> None:
@@ -70,7 +70,7 @@ def fail_at(
         A context that gives the names passed so far, the failing one last.
     """
     points: list[str] = []
-    guard = threading.Lock()
+    guard = new_lock()
 
     def plan(name: str) -> None:
         with guard:

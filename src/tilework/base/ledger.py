@@ -4,11 +4,11 @@ Each driver credits what it takes and debits what it gives back.  After `close()
 device are zero; tests compare snapshots.
 """
 
-import threading
 from collections.abc import Mapping
 from enum import StrEnum, auto
 
 from tilework.base.errors import InternalError
+from tilework.base.forks import new_lock
 
 
 class Kind(StrEnum):
@@ -45,7 +45,7 @@ class Ledger:
     """Counters by (device, kind); safe to use from several threads."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._counts: dict[Row, int] = {}
 
     def take(self, device: str, kind: Kind, amount: int = 1) -> None:

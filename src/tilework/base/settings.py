@@ -7,7 +7,6 @@ A field's variable is `TILEWORK_` and its name in capitals; `DEV` is short for `
 """
 
 import os
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from tilework.base import trace
 from tilework.base.errors import SettingsError, TileworkWarning
+from tilework.base.forks import new_lock
 from tilework.base.text import join_names, nearest, parse_bytes
 
 PREFIX = "TILEWORK_"
@@ -326,7 +326,7 @@ def from_plain(plain: Mapping[str, object]) -> Settings:
 class _Process:
     """The settings of the process, read once."""
 
-    lock = threading.Lock()
+    lock = new_lock()
     settings: Settings | None = None
 
 

@@ -5,11 +5,12 @@ a module global while nobody listens.  Nothing here prints: the console (`base/l
 the viewer and tests are subscribers.
 """
 
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+
+from tilework.base.forks import new_lock
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ class Warned(Event):
 Subscriber = Callable[[Event], None]
 
 _KEPT_WARNINGS = 64
-_lock = threading.Lock()
+_lock = new_lock()
 _subscribers: tuple[Subscriber, ...] = ()
 _warnings: deque[Warned] = deque(maxlen=_KEPT_WARNINGS)
 

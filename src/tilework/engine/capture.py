@@ -13,7 +13,6 @@ and decides when a program may be run again; this module knows buffers alone.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tilework.base import faults
 from tilework.base.errors import AliasError, CaptureError, InternalError
+from tilework.base.forks import new_rlock
 from tilework.engine import execute, link
 from tilework.engine.arena import Lifetime, plan_arena
 from tilework.engine.device import Device
@@ -379,7 +379,7 @@ class CapturedProgram:
         self.variables = variables
         self.first_output = num_inputs + len(held)
         self.written = frozenset(s for s in link.written_slots(steps) if s < self.first_output)
-        self.lock = threading.RLock()
+        self.lock = new_rlock()
         #: Copies of constants that must be made again when the constants are written.
         self.packed: PackedConstants | None = None
         self._linked: LinkedSteps | None = None

@@ -11,7 +11,6 @@ from __future__ import annotations
 import gc
 import json
 import struct
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,6 +22,7 @@ from tilework.backends.contract import Compiler, KernelSource
 from tilework.backends.native import code_cache
 from tilework.base import faults, settings, trace
 from tilework.base.errors import ModelFileError, TileworkError
+from tilework.base.forks import new_lock, new_outer_lock
 from tilework.engine.device import OpenDevice
 from tilework.engine.expressions import Expression, from_plain, from_size
 from tilework.engine.kernels import estimate_work, written_slots
@@ -140,7 +140,7 @@ class _Memory:
 
     def __init__(self) -> None:
         self._rows: OrderedDict[str, CompiledKernel] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def get(self, key: str) -> CompiledKernel | None:
         with self._lock:
@@ -161,7 +161,7 @@ class _Memory:
 
 
 _memory: Final = _Memory()
-_compiling: Final = threading.RLock()
+_compiling: Final = new_outer_lock(3)
 
 
 def clear_memory() -> None:

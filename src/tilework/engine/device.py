@@ -13,7 +13,6 @@ from __future__ import annotations
 import atexit
 import contextvars
 import os
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +22,7 @@ from tilework.backends.contract import Backend, Compiler
 from tilework.base import settings, trace
 from tilework.base.clock import WaitLimit
 from tilework.base.errors import StaleHandleError, TileworkError, UnsupportedError
+from tilework.base.forks import new_rlock
 from tilework.base.generation import Generation
 from tilework.engine.faults import describe_fault
 from tilework.runtime.registry import DeviceName, Registry, parse_device_name
@@ -60,7 +60,7 @@ class OpenDevice:
         self.spec: Final[TargetSpec] = opened.compiler.target
         self.generation = Generation(self.name)
         self.last_ticket = 0
-        self.lock = threading.RLock()
+        self.lock = new_rlock()
         #: Loaded kernels and linked schedules, owned by engine.link; they go with the device.
         self.caches: dict[str, Any] = {}
         self.is_closed = False

@@ -9,7 +9,6 @@ mutable command memory.
 from __future__ import annotations
 
 import ctypes
-import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from tilework.base import faults, trace
 from tilework.base.errors import BoundsError, InternalError
+from tilework.base.forks import new_lock
 from tilework.engine.compile import CompiledKernel, compile_kernels
 from tilework.engine.device import Device, OpenDevice
 from tilework.engine.expressions import Expression
@@ -503,7 +503,7 @@ class LinkCache:
 
     def __init__(self) -> None:
         self._rows: OrderedDict[int, tuple[object, LinkedSteps]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def get(self, schedule: object) -> LinkedSteps | None:
         """Return what was linked for this very schedule, unless it is stale."""

@@ -7,13 +7,13 @@ compiling it.  A start with warm caches reads the decision, and imports no code 
 from __future__ import annotations
 
 import json
-import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tilework.backends.native import code_cache
 from tilework.base import trace
 from tilework.base.errors import ModelFileError, TileworkError
+from tilework.base.forks import new_lock
 from tilework.engine.compile import kernel_key
 from tilework.ir.node import in_use
 
@@ -50,7 +50,7 @@ class Split:
 
 
 _kept: Final[dict[str, Split | None]] = {}  # bounded by _MOST_KEPT
-_lock: Final = threading.Lock()
+_lock: Final = new_lock()
 #: What is kept of a kernel that is best as it is.
 _AS_IT_IS: Final = b"null"
 

@@ -8,10 +8,10 @@ table still holds is dropped, newest first, so that a dead graph goes in one pas
 from __future__ import annotations
 
 import sys
-import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from tilework.base.forks import new_outer_lock
 from tilework.ir.types import TYPES, Type
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class InternTable:
 
     def __init__(self) -> None:
         self.nodes: dict[_Key, Node] = {}
-        self.lock = threading.RLock()
+        self.lock = new_outer_lock(4)
         self.epoch = 0
         self.busy = 0
         self.size_after_sweep = 0

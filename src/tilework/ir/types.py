@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-import threading
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Union
+
+from tilework.base.forks import new_outer_lock
 
 if TYPE_CHECKING:
     from tilework.dtypes import DType
@@ -68,7 +69,7 @@ class TypeTable:
 
     def __init__(self) -> None:
         self.types: dict[tuple[Shape, DType, Memory | None], Type] = {}
-        self.lock = threading.RLock()
+        self.lock = new_outer_lock(5)
         self.epoch = 0
 
     def make(self, shape: Shape, dtype: DType, memory: Memory | None = None) -> Type:

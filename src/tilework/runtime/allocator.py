@@ -11,13 +11,13 @@ Every block starts on a cache line, one of at least a page on a page.
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
 
 from tilework.base import faults
 from tilework.base.errors import InternalError, OutOfMemoryError
+from tilework.base.forks import new_lock
 from tilework.base.ledger import LEDGER, Kind, Ledger
 from tilework.base.text import format_bytes
 from tilework.runtime.hostos import HostOs, host_os
@@ -110,7 +110,7 @@ class HostAllocator:
         self.poison = poison
         self._host = host or host_os()
         self._ledger = ledger
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._used_bytes = 0
         self._kept_bytes = 0
         self._peak_bytes = 0

@@ -7,12 +7,12 @@ while a device still uses it.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum, auto
 
 from tilework.base.errors import AliasError, BoundsError, StaleHandleError
+from tilework.base.forks import new_lock
 from tilework.base.generation import Generation, Stamp
 from tilework.base.ledger import LEDGER, Kind, Ledger
 
@@ -70,7 +70,7 @@ class Lease:
         self._generation = generation
         self._stamp: Stamp | None = None if generation is None else generation.stamp()
         self._ledger = ledger
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._users = 0
         self._is_released = False
         ledger.take(owner, Kind.LEASE)

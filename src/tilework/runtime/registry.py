@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
 from tilework.base.errors import DeviceUnavailableError
+from tilework.base.forks import new_outer_lock
 
 _WORD: Final = re.compile(r"[A-Z][A-Z0-9_]*\Z")
 _ARCH: Final = re.compile(r"[A-Za-z0-9_.+-]+\Z")
@@ -95,7 +96,8 @@ class Registry(Generic[T]):
     def __init__(self, open_device: Callable[[DeviceName], T]) -> None:
         self._open_device = open_device
         self._open: dict[DeviceName, T] = {}
-        self._lock = threading.RLock()
+        # A fork must not find another thread at the import of a back end.
+        self._lock = new_outer_lock(2)
 
     def get(self, name: DeviceName) -> T:
         """Return the device called `name`, opened now if it is not open yet."""

@@ -8,7 +8,6 @@ what was just made.
 from __future__ import annotations
 
 import json
-import threading
 from collections import OrderedDict
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tilework.base import hashing, settings, trace
 from tilework.base.diskcache import DiskCache
 from tilework.base.errors import TileworkError
+from tilework.base.forks import new_lock
 from tilework.dtypes import by_name
 from tilework.ir.digest import digest
 from tilework.ir.node import Node
@@ -56,7 +56,7 @@ class _Made:
     count = 0
 
 
-_lock = threading.Lock()
+_lock = new_lock()
 _kept: OrderedDict[_Key, _Entry] = OrderedDict()
 
 

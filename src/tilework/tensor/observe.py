@@ -6,12 +6,13 @@ or a storage alive: whether somebody else does decides what a write must preserv
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
+
+from tilework.base.forks import new_lock
 
 if TYPE_CHECKING:
     from tilework.tensor.version import Storage, Version
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 #: How many observers there are in this process; others test it before they call.
 active = 0
 
-_lock = threading.Lock()
+_lock = new_lock()
 
 
 class Observer:

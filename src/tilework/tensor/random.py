@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 import secrets
-import threading
 from typing import TYPE_CHECKING, Any, Self
 
 from tilework import dtypes
 from tilework.base.errors import DTypeError, ShapeError, UserError
+from tilework.base.forks import new_outer_lock
 from tilework.base.integers import product
 from tilework.dtypes import DType
 from tilework.engine.device import Device
@@ -65,7 +65,7 @@ def key_of_seed(seed: int) -> tuple[int, int]:
 
 
 class _Sources:
-    lock = threading.RLock()
+    lock = new_outer_lock(0)
     by_device: dict[str, _Source]
     seed: int | None = None
 

@@ -13,6 +13,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Final
 
+from tilework.base.forks import new_outer_lock
 from tilework.engine import execute
 from tilework.ir.node import make, sweep
 from tilework.ir.ops.memory import AFTER
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from tilework.ir.node import Node
     from tilework.runtime.buffer import Buffer
 
-_lock = threading.RLock()
+_lock = new_outer_lock(1)
 #: Storages that every use advances (random counters): their writes run with the reads before them.
 _states: list[Storage] = []
 #: References to a version while it is counted: a list of ours, the loop's name, the argument.

@@ -15,7 +15,6 @@ know; names are checked here, and compiling in worker processes contains the res
 from __future__ import annotations
 
 import importlib.util
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache, cached_property
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tilework.base.errors import CompileError, ToolchainError, UnsupportedError
+from tilework.base.forks import new_lock
 from tilework.target.features import AARCH64, CPU_LEVELS, X86_64, check_names
 from tilework.target.isa import NOTE_SECTION, IsaNote
 from tilework.target.spec import TargetSpec
@@ -34,7 +34,7 @@ TRIPLES = {X86_64: "x86_64-unknown-linux-gnu", AARCH64: "aarch64-unknown-linux-g
 
 # One lock for all of LLVM: llvmlite serialises its calls anyway, and its contexts, target machines
 # and pass builders must not be shared while in use.
-_lock = threading.Lock()
+_lock = new_lock()
 
 
 class LlvmToolchain:

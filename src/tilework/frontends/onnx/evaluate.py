@@ -7,13 +7,13 @@ Everything else becomes tensors, lazily; nothing runs until the caller realizes 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from tilework.base.errors import TileworkError, UnsupportedError
+from tilework.base.forks import new_rlock
 from tilework.engine.capture import is_capturing
 from tilework.frontends.onnx import ops as _families  # importing them fills the table  # noqa: F401
 from tilework.frontends.onnx.call import Call
@@ -117,7 +117,7 @@ class Program:
         self._constant_ids: frozenset[int] = frozenset()
         self.folded_nodes: frozenset[int] = frozenset()
         self.has_constants = False
-        self._lock = threading.RLock()
+        self._lock = new_rlock()
 
     def constants(self, graph: Graph) -> dict[str, Value]:
         """Return the graph's initialisers as values, made once."""
@@ -252,16 +252,18 @@ class Evaluator:
 
     def _apply(self, node: Node, scope: Scope, operands: list[Value]) -> list[Value]:
         call = Call(node, self, scope, operands)
+        rule = find_rule(node.domain, node.op, node.version)
+        function = self._program.model.functions.get((node.domain, node.op))
+        if rule is not None and function is None:
+            rule.check(operands, node)
         known = self._known_operands(operands)
         host_rule = None if known is None else find_host_rule(node.domain, node.op)
         if known is not None and host_rule is not None:
             result = host_rule(call, *known)
             if result is not None:
                 return _as_values(result)
-        function = self._program.model.functions.get((node.domain, node.op))
         if function is not None:
             return self._run_function(function, call, operands)
-        rule = find_rule(node.domain, node.op, node.version)
         if rule is None:
             function = definition_of(node, call.attributes, operands)
             if function is not None:

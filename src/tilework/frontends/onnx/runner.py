@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, TypeAlias
@@ -11,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tilework.base.errors import UnsupportedError
+from tilework.base.forks import new_rlock
 from tilework.engine.device import Device
 from tilework.frontends.onnx.evaluate import DataDependentError, Evaluator, Program
 from tilework.frontends.onnx.graph import ValueInfo
@@ -123,7 +123,7 @@ class OnnxRunner:
         self._defaults = set(self.model.graph.constants)
         self._on_host = host_inputs(self.model)
         self._traces: OrderedDict[Key, _Trace] = OrderedDict()
-        self._lock = threading.RLock()
+        self._lock = new_rlock()
 
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(str, row)) for row in (self.inputs, self.outputs))

@@ -16,7 +16,6 @@ copied on write, and the child starts its own threads.
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Final
@@ -30,6 +29,7 @@ from tilework.base.errors import (
     StaleHandleError,
     TileworkError,
 )
+from tilework.base.forks import new_lock
 from tilework.base.ledger import LEDGER, Ledger
 from tilework.runtime import reclaim
 from tilework.runtime.allocator import DEFAULT_KEPT_BYTES, PLAIN, BufferSpec, HostAllocator
@@ -172,7 +172,7 @@ class CpuDriver:
             raise
         self._fault = ctypes.c_int64.from_address(self._fault_buffer.address)
         self._ticket = 0
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._is_closed = False
 
     def allocate(self, size_bytes: int, *, zero: bool = False, spec: BufferSpec = PLAIN) -> Buffer:

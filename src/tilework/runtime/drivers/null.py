@@ -7,7 +7,6 @@ Reading a result is refused, since nothing was computed.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -21,6 +20,7 @@ from tilework.base.errors import (
     StaleHandleError,
     UnsupportedError,
 )
+from tilework.base.forks import new_lock
 from tilework.base.ledger import LEDGER, Kind, Ledger
 from tilework.runtime import reclaim
 from tilework.runtime.allocator import PLAIN, Block, BufferSpec, size_class
@@ -52,7 +52,7 @@ class NullMemory:
         self.device = DEVICE
         self.limit_bytes = limit_bytes
         self._ledger = ledger
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._next = _FIRST_ADDRESS
         self._live: dict[int, int] = {}
         self.used_bytes = 0
@@ -159,7 +159,7 @@ class NullDriver:
         self.name = DEVICE
         self.target = replace(target, name=f"null-{target.name}", runs_code=False)
         self.memory = NullMemory(memory_limit, ledger)
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._ticket = 0
         self._is_closed = False
 

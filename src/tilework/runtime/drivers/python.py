@@ -6,7 +6,6 @@ Its programs are kernel graphs: the data of a `KernelCode` is the text of one.  
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -20,6 +19,7 @@ from tilework.base.errors import (
     TileworkError,
     UnsupportedError,
 )
+from tilework.base.forks import new_lock
 from tilework.base.ledger import LEDGER, Ledger
 from tilework.dtypes import ALL
 from tilework.ir.node import toposort
@@ -120,7 +120,7 @@ class PythonDriver:
         self.allocator = HostAllocator(device=DEVICE, limit_bytes=memory_limit, ledger=ledger)
         self.describe_fault: Callable[[int], TileworkError] = _plain_fault
         self._by_handle: dict[int, tuple[Any, tuple[str, ...]]] = {}
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._fault = 0
         self._ticket = 0
         self._is_closed = False
