@@ -75,22 +75,22 @@ def _fold(operands: tuple[Tensor, ...], function: Callable[[Tensor, Tensor], Ten
     return result
 
 
-@onnx_op("Max")
+@onnx_op("Max", least=1)
 def maximum(call: Call, *operands: Tensor) -> Tensor:
     return _fold(operands, lambda a, b: a.maximum(b))
 
 
-@onnx_op("Min")
+@onnx_op("Min", least=1)
 def minimum(call: Call, *operands: Tensor) -> Tensor:
     return _fold(operands, lambda a, b: a.minimum(b))
 
 
-@onnx_op("Sum")
+@onnx_op("Sum", least=1)
 def add_all(call: Call, *operands: Tensor) -> Tensor:
     return _fold(operands, lambda a, b: a + b)
 
 
-@onnx_op("Mean")
+@onnx_op("Mean", least=1)
 def mean_of_all(call: Call, *operands: Tensor) -> Tensor:
     return _fold(operands, lambda a, b: a + b) / len(operands)
 
@@ -209,7 +209,7 @@ def _scaled(x: Tensor, factor: float) -> Tensor:
     return x if factor == 1.0 else (x * factor).cast(x.dtype)
 
 
-@onnx_op("Einsum")
+@onnx_op("Einsum", least=1)
 def einsum(call: Call, *operands: Tensor) -> Tensor:
     return Tensor.einsum(call.text("equation").replace(" ", ""), *operands)
 

@@ -92,7 +92,7 @@ def dynamic_quantize_matmul(
     return y if bias is None else y + bias
 
 
-@onnx_op("MatMulIntegerToFloat", domain=MICROSOFT)
+@onnx_op("MatMulIntegerToFloat", domain=MICROSOFT, least=4)
 def matmul_integer_to_float(call: Call, *operands: Tensor | None) -> Tensor:
     a, b, a_scale, b_scale, *rest = operands
     assert a is not None
@@ -105,7 +105,7 @@ def matmul_integer_to_float(call: Call, *operands: Tensor | None) -> Tensor:
     return y if bias is None else y + bias
 
 
-@onnx_op("QLinearAdd", "QLinearMul", domain=MICROSOFT)
+@onnx_op("QLinearAdd", "QLinearMul", domain=MICROSOFT, least=8)
 def qlinear_binary(call: Call, *operands: Tensor) -> Tensor:
     a, a_scale, a_point, b, b_scale, b_point, y_scale, y_point = operands
     left = (a.cast(dtypes.int32) - a_point.cast(dtypes.int32)).cast(dtypes.float32) * a_scale

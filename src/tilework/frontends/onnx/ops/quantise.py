@@ -157,7 +157,7 @@ def requantised(total: Tensor, factor: Tensor, point: Tensor) -> Tensor:
     return saturated(rounded, point.dtype)
 
 
-@onnx_op("QLinearMatMul")
+@onnx_op("QLinearMatMul", least=8)
 def qlinear_matmul(call: Call, *operands: Tensor) -> Tensor:
     a, a_scale, a_point, b, b_scale, b_point, y_scale, y_point = operands
     left = _minus_zero_point(a, _row_point(a_point))
@@ -168,7 +168,7 @@ def qlinear_matmul(call: Call, *operands: Tensor) -> Tensor:
     return requantised(left.matmul(right, dtype=dtypes.int32), factor, _flat_if_one(y_point))
 
 
-@onnx_op("QLinearConv")
+@onnx_op("QLinearConv", least=8)
 def qlinear_conv(call: Call, *operands: Tensor | None) -> Tensor:
     x, x_scale, x_point, w, w_scale, w_point, y_scale, y_point, *rest = operands
     assert x is not None

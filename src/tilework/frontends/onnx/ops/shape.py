@@ -85,7 +85,7 @@ def unsqueeze(call: Call, x: Tensor, axes: Array | None = None) -> Tensor:
     return x.reshape(tuple(1 if axis in added else next(sizes) for axis in range(rank)))
 
 
-@onnx_op("Concat")
+@onnx_op("Concat", least=1)
 def concat(call: Call, *parts: Tensor) -> Tensor:
     axis = call.integer("axis", 1)
     return parts[0] if len(parts) == 1 else parts[0].cat(*parts[1:], dim=axis)

@@ -1,0 +1,33 @@
+"""Nodes that contradict what their operator takes."""
+
+import numpy as np
+import pytest
+from tests.unit.frontends.onnx.models import model, node, value
+
+from tilework.base.errors import ModelFileError
+from tilework.onnx import OnnxRunner
+
+
+@pytest.mark.parametrize(
+    ("operator", "inputs", "message"),
+    [
+        ("Add", ["x"], "lacks an input"),
+        ("Add", ["x", ""], "lacks an input"),
+        ("Add", ["x", "x", "x"], "too many inputs"),
+        ("Conv", ["x", ""], "lacks an input"),
+        ("Sum", [""], "lacks an input"),
+        ("Sum", ["x", ""], "lacks an input"),
+        ("Concat", [], "lacks an input"),
+        ("QLinearMatMul", ["x", "x", "x", "x", "x", "", "x", "x"], "lacks an input"),
+        ("QLinearConv", ["x", "x"], "lacks an input"),
+        ("Relu", ["x", "x"], "too many inputs"),
+    ],
+)
+def test_GEN_01_a_node_with_other_operands_than_its_operator_takes_is_refused(
+    operator: str, inputs: list[str], message: str
+) -> None:
+    runner = OnnxRunner(
+        model([node(operator, inputs, ["y"])], [value("x", shape=[2, 2])], [value("y")])
+    )
+    with pytest.raises(ModelFileError, match=message):
+        runner({"x": np.ones((2, 2), np.float32)})
