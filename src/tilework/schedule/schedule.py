@@ -9,10 +9,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tilework.dtypes import DType
     from tilework.ir.node import Node
-    from tilework.ir.types import Shape
+    from tilework.ir.types import Dim, Shape
 
 #: The code of FAULT_IF for an index outside of its axis.
 FAULT_INDEX = 1
+
+
+def index_fault(size: Dim) -> int:
+    """The code of an index outside an axis of `size`, whose bits above the lowest 8 are size + 1.
+
+    Example:
+        >>> hex(index_fault(4))
+        '0x501'
+    """
+    return FAULT_INDEX | (size + 1) << 8 if isinstance(size, int) else FAULT_INDEX
 
 
 class SlotKind(Enum):

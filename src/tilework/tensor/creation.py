@@ -294,4 +294,4 @@ def _counted(count: int, start: Number, step: Number, kind: DType) -> Node:
 def _check_sizes(shape: Shape) -> None:
     for size in shape:
         if dims.least(size) < 0:
-            raise ShapeError("a size is negative", got=shape)
+            raise ShapeError("shape: a size is negative", got=shape)

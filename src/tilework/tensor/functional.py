@@ -65,6 +65,14 @@ class Functional(Random):
         """
         axes = self._axes(axis, "batchnorm")
         shape = [size if number in axes else 1 for number, size in enumerate(self.shape)]
+        wanted = math.prod(size for number, size in enumerate(self.shape) if number in axes)
+        for name, given in (("mean", mean), ("weight", weight), ("bias", bias)):
+            if given is not None and given.numel() != wanted:
+                raise ShapeError(
+                    f"batchnorm: the {name} has another size than the input's axis {axis}",
+                    got=f"{given.shape} for an input of {self.shape}",
+                    expected=f"{wanted} elements",
+                )
         x = self._wide() - mean.reshape(shape)
         if weight is not None:
             x = x * weight.reshape(shape)

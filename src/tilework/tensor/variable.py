@@ -170,7 +170,7 @@ def as_dim(size: object) -> Dim:
     index = getattr(type(size), "__index__", None)
     if index is None or isinstance(size, bool):
         raise DTypeError(
-            "a size must be an integer", got=f"{size!r} of type {type(size).__name__}",
+            "shape: a size must be an integer", got=f"{size!r} of type {type(size).__name__}",
             expected="an int or a Variable",
         )  # fmt: skip
     return int(index(size))

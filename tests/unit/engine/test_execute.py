@@ -264,3 +264,11 @@ def test_a_variable_that_code_looks_at_is_pinned() -> None:
         except CaptureError:
             found.append(function(base[: n.bind(count)]).item())
     assert found == [1.0, 20.0, 3.0, 30.0]
+
+
+def test_an_index_out_of_range_names_the_size_of_its_axis() -> None:
+    table, where = Tensor.ones(4, 3), Tensor([1, 7])
+    with pytest.raises(BoundsError) as caught:
+        table[where].realize().numpy()
+    assert caught.value.expected == "0 <= index < 4"
+    assert "an axis of 4" in str(caught.value)

@@ -107,3 +107,10 @@ def test_layer_norm_names_the_sizes_that_it_expects() -> None:
 def test_same_padding_with_a_stride_is_refused() -> None:
     with pytest.raises(UserError, match="needs stride 1"):
         nn.Conv2d(1, 1, 3, stride=2, padding="same")
+
+
+def test_linear_and_batch_norm_name_the_sizes_that_they_expect() -> None:
+    with pytest.raises(ShapeError, match=r"Linear: the last axis[^$]*expected: \(\.\.\., 3\)"):
+        nn.Linear(3, 4)(Tensor.ones(2, 5))
+    with pytest.raises(ShapeError, match=r"batchnorm: the mean[^$]*expected: 4 elements"):
+        nn.BatchNorm2d(3)(Tensor.ones(1, 4, 2, 2))

@@ -36,7 +36,7 @@ from tilework.ir.symbolic import dims
 from tilework.ir.types import Dim
 from tilework.schedule.check import check_schedule
 from tilework.schedule.passes.movement import flatten, reshape_index, unflatten
-from tilework.schedule.schedule import FAULT_INDEX, Schedule
+from tilework.schedule.schedule import Schedule, index_fault
 
 N = VARIABLE(attrs=VariableAttrs("n", 1, 6))
 
@@ -146,7 +146,7 @@ def test_an_index_outside_reads_zero_and_sets_the_fault(bad: int) -> None:
     }
     (raw,), faults = run([gather(x, where)], bindings)
     assert raw == to_bytes(Value((3,), int32, [6, 0, 8]))
-    assert faults == [FAULT_INDEX]
+    assert faults == [index_fault(4)]
 
 
 def test_an_index_outside_is_noticed_inside_a_reduction_as_well() -> None:
@@ -154,7 +154,7 @@ def test_an_index_outside_is_noticed_inside_a_reduction_as_well() -> None:
     bindings = {x: Value((4,), int32, [5, 6, 7, 8]), where: Value((3,), int64, [1, 9, 3])}
     (raw,), faults = run([reduce(gather(x, where), 0)], bindings)
     assert raw == to_bytes(Value((), int32, [14]))
-    assert faults == [FAULT_INDEX]
+    assert faults == [index_fault(4)]
 
 
 def test_a_scatter_outside_writes_nothing_and_sets_the_fault() -> None:
@@ -164,7 +164,7 @@ def test_a_scatter_outside_writes_nothing_and_sets_the_fault() -> None:
     attrs = tensor.GatherAttrs(0)
     (raw,), faults = run([tensor.SCATTER(x, updates, where, attrs=attrs)], bindings)
     assert raw == to_bytes(Value((2,), int32, [9, 2]))
-    assert faults == [FAULT_INDEX]
+    assert faults == [index_fault(2)]
 
 
 def test_counted_indices_need_no_check() -> None:

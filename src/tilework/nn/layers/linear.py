@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilework.base.errors import ShapeError
 from tilework.tensor.tensor import Tensor
 
 
@@ -27,4 +28,9 @@ class Linear:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Apply the layer."""
+        size = self.weight.shape[1]
+        if not x.ndim or x.shape[-1] != size:
+            raise ShapeError(
+                "Linear: the last axis has another size", got=x.shape, expected=f"(..., {size})"
+            )
         return x.linear(self.weight.transpose(), self.bias)

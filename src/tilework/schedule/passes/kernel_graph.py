@@ -170,8 +170,8 @@ class Kernel:
         #: Placeholders for loaded indices, and the ranges that these depend on.
         self.names: dict[Node, frozenset[Node]] = {}
         self.named: dict[Node, Step] = {}
-        #: Where an index must be within its axis: (where that matters, condition).
-        self.faults: list[tuple[Node, Node]] = []
+        #: Where an index must be within its axis: (where that matters, condition, code).
+        self.faults: list[tuple[Node, Node, int]] = []
         self.checked: set[Node] = set()
         outer: frozenset[Node] = frozenset()
         for node in self.index:

@@ -24,7 +24,6 @@ from tilework.ir.symbolic.bounds import bounds
 from tilework.ir.symbolic.simplify import FALSE, TRUE
 from tilework.schedule.passes.kernel_graph import leaves_in
 from tilework.schedule.passes.movement import MOVEMENT
-from tilework.schedule.schedule import FAULT_INDEX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,10 +102,10 @@ class KernelBody:
                 step.value = self._value(step)
         stores = [self._store(store) for store in kernel.stores]
         faults: list[Node] = []
-        for valid, condition in kernel.faults if settings.current().check_index else ():
+        for valid, condition, code in kernel.faults if settings.current().check_index else ():
             outside = _and_not(self._known(valid), self._known(condition))
             if outside is not FALSE:
-                faults.append(make(FAULT_IF, (outside,), FaultAttrs(FAULT_INDEX)))
+                faults.append(make(FAULT_IF, (outside,), FaultAttrs(code)))
         return stores, faults
 
     def _by_need(self, kernel: Kernel) -> None:

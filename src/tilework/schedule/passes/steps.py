@@ -16,6 +16,7 @@ from tilework.schedule.passes.movement import MOVEMENT, ZERO, flatten, source_in
 from tilework.schedule.passes.prepare import IDENTITY, numel
 from tilework.schedule.passes.spaces import choose_space
 from tilework.schedule.passes.value_bounds import value_bounds
+from tilework.schedule.schedule import index_fault
 
 if TYPE_CHECKING:
     from tilework.ir.node import Node
@@ -188,11 +189,11 @@ class StepMaker:
         condition = simplify.both(
             simplify.at_least(raw, ZERO), simplify.less(raw, dims.as_node(size))
         )
-        self._check(kernel, node, index, valid, condition)
+        self._check(kernel, node, index, valid, condition, index_fault(size))
         return safe, condition
 
     def _check(
-        self, kernel: Kernel, node: Node, index: Index, valid: Node, condition: Node
+        self, kernel: Kernel, node: Node, index: Index, valid: Node, condition: Node, code: int
     ) -> None:
         """Report indices that are outside, in loops of their own where a reduction uses them."""
         if condition is TRUE:
@@ -201,7 +202,7 @@ class StepMaker:
         used = set(kernel.span(index)[0])
         used |= kernel.span((valid,))[0]
         if used <= outputs:
-            kernel.faults.append((valid, condition))
+            kernel.faults.append((valid, condition, code))
             return
         if node in kernel.checked:
             return
@@ -213,7 +214,7 @@ class StepMaker:
         again = make(VARIABLE, (), VariableAttrs(f"%{self.names}raw", attrs.minimum, attrs.maximum))
         kernel.names[again] = frozenset(at for at in fresh if at is not ZERO)
         kernel.named[again] = self.request(kernel, node, fresh, TRUE)
-        kernel.faults.append((TRUE, simplify.substitute([condition], {raw: again})[0]))
+        kernel.faults.append((TRUE, simplify.substitute([condition], {raw: again})[0], code))
 
     def _expand_gather(self, step: Step) -> None:
         node, kernel = step.node, step.kernel
