@@ -359,7 +359,7 @@ def test_a_bound_size_may_change_from_call_to_call() -> None:
     assert results == [2, 6, 12, 56]
 
 
-def test_EXE_16_a_replay_checks_the_range_of_a_variable() -> None:
+def test_EXE_16_MPL_13_a_replay_checks_the_range_of_a_variable() -> None:
     base = tensor(*range(8))
     captured = TinyJit(lambda x: x.sum())
     n = Variable("n", 1, 8)
