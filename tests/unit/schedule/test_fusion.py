@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
+from tests.property.schedule.schedule_graphs import check, random_value
 from tests.unit.schedule.schedule_builders import (
     adam_step,
     attention,
@@ -27,7 +30,7 @@ from tests.unit.schedule.schedule_builders import (
 )
 
 from tilework.dtypes import int64
-from tilework.ir.node import toposort
+from tilework.ir.node import Node, toposort
 from tilework.ir.ops import math, tensor
 from tilework.ir.ops.tensor import Fold
 from tilework.schedule.schedule import Limits, SlotKind, explain_schedule
@@ -166,7 +169,8 @@ def test_SCH_06_every_call_has_a_report_of_what_it_stores_and_why() -> None:
 @pytest.mark.parametrize("count", [2, 40, 300])
 @pytest.mark.parametrize("balanced", [True, False])
 def test_SCH_19_no_kernel_has_more_buffers_than_the_limit(count: int, balanced: bool) -> None:
-    terms = [param(number, (8,)) for number in range(count)]
+    inputs = [param(number, (8,), int64) for number in range(count)]
+    terms: list[Node] = list(inputs)
     while len(terms) > 1:
         step = 2 if balanced else len(terms)
         sums = []
@@ -176,7 +180,8 @@ def test_SCH_19_no_kernel_has_more_buffers_than_the_limit(count: int, balanced: 
                 total = math.ADD(total, term)
             sums.append(total)
         terms = sums
-    made = schedule(terms[0])
+    rng = random.Random(count)
+    made = check([terms[0]], {x: random_value(rng, (8,), int64) for x in inputs})
     most = Limits().buffers
     assert max(report.buffers for report in made.reports) <= most
 
