@@ -7,6 +7,7 @@ A field's variable is `TILEWORK_` and its name in capitals; `DEV` is short for `
 """
 
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from contextvars import ContextVar
 from dataclasses import Field, asdict, dataclass, field, fields, replace
 from enum import Flag, auto
 from pathlib import Path
+from types import FrameType
 from typing import Any, Literal, get_args, get_origin
 
 from tilework.base import trace
@@ -23,6 +25,7 @@ from tilework.base.text import join_names, nearest, parse_bytes
 
 PREFIX = "TILEWORK_"
 CONFIG_FILE = "tilework.toml"
+_PACKAGE = str(Path(__file__).resolve().parent.parent) + os.sep
 
 FpMode = Literal["strict", "contract", "fast"]
 VerifyMode = Literal["off", "stage", "pass"]
@@ -77,13 +80,16 @@ class Settings:
     )
     fp_mode: FpMode = setting(
         "strict",
-        "strict rounds each op as written, contract allows FMA, fast also reassociates",
+        "strict rounds each op as written, contract allows FMA, fast also reassociates"
+        " (allowed only: no kernel makes use of it yet)",
         Affects.SCHEDULE | Affects.CODE,
     )
-    allow_tf32: bool = setting(False, "let float32 matmul use TF32 tensor cores", Affects.CODE)
+    allow_tf32: bool = setting(
+        False, "let float32 matmul use TF32 tensor cores (no device has any yet)", Affects.CODE
+    )
     deterministic: bool = setting(
         False,
-        "fix the order of additions across plans and device counts",
+        "fix the order of additions across plans and device counts (without effect yet)",
         Affects.SCHEDULE | Affects.CODE,
     )
     check_index: bool = setting(
@@ -260,13 +266,25 @@ def _from_file(path: Path) -> dict[str, Any]:
     return _checked(flat, CONFIG_FILE)
 
 
+def _depth_of_package() -> int:
+    """Return how many of the innermost frames are tilework's, counted from the caller's, plus 1."""
+    depth = 1
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+        depth += 1
+    return depth
+
+
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for variable in unknown_variables(environment):
         close = nearest(variable, [PREFIX + name.upper() for name in _FIELDS])
         hint = "" if close is None else f"; did you mean {close}?"
         warnings.warn(
-            f"{variable} is not a setting of tilework{hint}", TileworkWarning, stacklevel=2
+            f"{variable} is not a setting of tilework{hint}",
+            TileworkWarning,
+            stacklevel=_depth_of_package(),
         )
     for name in _FIELDS:
         variable = PREFIX + name.upper()
