@@ -36,8 +36,8 @@ INTRODUCTION = """\
 
 This page follows `(a @ b).relu()` from the line of Python to machine code, for a processor with
 AVX2. Everything in a box below is printed by the compiler itself; `scripts/make_tour.py` makes the
-page and a test compares it. `python -m tilework explain script.py` prints the same for a program
-of yours.
+page and a test compares it. `python -m tilework explain script.py` prints the graph
+after each pass, up to LINEAR, for a program of yours.
 
 ```python
 from tilework import Tensor
