@@ -81,7 +81,7 @@ class Settings:
     fp_mode: FpMode = setting(
         "strict",
         "strict rounds each op as written, contract allows FMA, fast also reassociates"
-        " (allowed only: no kernel makes use of it yet)",
+        "; no kernel makes use of the last two yet",
         Affects.SCHEDULE | Affects.CODE,
     )
     allow_tf32: bool = setting(
