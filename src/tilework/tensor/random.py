@@ -203,19 +203,17 @@ class Random(Convolution):
         """Integers from `low` up to `high` (not included), equally likely.
 
         Raises:
-            DTypeError: the bounds don't fit the dtype, or lie more than 2**32 apart.
+            DTypeError: the bounds don't fit the dtype.
         """
         kind = as_dtype(dtype)
-        span = high - low
-        fits = kind.is_integer and kind.minimum <= low and high - 1 <= kind.maximum
-        if not fits or not 0 < span <= 1 << 32:
+        fits = kind.is_integer and kind.minimum <= low < high <= kind.maximum + 1
+        if not fits:
             raise DTypeError("randint: the bounds don't fit", got=f"{low} to {high} as {kind.name}")
         sizes = _numbers(as_sizes(shape))
         words = cls._words(product(sizes), Device.canonicalize(device))
-        wide = dtypes.uint64
-        # The upper half of a 64-bit product: no part of the range is favoured by more than 2**-32.
-        scaled = (words[0].cast(wide) * span + ((words[1].cast(wide) * span) >> 32)) >> 32
-        found = (scaled.cast(dtypes.int64) + low).cast(kind).reshape(sizes)
+        first, second = [word.cast(dtypes.uint64) for word in words]
+        scaled = _scaled(first, second, high - low)
+        found = (scaled + low % (1 << 64)).cast(kind).reshape(sizes)
         return cls._drawn(found, requires_grad)
 
     @classmethod
@@ -310,6 +308,21 @@ class Random(Convolution):
             return self.zeros_like()
         kept = type(self).rand(*self.shape, device=self.device) >= p
         return kept.where(self, 0) / (1 - p)
+
+
+def _scaled(high: Any, low: Any, span: int) -> Any:
+    """The upper half of a 64-bit number (two words) times `span`, up to 2**64.
+
+    No part of the range is favoured by more than the share 2**-64 times `span`.
+    """
+    if span == 1 << 64:
+        return (high << 32) | low
+    span_high, span_low = span >> 32, span & 0xFFFF_FFFF
+    inner = high * span_low + ((low * span_low) >> 32)
+    if not span_high:
+        return inner >> 32
+    outer = low * span_high + (inner & 0xFFFF_FFFF)
+    return high * span_high + (inner >> 32) + (outer >> 32)
 
 
 def _unit(words: tuple[Any, Any], kind: DType) -> Any:

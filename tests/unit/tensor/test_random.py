@@ -9,7 +9,7 @@ import pytest
 
 from tilework import Tensor, dtypes
 from tilework.base.errors import DTypeError
-from tilework.tensor.random import key_of_seed
+from tilework.tensor.random import _scaled, key_of_seed
 from tilework.tensor.threefry import threefry_numbers
 
 
@@ -123,3 +123,30 @@ def test_multinomial_follows_its_weights() -> None:
     found = Tensor([0.0, 3.0, 1.0]).multinomial(4000, replacement=True).numpy()
     share = np.bincount(found, minlength=3) / 4000
     np.testing.assert_allclose(share, [0, 0.75, 0.25], atol=0.03)
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "high"),
+    [
+        ("int64", 0, 2**40),
+        ("int64", -(2**63), 2**63),
+        ("uint64", 2**63, 2**64),
+        ("int64", -5, 2**32 - 5),
+        ("uint32", 0, 2**32),
+        ("int8", -128, 128),
+    ],
+)
+def test_integers_are_drawn_from_any_range_of_their_dtype(kind: str, low: int, high: int) -> None:
+    Tensor.manual_seed(3)
+    found = [int(one) for one in Tensor.randint(4000, low=low, high=high, dtype=kind).numpy()]
+    assert low <= min(found) < low + (high - low) // 20
+    assert high - (high - low) // 20 <= max(found) < high
+    assert abs(sum(found) / len(found) - (low + high) / 2) < (high - low) / 40
+
+
+def test_large_spans_are_scaled_as_whole_numbers() -> None:
+    words = np.random.default_rng(0).integers(0, 2**32, (2, 50), dtype=np.uint64)
+    for span in (1, 10, 2**32 - 1, 2**32, 2**32 + 1, 2**40 + 12345, 2**64 - 1, 2**64):
+        found = _scaled(Tensor(words[0]), Tensor(words[1]), span).numpy()
+        want = [((int(a) << 32 | int(b)) * span) >> 64 for a, b in words.T]
+        assert [int(one) for one in found] == want
