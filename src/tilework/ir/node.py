@@ -15,7 +15,7 @@ from tilework.base.forks import new_outer_lock
 from tilework.ir.types import TYPES, Type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Container, Iterable, Iterator
 
     from tilework.ir.stage import Stage
 
@@ -231,4 +231,22 @@ def toposort(*roots: Node) -> list[Node]:
             if not done:
                 state[node] = True
                 order.append(node)
+    return order
+
+
+def toposort_above(roots: Iterable[Node], leaves: Container[Node]) -> list[Node]:
+    """What `roots` are made of down to `leaves`, which are included; sources first, each once."""
+    order: list[Node] = []
+    seen: set[Node] = set()
+    stack = [(root, False) for root in roots]
+    stack.reverse()
+    while stack:
+        node, is_ready = stack.pop()
+        if is_ready:
+            order.append(node)
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            if node not in leaves:
+                stack.extend([(source, False) for source in reversed(node.src)])
     return order

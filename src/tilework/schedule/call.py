@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tilework.ir.node import make, toposort
+from tilework.ir.node import make, toposort, toposort_above
 from tilework.ir.ops.index import BIND
 from tilework.ir.ops.memory import BUFFER, PARAM, SINK, ParamAttrs
 from tilework.ir.ops.tensor import SHRINK
@@ -52,7 +52,7 @@ def transform_to_call(outputs: Sequence[Node]) -> Call:
     if any(node.op is SHRINK for node in order):
         parts = find_parts(order, outputs)
         if parts:
-            order = _order_above(outputs, parts)
+            order = toposort_above(outputs, parts)
     for node in order:
         if node in parts:
             base, layout = parts[node]
@@ -74,20 +74,3 @@ def transform_to_call(outputs: Sequence[Node]) -> Call:
             done[node] = node if src == node.src else make(node.op, src, node.attrs)
     function = make(SINK, tuple([done[node] for node in outputs]), None)
     return Call(function, tuple(arguments), places)
-
-
-def _order_above(outputs: Sequence[Node], ends: Mapping[Node, object]) -> list[Node]:
-    """Return what `outputs` need, sources first, without what lies below `ends`."""
-    order: list[Node] = []
-    seen: set[Node] = set()
-    stack: list[tuple[Node, bool]] = [(node, False) for node in reversed(outputs)]
-    while stack:
-        node, is_done = stack.pop()
-        if is_done:
-            order.append(node)
-        elif node not in seen:
-            seen.add(node)
-            stack.append((node, True))
-            if node not in ends:
-                stack.extend([(source, False) for source in reversed(node.src)])
-    return order

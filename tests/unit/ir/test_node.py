@@ -13,7 +13,16 @@ from tilework.dtypes import bool_, float32, float64, int32, nan_bits
 from tilework.ir import node as node_module
 from tilework.ir.build import const, const_bits, const_index, const_like
 from tilework.ir.digest import digest
-from tilework.ir.node import InternTable, Node, in_use, make, sweep, table_size, toposort
+from tilework.ir.node import (
+    InternTable,
+    Node,
+    in_use,
+    make,
+    sweep,
+    table_size,
+    toposort,
+    toposort_above,
+)
 from tilework.ir.ops import OPS, math
 from tilework.ir.ops import index as index_ops
 from tilework.ir.types import TYPES
@@ -253,3 +262,10 @@ def test_identity_holds_while_eight_threads_create_and_one_sweeps() -> None:
             thread.join()
         sys.setswitchinterval(interval)
     assert not faults, faults[:3]
+
+
+def test_a_walk_down_to_leaves_goes_no_further() -> None:
+    below = math.MUL(X, const_index(3))
+    root = math.ADD(math.ADD(below, const_index(5)), below)
+    assert toposort_above([root, X], {below}) == [below, const_index(5), root.src[0], root, X]
+    assert toposort_above([root], ()) == toposort(root)

@@ -15,7 +15,7 @@ from tilework.base.errors import InternalError
 from tilework.codegen.analysis import FreeRanges
 from tilework.ir.build import const_bits
 from tilework.ir.fold import fold_op, identity_bits
-from tilework.ir.node import Node, toposort
+from tilework.ir.node import Node, toposort, toposort_above
 from tilework.ir.ops import math
 from tilework.ir.ops.control import ACCUMULATE, ACCUMULATOR, END, AccumulateAttrs
 from tilework.ir.ops.index import RANGE
@@ -322,26 +322,11 @@ class _Opened:
         """The ACCUMULATE of what `updated` becomes; all that reads `held` stands inside `loops`."""
         legal = self.legalise(updated)
         changing = {held}
-        for node in _above(legal, set(updated.src)):
-            if not changing.isdisjoint(node.src):
+        known = set(updated.src)
+        for node in toposort_above([legal], known):
+            if node not in known and not changing.isdisjoint(node.src):
                 changing.add(node)
                 self.inside[node] = loops
         update = ACCUMULATE(accumulator, legal)
         self.inside[update] = loops
         return update
-
-
-def _above(root: Node, known: set[Node]) -> list[Node]:
-    """What stands between `root` (included) and the nodes of `known`, sources first."""
-    order: list[Node] = []
-    seen = set(known)
-    stack = [(root, False)]
-    while stack:
-        node, ready = stack.pop()
-        if ready:
-            order.append(node)
-        elif node not in seen:
-            seen.add(node)
-            stack.append((node, True))
-            stack.extend([(source, False) for source in node.src])
-    return order

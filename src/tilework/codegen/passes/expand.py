@@ -14,7 +14,7 @@ from tilework.codegen.analysis import BINDERS, FreeRanges, depends_on, stride
 from tilework.dtypes import index, int32
 from tilework.ir.build import cast, const_bits, const_index
 from tilework.ir.fold import combine
-from tilework.ir.node import Node, make, toposort
+from tilework.ir.node import Node, make, toposort, toposort_above
 from tilework.ir.ops import math
 from tilework.ir.ops.control import (
     ALLOCATE,
@@ -230,7 +230,7 @@ class _Expansion:
         lanes = self._lanes_of(node, env)
         done: dict[Node, Node] = {}
         opaque = set(_loaded_in(node))
-        for part in _above(node, opaque):
+        for part in toposort_above([node], opaque):
             if part in opaque:
                 done[part] = self.memo[part, self._restrict(part, env)]
             elif part.op is RANGE or part.op is math.CONST or not part.src:
@@ -459,23 +459,6 @@ def _loaded_in(node: Node) -> list[Node]:
         else:
             stack.extend(top.src)
     return list(found)
-
-
-def _above(root: Node, leaves: set[Node]) -> list[Node]:
-    """What `root` is made of down to `leaves`, sources first."""
-    order: list[Node] = []
-    seen: set[Node] = set()
-    stack = [(root, False)]
-    while stack:
-        node, ready = stack.pop()
-        if ready:
-            order.append(node)
-        elif node not in seen:
-            seen.add(node)
-            stack.append((node, True))
-            if node not in leaves:
-                stack.extend([(source, False) for source in reversed(node.src)])
-    return order
 
 
 def _vector_loads(expansion: _Expansion, node: Node, env: Environment) -> bool:

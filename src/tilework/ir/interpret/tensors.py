@@ -17,7 +17,7 @@ from tilework.ir.interpret.scalars import (
     zero,
 )
 from tilework.ir.interpret.value import Value, strides_of
-from tilework.ir.node import toposort
+from tilework.ir.node import toposort_above
 from tilework.ir.ops import control, math, memory, tensor
 from tilework.ir.ops import index as index_ops
 
@@ -69,26 +69,10 @@ class _Evaluation:
 
     def value(self, root: Node) -> Value:
         if root not in self.values:
-            for node in self._missing(root):
-                self.values[node] = self._compute(node)
+            for node in toposort_above([root], self.values):
+                if node not in self.values:
+                    self.values[node] = self._compute(node)
         return self.values[root]
-
-    def _missing(self, root: Node) -> list[Node]:
-        """What has to be computed for `root`, sources first."""
-        if not self.values:
-            return toposort(root)
-        order: list[Node] = []
-        seen: set[Node] = set(self.values)
-        stack = [(root, False)]
-        while stack:
-            node, ready = stack.pop()
-            if ready:
-                order.append(node)
-            elif node not in seen:
-                seen.add(node)
-                stack.append((node, True))
-                stack.extend((source, False) for source in reversed(node.src))
-        return order
 
     def size(self, dim: Dim) -> int:
         """The number that a size stands for."""
