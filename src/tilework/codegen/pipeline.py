@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tilework.base import settings
 from tilework.codegen.analysis import analyse
 from tilework.codegen.linearize.order import linearise
+from tilework.codegen.naming import kernel_name
 from tilework.codegen.passes.decompose import decompose, decompose_node
 from tilework.codegen.passes.expand import expand
 from tilework.codegen.passes.normalise import normalise_ranges
@@ -16,7 +17,6 @@ from tilework.codegen.plan.check import check
 from tilework.codegen.plan.choose import choose_plan, estimate_work, plain_plan
 from tilework.codegen.sort.lower import is_sort, lower_sort, sort_work
 from tilework.ir.build import const_index
-from tilework.ir.digest import digest
 from tilework.ir.lowered import LoweredKernel
 from tilework.ir.node import Node, in_use, toposort
 from tilework.ir.ops.control import ALLOCATE
@@ -76,7 +76,8 @@ def lower_kernel(
             linear, scratch_bytes = lower_sort(sink, target)
             if settings.current().verify != "off":
                 verify(linear, Stage.LINEAR, after="sort")
-            return _describe(sink, sort_work(sink), "sort of rows", linear, scratch_bytes)
+            name = kernel_name(sink, None)
+            return _describe(name, sink, sort_work(sink), "sort of rows", linear, scratch_bytes)
         passes = PassRun(PASSES, sink, Stage.KERNEL)
         simple = passes.run("simplify", sink, lambda node: rewrite(node, SIMPLIFY))
         kernel = analyse(passes.run("normalise", simple, normalise_ranges))
@@ -94,7 +95,8 @@ def lower_kernel(
             lambda node: linearise(node, lambda update: decompose_node(update, target)),
         )
         work = estimate_work(kernel)
-        return _describe(sink, work, repr(chosen), linear, _scratch_bytes(lowered))
+        name = kernel_name(sink, kernel)
+        return _describe(name, sink, work, repr(chosen), linear, _scratch_bytes(lowered))
 
 
 def _scratch_bytes(lowered: Node) -> int:
@@ -108,7 +110,7 @@ def _scratch_bytes(lowered: Node) -> int:
 
 
 def _describe(
-    sink: Node, work: float, plan: str, linear: Node, scratch_bytes: int
+    name: str, sink: Node, work: float, plan: str, linear: Node, scratch_bytes: int
 ) -> LoweredKernel:
     nodes = toposort(linear)
     tasks = next(
@@ -117,7 +119,7 @@ def _describe(
     slots = [n.attrs.slot for n in toposort(sink) if n.op is PARAM]
     variables = sorted({n.attrs.name for n in toposort(sink) if n.op is VARIABLE})
     return LoweredKernel(
-        f"kernel_{digest(sink).hex()}",
+        name,
         linear,
         tasks,
         scratch_bytes,
