@@ -8,7 +8,6 @@ lock, and very many of them by worker processes.
 
 from __future__ import annotations
 
-import gc
 import json
 import struct
 import time
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from tilework.backends.contract import Compiler, KernelSource
 from tilework.backends.native import code_cache
 from tilework.base import faults, settings, trace
+from tilework.base.collection import no_collection
 from tilework.base.errors import ModelFileError, TileworkError
 from tilework.base.forks import new_lock, new_outer_lock
 from tilework.engine.device import OpenDevice
@@ -233,7 +233,7 @@ def _find_or_compile(device: OpenDevice, missing: dict[str, Node]) -> Iterable[C
             cold[key] = kernel
     if not cold:
         return
-    with in_use(), _no_collection(), _builder(device.compiler, len(cold)) as build:
+    with in_use(), no_collection(), _builder(device.compiler, len(cold)) as build:
         started = time.perf_counter()
         for compiled in _compile(device.compiler, cold, build):
             COUNTERS.compiles += 1
@@ -314,15 +314,3 @@ def _builder(compiler: Compiler, count: int) -> Iterator[WorkerPool | BuildThrea
         yield pool
     finally:
         pool.close()
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Pause garbage collection: graphs have no cycles, and there are very many nodes."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

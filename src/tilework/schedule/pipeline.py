@@ -14,12 +14,11 @@
 
 from __future__ import annotations
 
-import gc
 import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tilework.base import settings, trace
+from tilework.base.collection import no_collection
 from tilework.base.errors import UserError
 from tilework.ir.node import in_use
 from tilework.ir.ops.memory import SINK
@@ -36,8 +35,6 @@ from tilework.schedule.passes.split_scan import split_scans
 from tilework.schedule.schedule import DEFAULT_LIMITS, Limits, Schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tilework.ir.node import Node
 
 
@@ -80,7 +77,7 @@ def create_schedule(function: Node, limits: Limits = DEFAULT_LIMITS) -> Schedule
 
 def build_schedule(function: Node, limits: Limits = DEFAULT_LIMITS) -> Schedule:
     """`create_schedule` without its caches."""
-    with in_use(), _no_collection():
+    with in_use(), no_collection():
         clock = _Clock(function)
         function = split_reductions(function)
         clock.ended("split-reductions", function)
@@ -97,21 +94,6 @@ def build_schedule(function: Node, limits: Limits = DEFAULT_LIMITS) -> Schedule:
         schedule = assemble(layout, groups)
         clock.ended("assemble", schedule)
     return schedule
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Pause garbage collection, which would walk all nodes again and again; there are no circles.
-
-    Each step of scheduling makes objects for each node, and nearly all of them live until its end.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 class _Clock:

@@ -16,12 +16,11 @@ from tilework.ir.ops.tensor import (
     CONTIGUOUS,
     REDUCE,
     RESHAPE,
-    SHRINK,
     ReduceAttrs,
     ShapeAttrs,
-    ShrinkAttrs,
 )
 from tilework.ir.symbolic import dims
+from tilework.schedule.passes.slices import between
 
 if TYPE_CHECKING:
     from tilework.ir.node import Node
@@ -70,7 +69,7 @@ def _split(node: Node) -> Node:
     # Even parts, where the size has a divisor nearby, need no kernel for a rest.
     count = next((n for n in range(count, 2 * count) if size % n == 0), count)
     whole = size // count * count
-    parts = _between(x, axis, 0, whole)
+    parts = between(x, axis, 0, whole)
     shape = (*x.shape[:axis], count, whole // count, *x.shape[axis + 1 :])
     parts = RESHAPE(parts, attrs=ShapeAttrs(shape))
     inner = tuple(position + (position >= axis) for position in axes)
@@ -79,16 +78,5 @@ def _split(node: Node) -> Node:
     total = REDUCE(partial, attrs=ReduceAttrs(node.attrs.fold, (kept,)))
     if whole == size:
         return total
-    rest = REDUCE(_between(x, axis, whole, size), attrs=node.attrs)
+    rest = REDUCE(between(x, axis, whole, size), attrs=node.attrs)
     return combine(node.attrs.fold, total, rest)
-
-
-def _between(x: Node, axis: int, start: int, stop: int) -> Node:
-    """The elements start .. stop - 1 of one axis."""
-    if start == 0 and stop == x.shape[axis]:
-        return x
-    bounds = tuple(
-        (start, stop, 1) if position == axis else (0, size, 1)
-        for position, size in enumerate(x.shape)
-    )
-    return SHRINK(x, attrs=ShrinkAttrs(bounds))

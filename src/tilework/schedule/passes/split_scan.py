@@ -16,14 +16,13 @@ from tilework.ir.ops.tensor import (
     PAD,
     RESHAPE,
     SCAN,
-    SHRINK,
     AxesAttrs,
     PadAttrs,
     ScanAttrs,
     ShapeAttrs,
-    ShrinkAttrs,
 )
 from tilework.ir.symbolic import dims
+from tilework.schedule.passes.slices import between
 
 if TYPE_CHECKING:
     from tilework.ir.node import Node
@@ -71,13 +70,13 @@ def _split(node: Node) -> Node:
     before, after = shape[:axis], shape[axis + 1 :]
     parts = RESHAPE(padded, attrs=ShapeAttrs((*before, blocks, BLOCK, *after)))
     inner = SCAN(parts, attrs=ScanAttrs(attrs.fold, axis + 1, attrs.exclusive))
-    totals = _between(inner, axis + 1, BLOCK - 1, BLOCK)
+    totals = between(inner, axis + 1, BLOCK - 1, BLOCK)
     if attrs.exclusive:
-        totals = combine(attrs.fold, totals, _between(parts, axis + 1, BLOCK - 1, BLOCK))
+        totals = combine(attrs.fold, totals, between(parts, axis + 1, BLOCK - 1, BLOCK))
     starts = _split(SCAN(totals, attrs=ScanAttrs(attrs.fold, axis, exclusive=True)))
     whole = combine(attrs.fold, EXPAND(starts, attrs=ShapeAttrs(inner.shape)), inner)
     flat = RESHAPE(whole, attrs=ShapeAttrs((*before, blocks * BLOCK, *after)))
-    return _between(flat, axis, 0, size)
+    return between(flat, axis, 0, size)
 
 
 def _padded(x: Node, axis: int, count: int) -> Node:
@@ -85,14 +84,3 @@ def _padded(x: Node, axis: int, count: int) -> Node:
         return x
     pads = tuple((0, count if position == axis else 0) for position in range(len(x.shape)))
     return PAD(x, attrs=PadAttrs(pads))
-
-
-def _between(x: Node, axis: int, start: int, stop: int) -> Node:
-    """The elements start .. stop - 1 of one axis."""
-    if start == 0 and stop == x.shape[axis]:
-        return x
-    bounds = tuple(
-        (start, stop, 1) if position == axis else (0, size, 1)
-        for position, size in enumerate(x.shape)
-    )
-    return SHRINK(x, attrs=ShrinkAttrs(bounds))
