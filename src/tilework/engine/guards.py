@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import dis
 import functools
+import gc
 import struct
 import sys
 import sysconfig
+import threading
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -186,6 +188,34 @@ def _short(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
+class _Collector:
+    """Knows when this thread collects garbage: what runs then is no part of any function.
+
+    These are finalisers and the callbacks of others, hence one callback before and one after them.
+    """
+
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+        self.runs = False
+
+    def follow(self) -> None:
+        gc.callbacks.insert(0, self._begin)
+        gc.callbacks.append(self._end)
+
+    def leave(self) -> None:
+        for callback in (self._begin, self._end):
+            if callback in gc.callbacks:  # nobody emptied the list
+                gc.callbacks.remove(callback)
+
+    def _begin(self, phase: str, _: dict[str, int]) -> None:
+        if phase == "start" and threading.get_ident() == self._thread:
+            self.runs = True
+
+    def _end(self, phase: str, _: dict[str, int]) -> None:
+        if phase == "stop" and threading.get_ident() == self._thread:
+            self.runs = False
+
+
 class Watcher:
     """Collects what the functions called inside `watching` read.
 
@@ -219,17 +249,20 @@ class Watcher:
         follower = before if callable(before) else None
 
         def profile(frame: types.FrameType, event: Any, argument: Any) -> None:
-            if event == "call" and not _is_foreign_code(frame.f_code):
+            if event == "call" and not _is_foreign_code(frame.f_code) and not collector.runs:
                 self._enter(frame)
             if follower is not None:
                 follower(frame, event, argument)
 
         self._profile = profile
+        collector = _Collector()
+        collector.follow()
         sys.setprofile(profile)
         try:
             yield
         finally:
             _resume(before)
+            collector.leave()
             self._profile = None  # it refers to this watcher
 
     @contextmanager
@@ -449,8 +482,6 @@ def _is_watchable_global(value: object) -> bool:
 
 def _function_of(frame: types.FrameType) -> types.FunctionType | None:
     """Find the function object that a frame runs: the one whose cells the frame shares."""
-    import gc
-
     found = [
         referrer
         for referrer in gc.get_referrers(frame.f_code)

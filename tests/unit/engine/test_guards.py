@@ -1,5 +1,6 @@
 """What a captured function reads is watched, and a change is named."""
 
+import gc
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -226,3 +227,25 @@ def test_large_containers_and_arrays_are_listed_as_unseen() -> None:
 
     guards = watch(function)
     assert sorted(guards.unseen) == ["the 5000 items of many", "the contents of the array wide"]
+
+
+def count_collections(phase: str, info: dict[str, int]) -> None:
+    """Reads and writes a global of its own, as other tools' callbacks do."""
+    global LEVEL
+    LEVEL += 1
+
+
+def test_what_the_garbage_collector_calls_is_no_part_of_the_function(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(globals(), "LEVEL", 3)
+    gc.callbacks.append(count_collections)
+    before = list(gc.callbacks)
+    try:
+        guards = watch(gc.collect)
+        gc.collect()
+        assert gc.callbacks == before
+    finally:
+        gc.callbacks.remove(count_collections)
+    assert LEVEL > 4
+    assert guards.changed() is None
