@@ -116,6 +116,7 @@ class _Driver:
                 if None in sources:
                     stack.extend([source for source in src if source not in done])
                     continue
+                # No None among them here.
                 current = make(node.op, sources, node.attrs)  # type: ignore[arg-type]
                 if current in done or current in replaced:
                     done[node] = self._finished(current)

@@ -572,10 +572,10 @@ class Elementwise(Conversion):
     def __invert__(self) -> Self:
         return self.bitwise_not()
 
-    def __eq__(self, other: object) -> Self:  # type: ignore[override]
+    def __eq__(self, other: object) -> Self:  # type: ignore[override]  # elementwise, as in NumPy
         return self.eq(other)
 
-    def __ne__(self, other: object) -> Self:  # type: ignore[override]
+    def __ne__(self, other: object) -> Self:  # type: ignore[override]  # elementwise, as in NumPy
         return self.ne(other)
 
     def __lt__(self, other: Operand) -> Self:

@@ -401,7 +401,7 @@ class Indexing(Joining):
             check_fits(self.dtype, src, what)
             return index._constant(src, self.dtype)
         check_same_kind(src.dtype, self.dtype, what)
-        updates: Self = src.cast(self.dtype)  # type: ignore[attr-defined]
+        updates: Self = src.cast(self.dtype)  # type: ignore[attr-defined]  # from another family
         if updates.ndim != index.ndim:
             raise ShapeError(
                 f"{what}: src and index differ in their number of axes",

@@ -117,7 +117,7 @@ class Jit(Generic[P, R]):
                     result = captured.replay(tensors, buffers, values, timed, stamps)
                 if latency is not None and stamps is not None:
                     latency.note_call(stamps)
-                return result  # type: ignore[no-any-return]
+                return result  # type: ignore[no-any-return]  # what the function returns
             return self._capture_or_refuse(mismatch, args, kwargs)
 
     # --- looking at it -----------------------------------------------------------------------
@@ -238,13 +238,13 @@ class Jit(Generic[P, R]):
             self._failures += 1
             if self._failures == _PATIENCE:
                 trace.warn("jit", f"{name} is not captured: {reason}")
-            return result  # type: ignore[no-any-return]
+            return result  # type: ignore[no-any-return]  # what the function returns
         self._failures = 0
         COUNTERS.captures += 1
         self._kept.insert(0, captured)
         while len(self._kept) > self._limit():
             self._kept.pop().release()
-        return result  # type: ignore[no-any-return]
+        return result  # type: ignore[no-any-return]  # what the function returns
 
 
 @overload

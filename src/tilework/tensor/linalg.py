@@ -123,6 +123,7 @@ class Linalg(Reduce):
         """
         tensors: list[Self] = []
         for operand in operands:
+            # A tensor, or several.
             tensors.extend([operand] if isinstance(operand, cls) else list(operand))  # type: ignore[arg-type]
         groups, output = _parse(formula, [each.ndim for each in tensors])
         aligned, letters = _diagonals(tensors, groups)

@@ -192,7 +192,7 @@ class Tensor(Functional):
             [2.0, 4.0]
         """
         found = tape.gradient(self, targets, gradient, materialize_grads)
-        return list(found)  # type: ignore[arg-type]
+        return list(found)  # type: ignore[arg-type]  # all are Tensors
 
     def backward(self, gradient: Self | None = None, retain_graph: bool = False) -> Self:
         """Add gradients to `grad` of the tensors with requires_grad that this one depends on.
@@ -319,7 +319,7 @@ def _read_list(data: Any, dtype: DType | None, device: str) -> Version:
     if isinstance(first, TensorBase):
         whole: Any = _stacked(data)
         whole = whole.to(device)
-        return whole._storage.version  # type: ignore[no-any-return]
+        return whole._storage.version  # type: ignore[no-any-return]  # `whole` is a Tensor
     if getattr(first, "ndim", 0):
         return host.from_array(data, dtype, device)
     return host.from_nested(data, dtype, device)

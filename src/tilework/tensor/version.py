@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     import weakref
     from collections.abc import Iterator, Mapping, Sequence
 
+    from tilework.dtypes import DType
     from tilework.ir.node import Node, OpDef
+    from tilework.ir.types import Shape
     from tilework.runtime.buffer import Buffer
 
 #: Movement ops, outermost last, each with its attributes.
@@ -254,13 +256,13 @@ def next_epoch() -> None:
     _Epoch.now += 1
 
 
-def new_buffer_node(device: str, shape: tuple[object, ...], dtype: object) -> Node:
+def new_buffer_node(device: str, shape: Shape, dtype: DType) -> Node:
     """A BUFFER with a number of its own."""
-    attrs = BufferAttrs(next(_buffer_numbers), shape, dtype, device)  # type: ignore[arg-type]
+    attrs = BufferAttrs(next(_buffer_numbers), shape, dtype, device)
     return make(BUFFER, (), attrs)
 
 
-def from_buffer(buffer: Buffer, device: str, shape: tuple[object, ...], dtype: object) -> Version:
+def from_buffer(buffer: Buffer, device: str, shape: Shape, dtype: DType) -> Version:
     """The version that `buffer` holds."""
     version = Version(new_buffer_node(device, shape, dtype), device)
     version.buffer = buffer

@@ -41,6 +41,7 @@ def positions(
 
 
 def _combine(axes: Iterable[list[int | None]]) -> list[int | None]:
+    # No None among the offsets here.
     return [None if None in offsets else sum(offsets) for offsets in product(*axes)]  # type: ignore[arg-type]
 
 

@@ -88,8 +88,9 @@ class LayerNorm:
         eps: float = 1e-5,
         elementwise_affine: bool = True,
     ) -> None:
-        is_one = isinstance(normalized_shape, int)
-        self.normalized_shape = (normalized_shape,) if is_one else tuple(normalized_shape)  # type: ignore[arg-type]
+        if isinstance(normalized_shape, int):
+            normalized_shape = (normalized_shape,)
+        self.normalized_shape = tuple(normalized_shape)
         self.axis = tuple([-1 - number for number in range(len(self.normalized_shape))])
         self.eps = eps
         self.elementwise_affine = elementwise_affine

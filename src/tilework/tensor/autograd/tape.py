@@ -130,13 +130,15 @@ def _leaves(order: list[Version]) -> list[tuple[Place, Tensor]]:
         for chain, reference in version.leaves or ():
             tensor = reference()
             if tensor is not None:
+                # References are of Tensors.
                 found.append(((version, chain), tensor))  # type: ignore[arg-type]
     if found:
         return found
     for version in order:
         owner = None if version.owner is None else version.owner()
+        # Owners are Tensors.
         if owner is not None and owner.requires_grad is None:  # type: ignore[attr-defined]
-            found.append(((version, NO_VIEW), owner))  # type: ignore[arg-type]
+            found.append(((version, NO_VIEW), owner))  # type: ignore[arg-type]  # as above
     return found
 
 
@@ -221,6 +223,7 @@ class _Walk:
             raise InternalError(f"gradient: {version.op.name} has no rule")
         attrs = version.attrs
         if version.op is AFTER:
+            # Of AFTER: the view that is written.
             attrs, chains = chains[0], (NO_VIEW, chains[1])  # type: ignore[assignment]
         sources = tuple(
             [self._seen(each, chain) for each, chain in zip(version.sources, chains, strict=True)]
