@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from tilework import dtypes, nn, onnx
     from tilework.base import errors, settings
     from tilework.base.settings import override
+    from tilework.engine.device import Device
     from tilework.tensor.exported import export, load
     from tilework.tensor.jit import TinyJit, jit
-    from tilework.engine.device import Device
     from tilework.tensor.tensor import Tensor
     from tilework.tensor.variable import Variable
 
