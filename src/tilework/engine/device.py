@@ -13,7 +13,6 @@ from __future__ import annotations
 import atexit
 import contextvars
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -64,7 +63,6 @@ class OpenDevice:
         #: Loaded kernels and linked schedules, owned by engine.link; they go with the device.
         self.caches: dict[str, Any] = {}
         self.is_closed = False
-        self._on_close: list[Callable[[], None]] = []
         if hasattr(self.driver, "describe_fault"):
             self.driver.describe_fault = lambda code: describe_fault(code, self.name)
         if trace.enabled():
@@ -122,10 +120,6 @@ class OpenDevice:
         """Bytes by pool: `used`, `kept` for reuse, `peak`."""
         return self.driver.memory_used()
 
-    def on_close(self, callback: Callable[[], None]) -> None:
-        """Call `callback` once when the device is closed, before its driver is."""
-        self._on_close.append(callback)
-
     def check_open(self) -> None:
         """Refuse a closed device.  Raises: StaleHandleError."""
         if self.is_closed:
@@ -141,8 +135,6 @@ class OpenDevice:
             self.is_closed = True
             self.generation.advance()
             try:
-                while self._on_close:
-                    self._on_close.pop()()
                 self.caches.clear()
             finally:
                 self.driver.close()
