@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
 from tilework import dtypes
 from tilework.base.errors import DTypeError, ShapeError, UserError
@@ -93,15 +93,15 @@ class Random(Convolution):
     __slots__ = ()
 
     @staticmethod
-    def manual_seed(seed: int = 0) -> None:
+    def manual_seed(seed: SupportsIndex = 0) -> None:
         """Start all random numbers over: the same seed gives the same numbers."""
         if not hasattr(type(seed), "__index__"):
             raise DTypeError("manual_seed: the seed must be an integer", got=repr(seed))
-        seed = seed.__index__()
+        number = seed.__index__()
         with _Sources.lock:
-            _Sources.seed = seed
+            _Sources.seed = number
             for source in _Sources.by_device.values():
-                source.reseed(seed)
+                source.reseed(number)
 
     @classmethod
     def _words(cls, count: int, device: str) -> tuple[Self, Self]:

@@ -88,9 +88,9 @@ def test_norms_of_any_order_are_those_of_pytorch(p: float) -> None:
         lambda x: x.conv2d(x, dilation=0),
         lambda x: x.conv_transpose2d(x, stride=-1),
         lambda x: x.interpolate((0, 3)),
-        lambda x: Tensor.full((2,), "a"),
-        lambda x: Tensor.full((2,), 1j),
-        lambda x: Tensor.manual_seed("a"),
+        lambda x: Tensor.full((2,), "a"),  # type: ignore[arg-type]
+        lambda x: Tensor.full((2,), 1j),  # type: ignore[arg-type]
+        lambda x: Tensor.manual_seed("a"),  # type: ignore[arg-type]
         lambda x: Tensor([3, -1]).bincount(),
     ],
 )
