@@ -22,25 +22,11 @@ if TYPE_CHECKING:
 
 #: Elementary functions by which a kernel is recognised.
 _TELLING = frozenset(
-    [
-        "exp",
-        "exp2",
-        "expm1",
-        "log",
-        "log2",
-        "log1p",
-        "sin",
-        "cos",
-        "tan",
-        "tanh",
-        "sinh",
-        "cosh",
-        "erf",
-        "pow",
-        "sqrt",
-        "atan2",
-    ]
-)
+    (
+        "exp", "exp2", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "tanh", "sinh", "cosh",
+        "erf", "pow", "sqrt", "atan2",
+    )
+)  # fmt: skip
 _MOST_SIZES = 6
 
 
