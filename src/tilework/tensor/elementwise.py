@@ -51,8 +51,13 @@ class Elementwise(Conversion):
             return other
         if isinstance(other, Variable):
             return self._from_node(other.node, self.device, other.bindings)
-        if isinstance(other, TensorBase):
-            raise DTypeError(f"{what}: a tensor of another class", got=type(other).__name__)
+        if other is None or isinstance(other, TensorBase):
+            kind = "an operand" if other is None else "a tensor of another class"
+            raise DTypeError(
+                f"{what}: {kind} can't be used",
+                got=type(other).__name__,
+                expected="a tensor, a number or an array",
+            )
         item = getattr(other, "item", None)
         if item is not None and getattr(other, "shape", None) == ():
             number = item()
@@ -573,10 +578,10 @@ class Elementwise(Conversion):
         return self.bitwise_not()
 
     def __eq__(self, other: object) -> Self:  # type: ignore[override]  # elementwise, as in NumPy
-        return self.eq(other)
+        return NotImplemented if other is None or isinstance(other, str) else self.eq(other)
 
     def __ne__(self, other: object) -> Self:  # type: ignore[override]  # elementwise, as in NumPy
-        return self.ne(other)
+        return NotImplemented if other is None or isinstance(other, str) else self.ne(other)
 
     def __lt__(self, other: Operand) -> Self:
         return self.lt(other)

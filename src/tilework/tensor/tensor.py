@@ -171,6 +171,21 @@ class Tensor(Functional):
         copied.requires_grad_(self._wants_gradient)
         return copied
 
+    def __copy__(self) -> Self:
+        made = type(self).__new__(type(self))
+        made._set(self._storage, self._chain, self._type, self._bindings)
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For processes that hand tensors to each other: the elements travel as bytes."""
+        source = self.detach().contiguous().realize()
+        version = source._storage.version
+        data = b""
+        if version.buffer is not None:
+            data = bytes(host.read_bytes(version.buffer, version.device)[: source.nbytes()])
+        rest = (self._sizes(), self.dtype, self.device, self._wants_gradient)
+        return _rebuilt, (type(self), data, *rest)
+
     # --- gradients ---------------------------------------------------------------------------
 
     def gradient(
@@ -275,6 +290,18 @@ class Tensor(Functional):
     def shard_(self, devices: tuple[str, ...], axis: int | None = None) -> Self:
         """Spread this very tensor over several devices.  Raises: UnsupportedError, for now."""
         return self.shard(devices, axis)
+
+
+def _rebuilt(
+    kind: type[Tensor],
+    data: bytes,
+    shape: tuple[int, ...],
+    dtype: DType,
+    device: str,
+    wants_gradient: bool | None,
+) -> Tensor:
+    """The tensor whose elements are `data`."""
+    return kind._over(host.upload(data, shape, dtype, device)).requires_grad_(wants_gradient)
 
 
 def _read(data: Any, dtype: DType | None, device: str) -> Version:
