@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tilework import dtypes
+from tilework import Tensor, dtypes, nn
 from tilework.base.errors import ModelFileError, UnsupportedError
 from tilework.nn.state import torch_load
 
@@ -118,3 +118,20 @@ def test_buffers_and_bytes_come_back(tmp_path: Path) -> None:
     found = torch_load(saved({"b": torch.nn.Buffer(torch.ones(2)), "raw": b"\xff\x00"}, tmp_path))
     assert found["b"].tolist() == [1, 1]
     assert found["raw"] == b"\xff\x00"
+
+
+def test_a_checkpoint_with_statistics_is_loaded_into_a_model(tmp_path: Path) -> None:
+    theirs = torch.nn.BatchNorm2d(3)
+    theirs(torch.arange(24.0).reshape(2, 3, 2, 2))
+    ours = nn.BatchNorm2d(3)
+    nn.state.load_state_dict(ours, torch_load(saved(theirs.state_dict(), tmp_path)))
+    assert ours.num_batches_tracked.shape == ()
+    assert ours.num_batches_tracked.item() == 1
+    assert ours.running_mean.tolist() == theirs.running_mean.tolist()  # type: ignore[union-attr]
+
+
+def test_a_count_of_shape_1_is_loaded_as_a_scalar() -> None:
+    layer = nn.BatchNorm2d(3)
+    state = nn.state.get_state_dict(layer)
+    nn.state.load_state_dict(layer, state | {"num_batches_tracked": Tensor([7])})
+    assert layer.num_batches_tracked.tolist() == 7

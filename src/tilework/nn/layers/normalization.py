@@ -36,7 +36,7 @@ class BatchNorm:
         if track_running_stats:
             self.running_mean = Tensor.empty(sz, requires_grad=False)
             self.running_var = Tensor([1.0] * sz, requires_grad=False)
-            self.num_batches_tracked = Tensor.empty(1, dtype=dtypes.int64, requires_grad=False)
+            self.num_batches_tracked = Tensor(0, dtype=dtypes.int64, requires_grad=False)
 
     def calc_stats(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The mean and the variance (divided by the count) to normalise with."""

@@ -107,6 +107,8 @@ def load_state_dict(
         if name not in state_dict:
             continue
         value = state_dict[name]
+        if {value.shape, target.shape} == {(), (1,)}:  # a count is either, by the file's origin
+            value = value.reshape(target.shape)
         if value.shape != target.shape:
             raise ShapeError(
                 f"load_state_dict: {name} has another shape",
