@@ -11,6 +11,7 @@ in the other.  Nothing that is received is executed.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -22,7 +23,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import IO, Any, Final
 
@@ -188,29 +188,59 @@ class _Worker:
         self._errors.close()
 
 
+_Answer = queue.SimpleQueue[bytes | BaseException]
+
+
 class BuildThreads:
     """Builds kernels in threads of this process, for compilers that release Python's lock.
 
-    One thread submits and asks for results; `close` ends the threads.
+    One thread submits and asks for results; `close` ends the threads.  All that threads share are
+    simple queues: an interrupt (Ctrl-C) of the one that waits can leave no lock of theirs taken.
     """
 
     def __init__(self, build: Callable[[KernelSource], bytes], width: int) -> None:
         self._build = build
-        self._pool = ThreadPoolExecutor(width, thread_name_prefix="tilework-build")
-        self._results: list[Future[bytes]] = []
+        self._width = width
+        self._jobs: queue.SimpleQueue[tuple[KernelSource, _Answer] | None] = queue.SimpleQueue()
+        self._answers: list[_Answer] = []
+        self._threads: list[threading.Thread] = []
 
     def submit(self, source: KernelSource) -> int:
         """Queue a kernel and return the ticket of its result."""
-        self._results.append(self._pool.submit(self._build, source))
-        return len(self._results) - 1
+        answer: _Answer = queue.SimpleQueue()
+        self._answers.append(answer)
+        self._jobs.put((source, answer))
+        if len(self._threads) < self._width:
+            thread = threading.Thread(target=self._work, name="tilework-build", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        return len(self._answers) - 1
 
     def result(self, ticket: int) -> bytes:
-        """Wait for a kernel.  Raises: what building it raises."""
-        return self._results[ticket].result()
+        """Wait for a kernel, once.  Raises: what building it raises."""
+        found = self._answers[ticket].get()
+        if isinstance(found, BaseException):
+            raise found
+        return found
 
     def close(self) -> None:
         """End the threads; what they have not begun is dropped."""
-        self._pool.shutdown(cancel_futures=True)
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._jobs.get_nowait()
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            if thread.ident is not None:  # an interrupt may have come before its start
+                thread.join()
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            source, answer = job
+            try:
+                answer.put(self._build(source))
+            except BaseException as error:  # noqa: BLE001  (raised where the result is asked for)
+                answer.put(error)
 
 
 class WorkerPool:
