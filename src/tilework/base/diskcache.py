@@ -259,13 +259,16 @@ class DiskCache:
         return entries
 
     def _evict(self) -> None:
-        entries = self._scan()
-        now = time()
-        for entry in entries:
+        entries: list[_Entry] = []
+        now, total = time(), 0
+        for entry in self._scan():
             is_temporary = os.path.basename(entry.path).startswith(_TEMPORARY)
             if is_temporary and now - entry.used_at > _ABANDONED_SECONDS:
                 self._unlink(Path(entry.path))
-        total = sum(entry.size_bytes for entry in entries)
+                continue
+            total += entry.size_bytes
+            if not is_temporary:  # else somebody is writing it
+                entries.append(entry)
         if total <= self.size_limit_bytes:
             return
         for entry in sorted(entries):

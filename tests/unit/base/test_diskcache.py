@@ -162,6 +162,17 @@ def test_files_of_killed_writers_are_swept(cache: DiskCache) -> None:
     assert {file.name for file in shelf.glob(".tmp*")} == {".tmp-2-alive"}
 
 
+def test_a_file_that_is_being_written_is_never_evicted(tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path / "cache", 5000)
+    cache.put("old", bytes(1000))
+    being_written = cache.path_of("old").parent / ".tmp-2-alive"
+    being_written.write_bytes(bytes(5000))
+    os.utime(being_written, (time.time() - 60,) * 2)
+    cache.sweep()
+    assert being_written.exists()
+    assert cache.get("old") is None
+
+
 def test_a_folder_that_vanishes_is_made_again(cache: DiskCache) -> None:
     cache.put("key", b"data")
     cache.path_of("key").unlink()
