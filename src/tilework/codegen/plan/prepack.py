@@ -186,7 +186,9 @@ class _Split:
         dtype = factor.type.dtype
         value = substitute_ranges(factor, values, {})
         target = PARAM(attrs=ParamAttrs(-1, (count,), dtype))
-        copy = SINK(STORE(INDEX(target, offset), value))
+        # The loops of the copy follow the order in which it is stored.
+        own = [r for part in layout for r in toposort(part) if r.op is RANGE]
+        copy = renumber(SINK(STORE(INDEX(target, offset), value)), list(dict.fromkeys(own)))
         slot = self.next_slot
         self.next_slot += 1
         packed = PARAM(attrs=ParamAttrs(slot, (count,), dtype))
