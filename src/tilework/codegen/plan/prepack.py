@@ -169,9 +169,10 @@ class _Split:
         self._pack(self.contraction.b, layout, {lane: value})
 
     def pack_a(self) -> None:
-        """a as (batch, k, m): rows side by side."""
+        """a as (batch, rest of m, k, rows): the rows of a tile side by side, step after step."""
         batch = self._ranges_of(self.contraction.a, self.contraction.batch)
-        layout = [*batch, *self.contraction.k, *self.contraction.m]
+        *rest, row = self.contraction.m
+        layout = [*batch, *rest, *self.contraction.k, row]
         self._pack(self.contraction.a, layout, {})
 
     def _ranges_of(self, factor: Node, ranges: Sequence[Node]) -> list[Node]:
