@@ -14,7 +14,7 @@ from tilework.codegen.analysis import Kernel, analyse, substitute_ranges
 from tilework.codegen.passes.normalise import normalise_ranges, renumber
 from tilework.codegen.plan.contraction import Contraction, is_plain_load, load_stride, orientations
 from tilework.codegen.plan.extents import ceil_div, fitting_lanes, lanes_for, product, size
-from tilework.codegen.plan.tile_contraction import cheapest
+from tilework.codegen.plan.tile_contraction import cheapest, register_tile
 from tilework.ir.build import const_index
 from tilework.ir.node import Node, in_use, toposort
 from tilework.ir.ops import math
@@ -120,18 +120,17 @@ def _candidates(
         if size(lane) < 2:
             continue
         own = fitting_lanes(lanes, size(lane))
-        for vectors in (1, 2, 3, 4):
-            columns = own * vectors
-            if columns > size(lane):
-                break
-            split = _Split(kernel, contraction)
-            split.pack_b(lane, columns)
-            found.append(split.result(constants))
-            if gather_a:
-                both = _Split(kernel, contraction)
-                both.pack_b(lane, columns)
-                both.pack_a()
-                found.append(both.result(constants))
+        # The panel is as wide as the register tile that fits the matrix best.
+        _, vectors, _ = register_tile(target, size(contraction.m[-1]), size(lane), own)
+        columns = min(own * vectors, size(lane))
+        split = _Split(kernel, contraction)
+        split.pack_b(lane, columns)
+        found.append(split.result(constants))
+        if gather_a:
+            both = _Split(kernel, contraction)
+            both.pack_b(lane, columns)
+            both.pack_a()
+            found.append(both.result(constants))
     return found
 
 
