@@ -61,3 +61,19 @@ def test_a_constant_that_is_written_is_packed_again(how: str) -> None:
         weights.realize()
     expected = Tensor(image).conv2d(Tensor(weights.numpy()), padding=1).numpy()
     np.testing.assert_array_equal(layer(Tensor(image).realize()).numpy(), expected)
+
+
+@pytest.mark.parametrize("columns", [40, 1000, 1001])
+def test_a_sum_that_is_carried_in_place_is_added_once(columns: int) -> None:
+    """The last panel may not reach back over columns that were updated already."""
+    rng = np.random.default_rng(3)
+    weights = rng.standard_normal((columns, 256)).astype(np.float32) / 16
+    held = Tensor(weights).realize()
+    total = Tensor.zeros(64, columns).contiguous().realize()
+    step = TinyJit(lambda x: total.assign(total + x @ held.T).realize())
+    expected = np.zeros((64, columns))
+    for _ in range(4):
+        x = rng.standard_normal((64, 256)).astype(np.float32)
+        step(Tensor(x).realize())
+        expected += x @ weights.T
+    np.testing.assert_allclose(total.numpy(), expected, rtol=1e-4, atol=1e-4)

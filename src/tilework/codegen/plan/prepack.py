@@ -123,6 +123,8 @@ def _candidates(
         # The panel is as wide as the register tile that fits the matrix best.
         _, vectors, _ = register_tile(target, size(contraction.m[-1]), size(lane), own)
         columns = min(own * vectors, size(lane))
+        if kernel.read_and_written and size(lane) % columns:
+            continue  # what is updated in place must not be computed twice
         split = _Split(kernel, contraction)
         split.pack_b(lane, columns)
         found.append(split.result(constants))
