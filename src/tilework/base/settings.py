@@ -80,8 +80,8 @@ class Settings:
     )
     fp_mode: FpMode = setting(
         "strict",
-        "strict rounds each op as written, contract allows FMA, fast also reassociates"
-        "; no kernel makes use of the last two yet",
+        "strict rounds each op as written, contract allows FMA, fast also reassociates and"
+        " multiplies by reciprocals, by the rules in docs/fp-modes.md",
         Affects.SCHEDULE | Affects.CODE,
     )
     allow_tf32: bool = setting(
@@ -89,7 +89,8 @@ class Settings:
     )
     deterministic: bool = setting(
         False,
-        "fix the order of additions across plans and device counts (without effect yet)",
+        "fix the order of additions across tuned plans and device counts too; without effect"
+        " where there are neither",
         Affects.SCHEDULE | Affects.CODE,
     )
     check_index: bool = setting(

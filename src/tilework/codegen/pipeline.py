@@ -24,6 +24,7 @@ from tilework.ir.ops.index import RANGE, VARIABLE, Unit
 from tilework.ir.ops.memory import PARAM
 from tilework.ir.rewrite import rewrite
 from tilework.ir.rules import SIMPLIFY
+from tilework.ir.rules.loose import CONTRACT, REASSOCIATE
 from tilework.ir.stage import Stage
 from tilework.ir.symbolic.bounds import bounds
 from tilework.ir.verify import verify
@@ -37,6 +38,7 @@ _LINE_BYTES = 64
 #: The passes in order, each with the stage in which it leaves a kernel.
 PASSES = {
     "simplify": Stage.KERNEL,
+    "loosen": Stage.KERNEL,
     "normalise": Stage.KERNEL,
     "apply-plan": Stage.TILED,
     "expand": Stage.LOWERED,
@@ -45,6 +47,8 @@ PASSES = {
 }
 #: (earlier, later, why) for every two passes whose order matters.
 ORDER = (
+    ("simplify", "loosen", "looser rules match products and literals in their normal form"),
+    ("loosen", "decompose", "what an elementary function is lowered to is never loosened"),
     ("simplify", "normalise", "rules leave index arithmetic in the form that ranges are read from"),
     ("normalise", "apply-plan", "a plan names the ranges that splitting and merging left"),
     ("apply-plan", "expand", "lanes and copies come from the units that a plan gave to ranges"),
@@ -80,7 +84,8 @@ def lower_kernel(
             return _describe(name, sink, sort_work(sink), "sort of rows", linear, scratch_bytes)
         passes = PassRun(PASSES, sink, Stage.KERNEL)
         simple = passes.run("simplify", sink, lambda node: rewrite(node, SIMPLIFY))
-        kernel = analyse(passes.run("normalise", simple, normalise_ranges))
+        loose = passes.run("loosen", simple, lambda node: loosen(node, target))
+        kernel = analyse(passes.run("normalise", loose, normalise_ranges))
         if plan is None:
             chosen = plain_plan(kernel) if is_plain else choose_plan(kernel, target)
         else:
@@ -97,6 +102,16 @@ def lower_kernel(
         work = estimate_work(kernel)
         name = kernel_name(sink, kernel)
         return _describe(name, sink, work, repr(chosen), linear, _scratch_bytes(lowered))
+
+
+def loosen(sink: Node, target: TargetSpec) -> Node:
+    """Round otherwise than written, as far as `fp_mode` allows; strict changes nothing."""
+    mode = settings.current().fp_mode
+    if mode == "fast":
+        sink = rewrite(sink, REASSOCIATE)
+    if mode != "strict" and target.has_fma:
+        sink = rewrite(sink, CONTRACT)
+    return sink
 
 
 def _scratch_bytes(lowered: Node) -> int:

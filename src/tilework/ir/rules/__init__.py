@@ -3,7 +3,8 @@
 `SIMPLIFY` is right at any stage and cheap: literals, identities, bounds, conditions, casts.  It
 keeps index arithmetic in its normal form.  `SIMPLIFY_TENSORS` adds the movement ops.  `STRENGTH`
 and `DIVISION` replace multiplications and divisions by literals and belong at the end, when
-addresses are final.
+addresses are final.  `CONTRACT` and `REASSOCIATE` round otherwise than written, where the setting
+`fp_mode` allows that.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from tilework.ir.rules.casts import CASTS
 from tilework.ir.rules.division import DIVISION
 from tilework.ir.rules.folding import FOLDING
 from tilework.ir.rules.integer import INTEGER, STRENGTH
+from tilework.ir.rules.loose import CONTRACT, REASSOCIATE
 from tilework.ir.rules.movement import MOVEMENT
 
 SIMPLIFY = joined("simplify", FOLDING, ALGEBRA, INTEGER, BOOLEAN, CASTS)
@@ -24,10 +26,12 @@ __all__ = [
     "ALGEBRA",
     "BOOLEAN",
     "CASTS",
+    "CONTRACT",
     "DIVISION",
     "FOLDING",
     "INTEGER",
     "MOVEMENT",
+    "REASSOCIATE",
     "SIMPLIFY",
     "SIMPLIFY_TENSORS",
     "STRENGTH",
