@@ -2,7 +2,7 @@
 
 `make()` alone builds nodes.  The intern table holds strong references (native classes compiled by
 mypyc cannot be weakly referenced) and is swept at safe points by `sweep`: a node that only the
-table still holds is dropped, newest first, so that a dead graph goes in one pass.
+table still holds is dropped, and then what only it held, so that a dead graph goes in one pass.
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ class OpDef:
 
     `operands` names the sources ("*rest" takes any number more), `infer` is the type rule,
     `stages` says where the op is legal, `pure` whether a node may be dropped or duplicated,
-    `keeps_type` that the type rule gives the type that its one or two sources share.
+    `keeps_type` that the type rule gives the type that its one or two sources share.  `nodes` is
+    the op's part of the intern table.
     """
 
     __slots__ = (
-        "attrs", "commutative", "doc", "elementwise", "infer", "keeps_type", "name", "operands",
-        "pure", "stages",
+        "attrs", "commutative", "doc", "elementwise", "infer", "keeps_type", "name", "nodes",
+        "operands", "pure", "stages",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 - one argument a column of the op table
@@ -66,6 +67,8 @@ class OpDef:
         self.commutative: Final = commutative
         self.pure: Final = pure
         self.keeps_type: Final = keeps_type
+        self.nodes: dict[_Key, Node] = {}
+        _TABLE.ops.append(self)
 
     def __call__(self, *src: Node, attrs: Attrs | None = None) -> Node:
         """The node that applies this op to sources."""
@@ -113,32 +116,37 @@ class Node:
         raise TypeError("a Node is not picklable: print it with tilework.ir.text and parse it back")
 
 
-_new: Final = Node.__new__
-_Key = tuple[OpDef, tuple[Node, ...], Any]
+#: The sources, or (sources, attributes) where there are any.  A source is never a tuple, so that no
+#: key of the one kind equals one of the other.
+_Key = tuple[Any, ...]
 
 
 class InternTable:
     """The table that makes equal nodes one object, and its sweep.
 
-    Thread-safe.  Finding and making a node take no lock.  A node handed out while a sweep runs,
-    between the test and its removal, would break identity; `epoch`, odd during a sweep, tells
-    `make` that one ran meanwhile, and it asks again under the lock.
+    Each op holds its own part, so that no key has to name the op: this is the hottest path of the
+    compiler.  Thread-safe.  Finding and making a node take no lock.  A node handed out while a
+    sweep runs, between the test and its removal, would break identity; `epoch`, another object
+    after each sweep and None during one, tells `make` that one ran meanwhile, and it asks again
+    under the lock.
     """
 
+    __slots__ = ("busy", "epoch", "lock", "ops", "size_after_sweep")
+
     def __init__(self) -> None:
-        self.nodes: dict[_Key, Node] = {}
+        self.ops: list[OpDef] = []
         self.lock = new_outer_lock(4)
-        self.epoch = 0
+        self.epoch: object | None = object()
         self.busy = 0
         self.size_after_sweep = 0
 
     def make(self, op: OpDef, src: tuple[Node, ...], attrs: Any) -> Node:
         """The one node with this op, these sources and these attributes."""
         epoch = self.epoch
-        key = (op, src, attrs)
-        node = self.nodes.get(key)
+        key = src if attrs is None else (src, attrs)
+        node = op.nodes.get(key)
         if node is None:
-            node = _new(Node)
+            node = Node()
             node.op = op
             node.src = src
             node.attrs = attrs
@@ -147,11 +155,14 @@ class InternTable:
             else:
                 node.type = op.infer(src, attrs)
             node.digest_cache = node.bounds_cache = node.terms_cache = None
-            node = self.nodes.setdefault(key, node)
-        if epoch != self.epoch or epoch & 1:
+            node = op.nodes.setdefault(key, node)
+        if epoch is not self.epoch or epoch is None:
             with self.lock:
-                return self.nodes.setdefault(key, node)
+                return op.nodes.setdefault(key, node)
         return node
+
+    def __len__(self) -> int:
+        return sum([len(op.nodes) for op in self.ops])
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
@@ -171,30 +182,32 @@ class InternTable:
         not doubled since the last sweep.
         """
         with self.lock:
-            grown = len(self.nodes) > 2 * self.size_after_sweep + 50_000
+            grown = len(self) > 2 * self.size_after_sweep + 50_000
             if self.busy or not (force or grown):
                 return 0
-            self.epoch += 1
+            self.epoch = None
             try:
                 dropped = self._drop_unreferenced()
                 TYPES.drop_unused()
-                self.size_after_sweep = len(self.nodes)
+                self.size_after_sweep = len(self)
             finally:
-                self.epoch += 1
+                self.epoch = object()
             return dropped
 
     def _drop_unreferenced(self) -> int:
         dropped = 0
-        nodes = self.nodes
-        keys = list(nodes)
-        while keys:
-            key = keys.pop()
-            node = nodes[key]
-            # What is counted: the table, the local name, and getrefcount's own argument.
+        waiting: list[Node] = []
+        for op in self.ops:
+            waiting += list(op.nodes.values())
+        while waiting:
+            node = waiting.pop()
+            # What is counted: the table, the local name, and getrefcount's own argument.  A node
+            # that waits more than once has its turn at the last time.
             if sys.getrefcount(node) == 3:
-                del nodes[key]
+                # No name for the key: it would keep the sources.
+                del node.op.nodes[node.src if node.attrs is None else (node.src, node.attrs)]
+                waiting += node.src
                 dropped += 1
-            del key, node
         return dropped
 
 
@@ -206,7 +219,7 @@ in_use: Final = _TABLE.in_use
 
 def table_size() -> int:
     """How many nodes are alive in the intern table."""
-    return len(_TABLE.nodes)
+    return len(_TABLE)
 
 
 def toposort(*roots: Node) -> list[Node]:
