@@ -125,11 +125,16 @@ class _Application:
             value = simplify.idiv(value, extent)
         for number, part in self.plan.nest[self.plan.tasks :]:
             self.parts[number, part] = self._loop(number, part)
-        for number in dict.fromkeys(number for number, _ in self.plan.nest):
+        # Copies of vectors vary fastest: each row's element is used for all of them, then dropped.
+        numbers = dict.fromkeys(number for number, _ in self.plan.nest)
+        for number in sorted(numbers, key=self._has_lanes):
             split = self.plan.split_of(number)
             self.tile_parts[number] = [
                 self.numbers.range(part.size, part.unit) for part in split.tile
             ]
+
+    def _has_lanes(self, number: int) -> bool:
+        return any(part.unit is Unit.LANE for part in self.plan.split_of(number).tile)
 
     def _loop(self, number: int, part: int) -> Node:
         """The range of a loop part; an inner part ends early in the last outer one."""

@@ -37,8 +37,15 @@ if TYPE_CHECKING:
 #: Cycles to copy one element into a panel: by vectors, gated vectors, one by one, gated one by one.
 #: (Fitted to measurements on AVX-512 and AVX2 machines, as the other numbers here.)
 _COPY_VECTOR, _COPY_GATED, _COPY_SCALAR, _COPY_SCALAR_GATED = 1.0, 3.0, 1.5, 4.0
+#: What one step along k takes beyond its multiply-adds: its own, and for each load.
+_STEP_CYCLES, _LOAD_CYCLES = 0.5, 0.1
 #: What one core reads in a cycle from its L2, and from beyond when all cores do.
 _L2_BYTES_PER_CYCLE, _FAR_BYTES_PER_CYCLE = 64.0, 6.0
+#: The same where it is read in order, ahead of its use, while the multiply-adds go on.
+_STREAM_BYTES_PER_CYCLE = 16.0
+#: Cycles for each line of a factor whose steps along k lie in different lines, and pages.
+_LINE_CYCLES, _PAGE_CYCLES = 2.0, 8.0
+_PAGE_BYTES = 4096
 
 
 def choose_contraction_plan(kernel: Kernel, target: TargetSpec) -> Plan | None:
@@ -57,7 +64,8 @@ def cheapest(kernel: Kernel, target: TargetSpec) -> tuple[float, Plan] | None:
             if size(lane) < 2:
                 continue
             tiling = _Tiling(kernel, contraction, lane, target, bool(swapped))
-            for candidate in (tiling.by_columns(), tiling.by_rows()):
+            candidates = [tiling.by_columns(block) for block in tiling.column_blocks()]
+            for candidate in (*candidates, tiling.by_rows()):
                 if best is None or candidate[0] < best[0]:
                     best = candidate
     return best
@@ -103,29 +111,50 @@ class _Tiling:
 
     # ---- the two loop orders
 
-    def by_columns(self) -> tuple[float, Plan]:
-        """A panel of b stays while all rows of a pass: tasks are panels of b."""
-        outer = [*self.contraction.batch, *self.n_rest, self.lane]
+    def by_columns(self, block: int) -> tuple[float, Plan]:
+        """A block of panels of b stays in the cache while all rows of a pass: tasks are blocks."""
+        outer = [*self.contraction.batch, *self.n_rest]
         inner = [*self.m_rest, self.row]
-        panels = product([*self.contraction.batch, *self.n_rest]) * self.lane_tiles
+        blocks = ceil_div(self.lane_tiles, block)
+        around = product(outer) * blocks
         reuse = product(self.m_rest) * self.row_tiles
-        cycles = self._compute() + self._read_a(panels)
+        cycles = self._compute() + self._read_a(around * block) + self._stream_a(around)
+        nest = [(number(r), 0) for r in [*outer, self.lane]]
+        tasks = len(nest)
         staged: list[Staged] = []
-        if self._stage_b(reuse):
-            staged.append(Staged(1, Memory.TILE, len(outer), self.lanes if self.along else 1))
-            cycles += panels * self.columns * self.depth * self._copy_b()
+        if self._stage_b(reuse, block):
+            staged.append(Staged(1, Memory.TILE, len(nest), self.lanes if self.along else 1))
+            cycles += around * block * self.columns * self.depth * self._copy_b()
         elif not self.direct_b:
-            cycles += panels * reuse * self.columns * self.depth * self._copy_b()
-        splits = (Split(number(self.row), (Part(Unit.LOOP),), self._row_tile()), self._lane_split())
-        nest = [(number(r), 0) for r in [*outer, *inner]]
-        tasks = len(outer)
-        count = panels
+            cycles += around * block * reuse * self.columns * self.depth * self._copy_b()
+        nest += [(number(r), 0) for r in inner]
+        count = around
         while count < 2 * self.target.cores and not staged and tasks < len(nest):
-            range_ = inner[tasks - len(outer)]
+            range_ = inner[tasks - len(outer) - 1]
             count *= self.row_tiles if range_ is self.row else size(range_)
             tasks += 1
+        parts = (Part(Unit.LOOP),)
+        if block > 1:
+            parts = (Part(Unit.LOOP), Part(Unit.LOOP, block))
+            nest.append((number(self.lane), 1))
+        rows = Split(number(self.row), (Part(Unit.LOOP),), self._row_tile())
+        splits = (rows, Split(number(self.lane), parts, self._lane_tile()))
         plan = Plan(splits, tuple(nest), tasks, tuple(staged), self.overlap, self.swapped)
         return self._parallel(cycles, count), plan
+
+    def column_blocks(self) -> list[int]:
+        """Numbers of panels worth trying as a block: one, and even shares that fit the cache."""
+        panel = self.columns * self.depth * self.contraction.b.type.dtype.itemsize
+        fitting = max(self.cache // 2 // max(panel, 1), 1)
+        found = {1}
+        blocks = 1
+        while blocks < self.lane_tiles:
+            block = ceil_div(self.lane_tiles, blocks)
+            if block <= fitting:
+                found.add(block)
+            blocks *= 2
+        found.add(min(fitting, self.lane_tiles))
+        return sorted(found)
 
     def by_rows(self) -> tuple[float, Plan]:
         """A block of rows of a stays in the cache while the panels of b pass."""
@@ -153,7 +182,8 @@ class _Tiling:
         cycles += self._stream_b(around, panels)
         nest.append((number(self.row), 1))
         outer_parts = (Part(Unit.LOOP), Part(Unit.LOOP, block))
-        splits = (Split(number(self.row), outer_parts, self._row_tile()), self._lane_split())
+        lanes = Split(number(self.lane), (Part(Unit.LOOP),), self._lane_tile())
+        splits = (Split(number(self.row), outer_parts, self._row_tile()), lanes)
         plan = Plan(splits, tuple(nest), tasks, tuple(staged), self.overlap, self.swapped)
         return self._parallel(cycles, around), plan
 
@@ -162,9 +192,8 @@ class _Tiling:
     def _row_tile(self) -> tuple[Part, ...]:
         return (Part(Unit.UNROLL, self.rows),)
 
-    def _lane_split(self) -> Split:
-        tile = (Part(Unit.UNROLL, self.vectors), Part(Unit.LANE, self.lanes))
-        return Split(number(self.lane), (Part(Unit.LOOP),), tile)
+    def _lane_tile(self) -> tuple[Part, ...]:
+        return (Part(Unit.UNROLL, self.vectors), Part(Unit.LANE, self.lanes))
 
     def _row_block(self) -> int:
         """Row tiles whose staged panels fill half of the L2 cache, in even blocks."""
@@ -188,9 +217,9 @@ class _Tiling:
             return False  # rows lie side by side already
         return panels >= 4 and self.depth >= 64 and size(self.row) >= 16
 
-    def _stage_b(self, reuse: int) -> bool:
-        """Does a packed panel of b pay?  It must be read several times, or be costly to read."""
-        panel = self.columns * self.depth * self.contraction.b.type.dtype.itemsize
+    def _stage_b(self, reuse: int, block: int = 1) -> bool:
+        """Do packed panels of b pay?  They must be read several times, or be costly to read."""
+        panel = block * self.columns * self.depth * self.contraction.b.type.dtype.itemsize
         if panel > self.cache:
             return False
         if not self.direct_b:
@@ -208,13 +237,25 @@ class _Tiling:
 
     def _read_a(self, panels: int) -> float:
         """What reading a straight from its buffer costs beyond a load with the multiplication."""
-        if self.plain_a:
+        tiles = product(self.m_rest) * self.row_tiles
+        if not self.plain_a:
+            cost = _COPY_SCALAR_GATED if self.gated_a else _COPY_SCALAR
+            return panels * tiles * self.rows * self.depth * cost
+        step = load_stride(self.contraction.a, self.contraction.k[-1])
+        if step in (0, 1):
             return 0.0
-        rows = product(self.m_rest) * self.row_tiles * self.rows
-        return panels * rows * self.depth * (_COPY_SCALAR_GATED if self.gated_a else _COPY_SCALAR)
+        # Each step along k opens a line of its own for the rows of the tile.
+        far = step is None or step * self.contraction.a.type.dtype.itemsize >= _PAGE_BYTES
+        return panels * tiles * self.depth * (_PAGE_CYCLES if far else _LINE_CYCLES)
 
     def _copy_b(self) -> float:
         return _copy_cost(self.along, self.gated_b, self.lanes)
+
+    def _stream_a(self, times: int) -> float:
+        """a read from far away once for each block of columns."""
+        item = self.contraction.a.type.dtype.itemsize
+        total = product(self.m_rest) * size(self.row) * self.depth * item
+        return times * total / _STREAM_BYTES_PER_CYCLE if total > self.cache // 2 else 0.0
 
     def _stream_b(self, times: int, panels: int) -> float:
         """b read again and again from L2, or from farther away where it does not fit."""
@@ -247,13 +288,13 @@ def register_tile(
     """Rows and vectors of accumulators, and the cycles of one step along k.
 
     The shape with the fewest cycles over the whole matrix wins: two fused multiply-adds or loads
-    a cycle, four cycles from an accumulator to itself.  Registers hold the accumulators, one row
-    of vectors of b and, without memory-operand broadcasts, one value of a.  With `exact` the shape
-    divides the matrix.
+    a cycle, four cycles from an accumulator to itself, and what a step and each load add to that.
+    Registers hold the accumulators, one row of vectors of b and one value of a.  With `exact` the
+    shape divides the matrix.
     """
     registers = target.num_vector_registers or 16
     best: tuple[float, int, int, float] = (float("inf"), 1, 1, 4.0)
-    for vectors in range(1, 5):
+    for vectors in range(1, 6):
         if lanes * vectors > columns and vectors > 1:
             break
         for height in range(1, 15):
@@ -262,7 +303,8 @@ def register_tile(
             if exact and (rows % height or columns % (lanes * vectors)):
                 continue
             tiles = ceil_div(rows, height) * ceil_div(columns, lanes * vectors)
-            step = max(height * vectors / 2, (height + vectors) / 2, 4.0)
+            loads = height + vectors
+            step = max(height * vectors / 2, loads / 2, 4.0) + _STEP_CYCLES + _LOAD_CYCLES * loads
             if tiles * step < best[0] * 0.999:
                 best = (tiles * step, height, vectors, step)
     return best[1], best[2], best[3]
