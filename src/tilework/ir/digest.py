@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from tilework.dtypes import DType
-from tilework.ir.node import Node, OpDef
+from tilework.ir.node import Node, OpDef, facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,16 +25,15 @@ _names: Final[dict[type, tuple[str, ...]]] = {}  # bounded by the number of type
 
 def digest(root: Node) -> bytes:
     """Sixteen bytes that identify the structure of `root` (BLAKE2b of ops, sources, attributes)."""
-    if root.digest_cache is not None:
-        return root.digest_cache
     stack = [root]
     while stack:
         node = stack[-1]
-        if node.digest_cache is not None:
+        facts = facts_of(node)
+        if facts.digest is not None:
             stack.pop()
             continue
         children = node.src if node.attrs is None else _children(node)
-        waiting = [child for child in children if child.digest_cache is None]
+        waiting = [child for child in children if _known(child) is None]
         if waiting:
             stack.extend(waiting)
             continue
@@ -42,13 +41,17 @@ def digest(root: Node) -> bytes:
         state = hashlib.blake2b(digest_size=16)
         state.update(node.op.name.encode())
         for source in node.src:
-            state.update(source.digest_cache or b"")
+            state.update(_known(source) or b"")
         if node.attrs is None:
             state.update(_NONE)
         else:
             _feed(state, node.attrs)
-        node.digest_cache = state.digest()
-    return root.digest_cache or b""
+        facts.digest = state.digest()
+    return _known(root) or b""
+
+
+def _known(node: Node) -> bytes | None:
+    return None if node.facts is None else node.facts.digest
 
 
 def _children(node: Node) -> list[Node]:
@@ -85,7 +88,7 @@ def _feed(state: Any, value: Any) -> None:
     if type(value) in _PLAIN:
         state.update(f"{type(value).__name__}:{value!r};".encode())
     elif isinstance(value, Node):
-        state.update(b"N" + (value.digest_cache or b""))
+        state.update(b"N" + (_known(value) or b""))
     elif isinstance(value, tuple):
         _feed_all(state, b"T%d" % len(value), value)
     elif isinstance(value, Enum):

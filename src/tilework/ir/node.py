@@ -11,7 +11,7 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from tilework.base.forks import new_outer_lock
+from tilework.base.forks import new_lock, new_outer_lock
 from tilework.ir.types import TYPES, Type
 
 if TYPE_CHECKING:
@@ -78,24 +78,35 @@ class OpDef:
         return self.name.upper()
 
 
+class Facts:
+    """What follows from the structure of a node alone, found on demand by digest.py and symbolic/.
+
+    An object of its own, since most nodes are never asked.
+    """
+
+    __slots__ = ("bounds", "digest", "terms")
+
+    def __init__(self) -> None:
+        self.bounds: tuple[int, int] | None = None
+        self.digest: bytes | None = None
+        self.terms: Any = None
+
+
 class Node:
     """One value of a graph: what makes it (`op`), from what (`src`), how (`attrs`), its `type`.
 
     Two nodes with the same op, sources and attributes are one object.  Notes that a pass takes
-    about nodes live in dictionaries beside the graph.  `make` alone fills the four fields, without
-    a constructor, whose call would take longer than all the rest; nothing changes them later.
+    about nodes live in dictionaries beside the graph.  `make` alone fills the fields, without a
+    constructor, whose call would take longer than all the rest; nothing changes the first four.
     """
 
-    __slots__ = ("attrs", "bounds_cache", "digest_cache", "op", "src", "terms_cache", "type")
+    __slots__ = ("attrs", "facts", "op", "src", "type")
 
     op: OpDef
     src: tuple[Node, ...]
     attrs: Any
     type: Type
-    # Facts derived from the structure alone, computed on demand by digest.py and symbolic/.
-    digest_cache: bytes | None
-    bounds_cache: tuple[int, int] | None
-    terms_cache: Any
+    facts: Facts | None
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -150,11 +161,16 @@ class InternTable:
             node.op = op
             node.src = src
             node.attrs = attrs
-            if op.keeps_type and (kind := src[0].type) is src[-1].type and kind.memory is None:
+            if (
+                op.keeps_type
+                and len(src) == 2
+                and (kind := src[0].type) is src[1].type
+                and kind.memory is None
+            ):
                 node.type = kind  # what `infer` would find, without the call
             else:
                 node.type = op.infer(src, attrs)
-            node.digest_cache = node.bounds_cache = node.terms_cache = None
+            node.facts = None
             node = op.nodes.setdefault(key, node)
         if epoch is not self.epoch or epoch is None:
             with self.lock:
@@ -212,9 +228,21 @@ class InternTable:
 
 
 _TABLE: Final = InternTable()
+_facts_lock: Final = new_lock()
 make: Final = _TABLE.make
 sweep: Final = _TABLE.sweep
 in_use: Final = _TABLE.in_use
+
+
+def facts_of(node: Node) -> Facts:
+    """What is known of a node, to read and to add to."""
+    facts = node.facts
+    if facts is None:
+        with _facts_lock:  # of two threads, neither may lose what it found
+            facts = node.facts
+            if facts is None:
+                facts = node.facts = Facts()
+    return facts
 
 
 def table_size() -> int:

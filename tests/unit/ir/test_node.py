@@ -14,8 +14,10 @@ from tilework.ir import node as node_module
 from tilework.ir.build import const, const_bits, const_index, const_like
 from tilework.ir.digest import digest
 from tilework.ir.node import (
+    Facts,
     InternTable,
     Node,
+    facts_of,
     in_use,
     make,
     sweep,
@@ -272,3 +274,25 @@ def test_a_walk_down_to_leaves_goes_no_further() -> None:
     root = math.ADD(math.ADD(below, const_index(5)), below)
     assert toposort_above([root, X], {below}) == [below, const_index(5), root.src[0], root, X]
     assert toposort_above([root], ()) == toposort(root)
+
+
+def test_threads_that_ask_for_the_facts_of_a_node_share_them() -> None:
+    nodes = [math.ADD(X, const_index(7_000_000 + number)) for number in range(3_000)]
+    found: list[list[Facts]] = []
+    start = threading.Barrier(4)
+
+    def ask() -> None:
+        start.wait()
+        found.append([facts_of(node) for node in nodes])
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=ask) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert all(row == found[0] for row in found)

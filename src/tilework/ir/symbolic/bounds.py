@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilework.dtypes import decode
+from tilework.ir.node import facts_of
 from tilework.ir.ops import index as index_ops
 from tilework.ir.ops import math
 
@@ -22,26 +23,32 @@ Bounds = tuple[int, int]
 
 def bounds(node: Node) -> Bounds:
     """Least and greatest value that the integer or bool `node` can have."""
-    if node.bounds_cache is not None:
-        return node.bounds_cache
+    facts = node.facts
+    if facts is not None and (known := facts.bounds) is not None:
+        return known
+    found: Bounds | None = None
     stack = [node]
     while stack:
         top = stack[-1]
-        if top.bounds_cache is not None:
+        facts = facts_of(top)
+        if facts.bounds is not None:
+            found = facts.bounds
             stack.pop()
             continue
-        waiting = [
-            source
-            for source in top.src
-            if source.bounds_cache is None and not source.type.dtype.is_float
-        ]
-        if waiting and top.op in _RULES:
-            stack.extend(waiting)
-            continue
+        if top.op in _RULES:
+            waiting = [source for source in top.src if _is_unknown(source)]
+            if waiting:
+                stack.extend(waiting)
+                continue
         stack.pop()
-        top.bounds_cache = _compute(top)
-    result = node.bounds_cache
-    return result if result is not None else (node.dtype.minimum, node.dtype.maximum)
+        found = facts.bounds = _compute(top)
+    # The last of all is the node itself.
+    return found if found is not None else (node.dtype.minimum, node.dtype.maximum)
+
+
+def _is_unknown(node: Node) -> bool:
+    facts = node.facts
+    return (facts is None or facts.bounds is None) and not node.type.dtype.is_float
 
 
 def _compute(node: Node) -> Bounds:
@@ -58,9 +65,12 @@ def _compute(node: Node) -> Bounds:
 
 
 def _of(node: Node, operand: int) -> Bounds:
-    found = node.src[operand].bounds_cache
-    dtype = node.src[operand].type.dtype
-    return found if found is not None else (dtype.minimum, dtype.maximum)
+    source = node.src[operand]
+    facts = source.facts
+    if facts is not None and facts.bounds is not None:
+        return facts.bounds
+    dtype = source.type.dtype
+    return dtype.minimum, dtype.maximum
 
 
 def _const(node: Node) -> Bounds:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tilework.dtypes import bool_, index
 from tilework.ir.build import const, const_index
 from tilework.ir.digest import digest
-from tilework.ir.node import make
+from tilework.ir.node import facts_of, make
 from tilework.ir.ops import index as index_ops
 from tilework.ir.ops import math
 from tilework.ir.symbolic.bounds import bounds
@@ -57,13 +57,11 @@ def value_of(node: Node) -> int | None:
 
 def terms(node: Node) -> tuple[int, Terms]:
     """`node` as constant + sum of coefficient * term."""
-    cached = node.terms_cache
-    if cached is not None:
-        found: tuple[int, Terms] = cached
-        return found
-    result = _split(node)
-    node.terms_cache = result
-    return result
+    facts = facts_of(node)
+    found: tuple[int, Terms] | None = facts.terms
+    if found is None:
+        found = facts.terms = _split(node)
+    return found
 
 
 def _split(node: Node) -> tuple[int, Terms]:
