@@ -26,13 +26,22 @@ from tilework.base.forks import new_rlock
 from tilework.engine import execute, link
 from tilework.engine.arena import Lifetime, plan_arena
 from tilework.engine.device import Device
-from tilework.engine.link import CopyCall, KernelCall, LinkedSteps, Operand, Step, VariableBounds
+from tilework.engine.link import (
+    CopyCall,
+    KernelCall,
+    LinkedSteps,
+    Operand,
+    Place,
+    Step,
+    VariableBounds,
+)
 from tilework.engine.prepack import PackedConstants, split_packing
 from tilework.engine.stats import COUNTERS
 from tilework.engine.validate import Report, run_validated
 from tilework.schedule.schedule import SlotKind
 
 if TYPE_CHECKING:
+    from tilework.engine.device import OpenDevice
     from tilework.runtime.buffer import Buffer
     from tilework.schedule.schedule import Schedule, Slot
 
@@ -138,7 +147,8 @@ class Seen:
         return builder.build(tuple(self._variables[name] for name in sorted(self._variables)))
 
 
-_active: Final[ContextVar[Seen | None]] = ContextVar("tilework_capture", default=None)
+#: What is captured in this execution context.
+active: Final[ContextVar[Seen | None]] = ContextVar("tilework_capture", default=None)
 
 
 @contextmanager
@@ -147,21 +157,21 @@ def capturing() -> Iterator[Seen]:
 
     Raises: InternalError inside another capture, which the caller must inline.
     """
-    if _active.get() is not None:
+    if active.get() is not None:
         raise InternalError("capture: a capture inside a capture")
     seen = Seen()
-    token = _active.set(seen)
+    token = active.set(seen)
     watcher = execute.recorder.set(seen)
     try:
         yield seen
     finally:
         execute.recorder.reset(watcher)
-        _active.reset(token)
+        active.reset(token)
 
 
 def is_capturing() -> bool:
     """Whether this execution context captures."""
-    return _active.get() is not None
+    return active.get() is not None
 
 
 def refuse_host_read(what: str) -> None:
@@ -169,7 +179,7 @@ def refuse_host_read(what: str) -> None:
 
     Raises: CaptureError.
     """
-    if _active.get() is not None:
+    if active.get() is not None:
         raise CaptureError(
             f"{what}: a value is read on the host inside a captured function",
             field=what,
@@ -180,7 +190,7 @@ def refuse_host_read(what: str) -> None:
 
 def note_variable_read(name: str) -> None:
     """Note that Python code looks at the value of a variable: a capture then holds for it alone."""
-    seen = _active.get()
+    seen = active.get()
     if seen is not None:
         seen.pinned.add(name)
 
@@ -382,15 +392,20 @@ class CapturedProgram:
         self.lock = new_rlock()
         #: Copies of constants that must be made again when the constants are written.
         self.packed: PackedConstants | None = None
+        #: The whole program as one launch table, once it has run as one.
+        self.fast: FastTable | None = None
         self._linked: LinkedSteps | None = None
         self._memory: list[Buffer] = []
         self._parts: list[Any] = []
-        self._fast: _FastTable | None = None
 
     @property
     def arena_bytes(self) -> int:
         """Bytes of all intermediates together."""
         return sum(size for _, size in self.arenas)
+
+    def open_devices(self) -> tuple[OpenDevice, ...]:
+        """The devices that the program was last linked for."""
+        return () if self._linked is None else self._linked.devices
 
     def replace_held(self, number: int, buffer: Buffer) -> None:
         """Use other memory for held buffer `number` from the next run on."""
@@ -426,7 +441,7 @@ class CapturedProgram:
             link.check_variables(self.variables, values)
         with self.lock:
             self._begin(inputs, outputs, values)
-            fast = self._fast
+            fast = self.fast
             if fast is not None:
                 fast.run(inputs, outputs, values, stamps)
                 return
@@ -474,7 +489,7 @@ class CapturedProgram:
         """Give back arenas and command memory; the next run takes them again."""
         with self.lock:
             self._linked = None
-            self._fast = None
+            self.fast = None
             self._parts = []
             self._memory = []
 
@@ -505,34 +520,24 @@ class CapturedProgram:
         parts = linked.make_instance(slots, values)
         self._memory, self._parts, self._linked = memory, parts, linked
         if len(parts) == 1 and isinstance(parts[0], link.TableInstance):
-            self._fast = _FastTable(parts[0], self, slots)
+            self.fast = FastTable(parts[0], self, slots)
 
 
-@dataclass(slots=True)
-class _Place:
-    """Where the address of a slot stands in the table, and which one stands there."""
-
-    address: int
-    words: list[tuple[int, int]]
-
-
-class _FastTable:
+class FastTable:
     """A program that is one launch table: lists of words to write, and one native call."""
 
     def __init__(
         self, table: link.TableInstance, program: CapturedProgram, slots: Sequence[Buffer]
     ) -> None:
         table.bind(slots, {row.name: row.minimum for row in program.variables})
-        self._table = table
-        self._words = table.words
+        self.table = table
         first, last = program.first_output, program.first_output + len(program.outputs)
-        places = [
-            _Place(buffer.address, table.patches.get(slot, [])) for slot, buffer in enumerate(slots)
-        ]
-        self._inputs = places[: program.num_inputs]
-        self._outputs = places[first:last]
-        self._leases = link.leases_of(program.held)
-        self._is_symbolic = bool(table.variables or table.tasks)
+        places = [table.places.get(slot, Place(None, [])) for slot in range(last)]
+        self.inputs = places[: program.num_inputs]
+        self.outputs = places[first:last]
+        #: Loans that the held buffers are from.
+        self.leases = link.leases_of(program.held)
+        self.is_symbolic = bool(table.variables or table.tasks)
 
     def run(
         self,
@@ -542,28 +547,24 @@ class _FastTable:
         stamps: list[int] | None,
     ) -> None:
         """Write what differs from the last run, and run; see `CapturedProgram.run`."""
-        words = self._words
-        leases = self._leases
-        for row, buffer in zip(self._inputs, inputs, strict=True):
+        table = self.table
+        leases = self.leases
+        for place, buffer in zip(self.inputs, inputs, strict=True):
             address = buffer.address
-            if address != row.address:
-                row.address = address
-                for word, offset in row.words:
-                    words[word] = address + offset
+            if address != place.address:
+                table.move(place, address)
             if buffer.memory.lease is not None:
-                leases = link.leases_of((*inputs, *outputs)) + self._leases
-        for row, buffer in zip(self._outputs, outputs, strict=True):
+                leases = link.leases_of((*inputs, *outputs)) + self.leases
+        for place, buffer in zip(self.outputs, outputs, strict=True):
             address = buffer.address
-            if address != row.address:
-                row.address = address
-                for word, offset in row.words:
-                    words[word] = address + offset
-        if self._is_symbolic:
-            self._table.bind_variables(values)
+            if address != place.address:
+                table.move(place, address)
+        if self.is_symbolic:
+            table.bind_variables(values)
         if stamps is None:
-            self._table.launch(leases)
+            table.launch(leases)
             return
         stamps.append(perf_counter_ns())
-        self._table.launch(leases)  # returns when all is done
+        table.launch(leases)  # returns when all is done
         now = perf_counter_ns()
         stamps += (now, now)

@@ -27,7 +27,7 @@ from tilework.engine.faults import describe_fault
 from tilework.runtime.registry import DeviceName, Registry, parse_device_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from tilework.runtime.buffer import Buffer
     from tilework.runtime.driver import Driver, Probe
@@ -63,6 +63,8 @@ class OpenDevice:
         #: Loaded kernels and linked schedules, owned by engine.link; they go with the device.
         self.caches: dict[str, Any] = {}
         self.is_closed = False
+        #: Does what waiting does where work is done when it was submitted.
+        self._settle: Callable[[], None] | None = getattr(self.driver, "settle", None)
         if hasattr(self.driver, "describe_fault"):
             self.driver.describe_fault = lambda code: describe_fault(code, self.name)
         if trace.enabled():
@@ -114,6 +116,9 @@ class OpenDevice:
 
     def synchronize(self, timeout_seconds: float = WAIT_SECONDS) -> None:
         """Wait for all work of this device.  Raises what a kernel reported, once."""
+        if self._settle is not None:
+            self._settle()
+            return
         self.driver.wait(self.last_ticket, WaitLimit.of(timeout_seconds))
 
     def memory_used(self) -> Mapping[str, int]:

@@ -31,6 +31,7 @@ from typing import Any, Final
 
 _SCALARS: Final = (int, float, complex, str, bytes, bool, type(None), type(...), slice, range)
 _MISSING: Final = object()
+_CONTENTS: Final = ("items", "pairs", "array")
 _MAX_WATCHED: Final = 100_000
 _MAX_ITEMS: Final = 4096
 _MAX_ARRAY_BYTES: Final = 1 << 16
@@ -93,14 +94,11 @@ class Guards:
         self._slots = [
             (e.owner, e.key, e.value) for kind in ("slot", "class") for e in by_kind.get(kind, ())
         ]
-        self._sequences = [(e.owner, len(e.value), e.value) for e in by_kind.get("items", ())]
-        self._pairs = [(e.owner, *e.value) for e in by_kind.get("pairs", ())]
-        self._arrays = [(e.owner, e.value) for e in by_kind.get("array", ())]
-        self._has_contents = bool(self._sequences or self._pairs or self._arrays)
+        self._contents = [e for kind in _CONTENTS for e in by_kind.get(kind, ())]
 
     def changed(self) -> str | None:
         """Return the name of the first thing that is not what it was, or None."""
-        if self._same_places() and (not self._has_contents or self._same_contents()):
+        if self._same_places() and all(map(has_same_contents, self._contents)):
             return None
         return self._explain()
 
@@ -119,17 +117,6 @@ class Guards:
                 return False
         return True
 
-    def _same_contents(self) -> bool:
-        for owner, length, value in self._sequences:
-            if len(owner) != length or not all(map(is_, owner, value)):
-                return False
-        for owner, keys, values in self._pairs:
-            if len(owner) != len(keys) or list(owner) != keys:
-                return False
-            if not all(map(is_, owner.values(), values)):
-                return False
-        return all(owner.tobytes() == content for owner, content in self._arrays)
-
     def _explain(self) -> str | None:
         """The slow comparison, which also accepts equal scalars and says what differs."""
         for entry in self.entries:
@@ -143,6 +130,19 @@ class Guards:
             elif not same_value(now, entry.value):
                 return f"{entry.name}: {_short(entry.value)} became {_short(now)}"
         return None
+
+
+def has_same_contents(entry: Entry) -> bool:
+    """Whether a list, dictionary or array holds the very items that it held."""
+    owner, value = entry.owner, entry.value
+    if entry.kind == "items":
+        return len(owner) == len(value) and all(map(is_, owner, value))
+    if entry.kind == "pairs":
+        keys, values = value
+        if len(owner) != len(keys) or list(owner) != keys:
+            return False
+        return all(map(is_, owner.values(), values))
+    return bool(owner.tobytes() == value)
 
 
 def _read(entry: Entry) -> Any:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
@@ -217,6 +217,10 @@ def _load(device: OpenDevice, kernels: Sequence[CompiledKernel]) -> dict[str, _L
         return found
 
 
+#: A sequence of fewer scalar operations than this may run while Python's lock is held.
+SHORT_WORK: Final = 1 << 17
+
+
 class TableDriver(Protocol):
     """What a driver has more that runs launch tables: one native call for a whole sequence."""
 
@@ -228,6 +232,13 @@ class TableDriver(Protocol):
         """Run it; `leases` are held meanwhile, `times` gets nanoseconds.  Returns a ticket."""
         ...
 
+    def table_function(self, table: LaunchTable) -> Callable[[], int] | None:
+        """Return a function that runs a short table and gives its fault word, if there can be one.
+
+        It keeps Python's lock, makes no ticket, and may not be called once the driver is closed.
+        """
+        ...
+
     def raise_fault(self) -> None:
         """Raise what a kernel has reported since the last look."""
         ...
@@ -236,6 +247,14 @@ class TableDriver(Protocol):
 def table_driver(device: OpenDevice) -> TableDriver | None:
     """Return the driver of `device` if it runs launch tables."""
     return cast("TableDriver", device.driver) if hasattr(device.driver, "make_table") else None
+
+
+@dataclass(slots=True)
+class Place:
+    """The address of a slot that stands in a table now, and the words with their offsets."""
+
+    address: int | None
+    words: list[tuple[int, int]]
 
 
 class TableInstance:
@@ -253,14 +272,15 @@ class TableInstance:
         check_commands(device.spec, device.name, commands)
         self.table = self._driver.make_table(commands)
         self.words = self.table.words
-        self._addresses: dict[int, int] = {}
-        self.patches: dict[int, list[tuple[int, int]]] = {}
+        self._work = sum(call.code.work for call in calls)
+        self.places: dict[int, Place] = {}
         self.variables: list[tuple[int, str]] = []
         self.tasks: list[tuple[int, Expression]] = []
         for index, call in enumerate(calls):
             for position, operand in enumerate(call.operands):
                 word = self.table.buffer_word(index, position)
-                self.patches.setdefault(operand.slot, []).append((word, operand.offset_bytes))
+                place = self.places.setdefault(operand.slot, Place(None, []))
+                place.words.append((word, operand.offset_bytes))
             for position, name in enumerate(call.code.variables):
                 self.variables.append((self.table.variable_word(index, position), name))
             if call.code.tasks.constant is None:
@@ -268,18 +288,21 @@ class TableInstance:
 
     def bind(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> None:
         """Write the addresses and variables of this run."""
-        words = self.words
-        known = self._addresses
-        for slot, places in self.patches.items():
+        for slot, place in self.places.items():
             buffer = slots[slot]
             if buffer is None:
                 raise InternalError("link: a slot has no buffer", got=slot)
             address = buffer.address
-            if known.get(slot) != address:
-                known[slot] = address
-                for word, offset in places:
-                    words[word] = address + offset
+            if place.address != address:
+                self.move(place, address)
         self.bind_variables(values)
+
+    def move(self, place: Place, address: int) -> None:
+        """Write another address of a slot."""
+        place.address = address
+        words = self.words
+        for word, offset in place.words:
+            words[word] = address + offset
 
     def bind_variables(self, values: Mapping[str, int]) -> None:
         """Write the variables of this run, and the trip counts that depend on them."""
@@ -296,16 +319,26 @@ class TableInstance:
         self._driver.run_table(self.table, leases)
         self._driver.raise_fault()
 
+    def short_function(self) -> Callable[[], int] | None:
+        """What runs the table as it is then, and gives the fault word; None if it is not short."""
+        if self._work > SHORT_WORK:
+            return None
+        return self._driver.table_function(self.table)
+
+    def raise_fault(self) -> None:
+        """Raise what a kernel reported."""
+        self._driver.raise_fault()
+
     def run(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> None:
         """Bind and run."""
         self.bind(slots, values)
-        self.launch(leases_of(slots[slot] for slot in self.patches))
+        self.launch(leases_of(slots[slot] for slot in self.places))
 
     def time(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> list[float]:
         """Bind, run, and return the seconds of each kernel."""
         self.bind(slots, values)
         times = (ctypes.c_int64 * max(self.table.count, 1))()
-        leases = leases_of(slots[slot] for slot in self.patches)
+        leases = leases_of(slots[slot] for slot in self.places)
         self._driver.run_table(self.table, leases, ctypes.addressof(times))
         self._driver.raise_fault()
         return [times[index] * 1e-9 for index in range(self.table.count)]
@@ -401,8 +434,8 @@ class LinkedSteps:
             self.groups.append((device, calls))
             codes = [call.code for call in calls if isinstance(call, KernelCall)]
             self._loaded.append({} if device is None else _load(device, codes))
-        self._devices = [device for device, _ in self.groups if device is not None]
-        self._only = self._devices[0] if len(self._devices) == 1 else None
+        self.devices = tuple(device for device, _ in self.groups if device is not None)
+        self._only = self.devices[0] if len(self.devices) == 1 else None
         self._free: deque[list[Any]] = deque()
         COUNTERS.links += 1
 
@@ -412,7 +445,7 @@ class LinkedSteps:
         only = self._only
         if only is not None:  # nearly always, and asked at each replay
             return only.is_closed
-        return any(device.is_closed for device in self._devices)
+        return any(device.is_closed for device in self.devices)
 
     def run(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> None:
         """Run all steps; `slots` are the buffers by slot.

@@ -204,8 +204,9 @@ class PackedConstants:
         self.copies = copies
         self._held = held
         self._num_inputs = num_inputs
-        self._sources: list[Memory] = []
-        self._seen: list[int] = []
+        #: The memories that were copied, and their counts of writes then; empty before.
+        self.sources: list[Memory] = []
+        self.seen: list[int] = []
         targets = written_slots(copies)
         #: What the copies take besides the constants themselves.
         self.size_bytes = sum(held[slot - num_inputs].size_bytes for slot in targets)
@@ -213,8 +214,8 @@ class PackedConstants:
             if isinstance(step, KernelCall):
                 for operand in step.operands:
                     memory = held[operand.slot - num_inputs].memory
-                    if operand.slot not in targets and memory not in self._sources:
-                        self._sources.append(memory)
+                    if operand.slot not in targets and memory not in self.sources:
+                        self.sources.append(memory)
 
     def again(self) -> PackedConstants:
         """The same copies of what is held now, all to be made again."""
@@ -222,9 +223,9 @@ class PackedConstants:
 
     def refresh(self) -> None:
         """Run the copies, if this is the first time or a source was written since."""
-        changes = [memory.changes for memory in self._sources]
-        if changes == self._seen:
+        changes = [memory.changes for memory in self.sources]
+        if changes == self.seen:
             return
         slots: list[Buffer | None] = [None] * self._num_inputs
         LinkedSteps(self.copies).run([*slots, *self._held], {})
-        self._seen = changes
+        self.seen[:] = changes

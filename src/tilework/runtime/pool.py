@@ -25,7 +25,7 @@ from tilework.base import faults, trace
 from tilework.base.clock import SYSTEM_CLOCK, Clock, WaitLimit
 from tilework.base.errors import DeviceError, StaleHandleError
 from tilework.base.ledger import LEDGER, Kind, Ledger
-from tilework.runtime import reclaim
+from tilework.runtime import interpreter, reclaim
 from tilework.runtime.allocator import HUGE_PAGE_BYTES
 from tilework.runtime.hostos import HostOs, host_os
 from tilework.runtime.launch import LaunchTable
@@ -54,6 +54,10 @@ class NativeRuntime:
 
     def __init__(self, data: bytes, host: HostOs, ledger: Ledger = LEDGER) -> None:
         outside = {name: host.symbol_address(name) for name in native.OUTSIDE_FUNCTIONS}
+        # Where the interpreter has no such functions, the entry that needs them is never called.
+        never = outside[native.OUTSIDE_FUNCTIONS[0]]
+        outside |= dict.fromkeys(interpreter.CALLED_FUNCTIONS, never)
+        outside |= interpreter.called_addresses()
         self.code: LoadedCode = load_object(
             data, native.ENTRIES, symbols=outside, host=host, ledger=ledger
         )
@@ -63,6 +67,25 @@ class NativeRuntime:
         self.worker = self.code.address_of(native.ENTRY_WORKER)
         self.copy_kernel = self.code.address_of(native.ENTRY_COPY)
         self.fill_kernel = self.code.address_of(native.ENTRY_FILL)
+        self._call = self.code.address_of(native.ENTRY_CALL)
+
+    def function_of(self, table: LaunchTable) -> Callable[[], int] | None:
+        """Return a function that runs a table on the calling thread and gives its fault word.
+
+        It keeps the interpreter's lock, so the table must be short, and must not be called once
+        the code is unloaded.
+
+        Returns: None where the interpreter makes no such functions, or the table needs workers
+        or scratch memory.
+        """
+        if table.has_parallel or table.scratch_bytes or not interpreter.is_supported():
+            return None
+        words = (ctypes.c_int64 * (native.CALL_BYTES // 8))()
+        words[native.CALL_RECORDS // 8] = table.address
+        words[native.CALL_COUNT // 8] = table.count
+        words[native.CALL_FAULT // 8] = table.fault_address
+        argument = interpreter.Argument.of(ctypes.addressof(words), words, table)
+        return interpreter.native_function(self._call, argument)
 
 
 class _Crew:

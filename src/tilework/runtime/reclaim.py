@@ -13,19 +13,20 @@ from collections.abc import Callable
 from tilework.base import trace
 from tilework.base.errors import TileworkError
 
-_waiting: deque[Callable[[], object]] = deque()
+#: What is queued; whoever is in a hurry calls `run` only if there is any.
+waiting: deque[Callable[[], object]] = deque()
 
 
 def later(undo: Callable[[], object]) -> None:
     """Queue `undo`; takes no lock."""
-    _waiting.append(undo)
+    waiting.append(undo)
 
 
 def run() -> None:
     """Do what is queued.  A failure is a warning, and the rest is done all the same."""
-    while _waiting:
+    while waiting:
         try:
-            undo = _waiting.popleft()
+            undo = waiting.popleft()
         except IndexError:
             return  # another thread took the last one
         try:

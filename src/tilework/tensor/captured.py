@@ -111,13 +111,19 @@ class _Result:
     version: Version
     buffer: Buffer
     memory: Any
+    address: int
+    #: The tensor that shows it, kept by `tensor.quick` to be handed out again, and its storage.
+    tensor: Any = None
+    storage: Any = None
 
     def is_free(self) -> bool:
+        self.tensor = self.storage = None
         # Counted: our slot and the argument; the buffer also in the version, the memory in it.
         return (
             sys.getrefcount(self.version) == 2
             and sys.getrefcount(self.buffer) == 3
             and sys.getrefcount(self.memory) == 3
+            and self.version.leaves is None  # a tensor whose gradient was wanted
         )
 
 
@@ -163,7 +169,8 @@ class Captured:
         self.recipe = recipe
         self.replays = 0
         self._ring = ring
-        self._results: list[list[_Result]] = [[] for _ in recipe.made]
+        #: Memory of each output that was handed out before, and may be free again.
+        self.results: list[list[_Result]] = [[] for _ in recipe.made]
         program = recipe.program
         written = program.written
         self._written_inputs = [n for n in range(recipe.num_inputs) if n in written]
@@ -189,6 +196,15 @@ class Captured:
         )
         out = recipe.result
         self._is_single = isinstance(out, Leaf) and out.kind == "tensor"
+        #: Whether a call has only to compare and to run: no variables, no writes, no ring.
+        self.is_plain = (
+            self._is_simple
+            and not self._has_variables
+            and not self._has_writes
+            and not self._is_validated
+            and ring is None
+            and not any(row.variables for row in recipe.made)
+        )
 
     # --- checking ----------------------------------------------------------------------------
 
@@ -406,7 +422,7 @@ class Captured:
 
     def _result(self, number: int, values: Mapping[str, int]) -> _Result:
         """Return memory for output `number` that no live result uses."""
-        pool = self._results[number]
+        pool = self.results[number]
         if self._ring is not None:
             result = self._ring_result(number, pool)
         else:
@@ -422,6 +438,10 @@ class Captured:
         if made.variables:
             result.version.bindings = {name: values[name] for name in made.variables}
         return result
+
+    def take(self, number: int) -> _Result:
+        """Memory for output `number` of a program without variables; see `tensor.quick`."""
+        return self._result(number, {})
 
     def _ring_result(self, number: int, pool: list[_Result]) -> _Result:
         ring = self._ring or 1
@@ -444,7 +464,7 @@ class Captured:
         device, size = self.recipe.program.outputs[number]
         COUNTERS.allocations += 1
         buffer = Device[device].allocate(size)
-        return _Result(self._version(number, buffer), buffer, buffer.memory)
+        return _Result(self._version(number, buffer), buffer, buffer.memory, buffer.address)
 
     def _version(self, number: int, buffer: Buffer) -> Version:
         made = self.recipe.made[number]
@@ -510,7 +530,7 @@ class Captured:
     def release(self) -> None:
         """Give back the memory of results and intermediates; the next replay takes it again."""
         self.recipe.program.release()
-        for pool in self._results:
+        for pool in self.results:
             pool.clear()
 
 

@@ -31,6 +31,8 @@ from tilework.engine.validate import Report
 from tilework.tensor import realize
 from tilework.tensor.captured import Bound, Captured, Mismatch
 from tilework.tensor.capturing import capture_call, surroundings
+from tilework.tensor.quick import MISS, Quick, make_quick
+from tilework.tensor.tensor import Tensor
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -72,6 +74,10 @@ class Jit(Generic[P, R]):
         self._failures = 0
         self._calls_since_failure = 0
         self._latency: Latency | None = None
+        #: What replays the capture that was used last, if that can be done without loops.
+        self._quick: Quick | None = None
+        #: The same for each capture that was replayed, with the table that it runs.
+        self._quicks: dict[Captured, tuple[object, Quick | None]] = {}
         #: How often it was called.
         self.cnt = 0
 
@@ -90,6 +96,15 @@ class Jit(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Replay, or capture while running."""
+        quick = self._quick
+        if quick is not None and not kwargs:
+            result = quick(args)
+            if result is not MISS:
+                self.cnt += 1
+                return result  # type: ignore[no-any-return]  # what the function returns
+        return self._call(*args, **kwargs)
+
+    def _call(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if capture.is_capturing():
             return self._function(*args, **kwargs)  # part of the capture around it
         with self._lock:
@@ -117,8 +132,24 @@ class Jit(Generic[P, R]):
                     result = captured.replay(tensors, buffers, values, timed, stamps)
                 if latency is not None and stamps is not None:
                     latency.note_call(stamps)
+                else:
+                    self._quick = self._quick_of(captured)
                 return result  # type: ignore[no-any-return]  # what the function returns
             return self._capture_or_refuse(mismatch, args, kwargs)
+
+    def _quick_of(self, captured: Captured) -> Quick | None:
+        """The function that replays `captured`, made anew when its program was linked anew."""
+        table = captured.recipe.program.fast
+        found = self._quicks.get(captured)
+        if found is None or found[0] is not table:
+            found = self._quicks[captured] = (table, make_quick(captured, self._lock, Tensor))
+        return found[1]
+
+    def _drop(self, captured: Captured) -> None:
+        """Give back the memory of a capture that is no longer kept."""
+        self._quicks.pop(captured, None)
+        self._quick = None
+        captured.release()
 
     # --- looking at it -----------------------------------------------------------------------
 
@@ -146,6 +177,7 @@ class Jit(Generic[P, R]):
             made = Latency(window, kernels=kernels)
             start_filling(made, self._latency)
             self._latency = made
+            self._quick = None
         return made
 
     def stop_measuring(self) -> None:
@@ -198,7 +230,7 @@ class Jit(Generic[P, R]):
         """Forget all captures and give back their memory."""
         with self._lock:
             while self._kept:
-                self._kept.pop().release()
+                self._drop(self._kept.pop())
             self._failures = 0
             self.cnt = 0
 
@@ -243,7 +275,7 @@ class Jit(Generic[P, R]):
         COUNTERS.captures += 1
         self._kept.insert(0, captured)
         while len(self._kept) > self._limit():
-            self._kept.pop().release()
+            self._drop(self._kept.pop())
         return result  # type: ignore[no-any-return]  # what the function returns
 
 

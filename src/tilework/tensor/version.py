@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tilework.base.errors import UserError
 from tilework.ir.node import Attrs, make
 from tilework.ir.ops import tensor
+from tilework.ir.ops.index import VARIABLE
 from tilework.ir.ops.memory import AFTER, BUFFER, STORE, BufferAttrs
 from tilework.ir.ops.tensor import CONTIGUOUS
 from tilework.tensor import observe
@@ -40,7 +41,8 @@ _serials = itertools.count(1)
 _MOST_ORIGINS: Final = 256
 #: The origins of a version that came from too many others to list.
 ANYTHING: Final = frozenset({-1})
-_records_history: ContextVar[bool] = ContextVar("tilework_records_history", default=True)
+#: See `records_history`.
+keeps_history: Final[ContextVar[bool]] = ContextVar("tilework_records_history", default=True)
 
 
 def apply_chain(node: Node, chain: Chain) -> Node:
@@ -52,17 +54,17 @@ def apply_chain(node: Node, chain: Chain) -> Node:
 
 def records_history() -> bool:
     """Whether values made here can be differentiated."""
-    return _records_history.get()
+    return keeps_history.get()
 
 
 @contextmanager
 def history(enabled: bool) -> Iterator[None]:
     """Turn the recording of history for gradients on or off while the block runs."""
-    token = _records_history.set(enabled)
+    token = keeps_history.set(enabled)
     try:
         yield
     finally:
-        _records_history.reset(token)
+        keeps_history.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,7 @@ class Version:
                 if source.buffer is None and source.epoch != self.epoch:
                     self.epoch = -1  # built from a node that is out of date itself
                     break
-            self.is_tracked = _records_history.get()
+            self.is_tracked = keeps_history.get()
             if self.is_tracked and node.type.dtype.is_float:
                 for source in sources:
                     if source.needs_gradient:
@@ -160,6 +162,11 @@ class Version:
         is_needed = self.is_tracked and self.needs_gradient and is_wanted
         if self.is_consumed or not is_needed:
             self.forget()
+        if self.bindings and not self.sources:
+            # Values that went into the elements are spent; those of the shape are still needed.
+            names = variable_names(kind.shape)
+            kept = {name: value for name, value in self.bindings.items() if name in names}
+            self.bindings = kept or None
 
     def move_to(self, buffer: Buffer) -> None:
         """Note that the contents were copied to `buffer`, since the old memory is overwritten."""
@@ -183,6 +190,18 @@ class Version:
         """What it holds and whether it is there."""
         state = "realized" if self.buffer is not None else "lazy"
         return f"Version({self.node.type}, {state})"
+
+
+def variable_names(shape: Shape) -> set[str]:
+    """The names of the variables in a shape."""
+    found: set[str] = set()
+    stack = [size for size in shape if not isinstance(size, int)]
+    while stack:
+        top = stack.pop()
+        if top.op is VARIABLE:
+            found.add(top.attrs.name)
+        stack.extend(top.src)
+    return found
 
 
 def _origins(version: Version) -> frozenset[int]:
@@ -293,3 +312,13 @@ def merge_bindings(
                     try_="use variables of different names, or realize one operand first",
                 )
     return merged
+
+
+def can_merge(found: Sequence[Mapping[str, int] | None]) -> bool:
+    """Whether each variable has one value in all of these."""
+    merged: dict[str, int] = {}
+    return all(
+        merged.setdefault(name, value) == value
+        for bindings in found
+        for name, value in (bindings or {}).items()
+    )

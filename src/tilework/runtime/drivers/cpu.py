@@ -232,6 +232,13 @@ class CpuDriver:
         reclaim.run()
         self.raise_fault()
 
+    def settle(self) -> None:
+        """`wait` for everything, without a limit: it is done already.  Raises a reported fault."""
+        if reclaim.waiting:
+            reclaim.run()
+        if self._fault.value:
+            self.raise_fault()
+
     def time(self, commands: Sequence[Command]) -> tuple[float, ...]:
         """Run `commands` and return the seconds of each."""
         return self.record(commands).time()
@@ -278,6 +285,13 @@ class CpuDriver:
         with self._lock:
             self._ticket += 1
             return self._ticket
+
+    def table_function(self, table: LaunchTable) -> Callable[[], int] | None:
+        """Return the cheapest way to run a short table: see `NativeRuntime.function_of`.
+
+        It makes no ticket and no events, and must not be called once the driver is closed.
+        """
+        return self.pool.runtime.function_of(table)
 
     def close(self) -> None:
         """End the threads and release what nobody holds; buffers that live on stay valid.

@@ -28,7 +28,10 @@ ENTRY_STOP: Final = "tilework_stop"
 ENTRY_SPIN: Final = "tilework_spin"
 ENTRY_COPY: Final = "tilework_copy"
 ENTRY_FILL: Final = "tilework_fill"
-ENTRIES: Final = (ENTRY_RUN, ENTRY_WORKER, ENTRY_STOP, ENTRY_SPIN, ENTRY_COPY, ENTRY_FILL)
+ENTRY_CALL: Final = "tilework_call"
+ENTRIES: Final = (
+    ENTRY_RUN, ENTRY_WORKER, ENTRY_STOP, ENTRY_SPIN, ENTRY_COPY, ENTRY_FILL, ENTRY_CALL
+)  # fmt: skip
 
 OUTSIDE_FUNCTIONS: Final = ("syscall", "mmap", "munmap", "clock_gettime")
 
@@ -61,6 +64,12 @@ RECORD_GRAIN: Final = 32
 RECORD_FLAGS: Final = 40
 RECORD_SCRATCH: Final = 48
 FLAG_SERIAL: Final = 1
+
+# What `tilework_call` finds at the address that it is called with, in words.
+CALL_RECORDS: Final = 0
+CALL_COUNT: Final = 8
+CALL_FAULT: Final = 16
+CALL_BYTES: Final = 24
 
 COPY_BLOCK_BYTES: Final = 1 << 18  # one task of the copy and fill kernels
 
@@ -361,6 +370,23 @@ leave:
   ret i64 %result
 }
 
+; A function of the Python interpreter (`runtime.interpreter`): run records on this thread alone,
+; and return what stands in the fault word.
+declare ptr @PyLong_AsVoidPtr(ptr)
+declare ptr @PyLong_FromLongLong(i64)
+define ptr @tilework_call(ptr %self, ptr %nothing) nounwind {
+  %call = call ptr @PyLong_AsVoidPtr(ptr %self)
+  %records = load ptr, ptr %call
+  %count.at = getelementptr i8, ptr %call, i64 $call_count
+  %count = load i64, ptr %count.at
+  %owned = call i64 @tilework_run(ptr null, ptr %records, i64 %count, ptr null, ptr null)
+  %fault.at = getelementptr i8, ptr %call, i64 $call_fault
+  %word = load ptr, ptr %fault.at
+  %fault = load i64, ptr %word
+  %result = call ptr @PyLong_FromLongLong(i64 %fault)
+  ret ptr %result
+}
+
 ; The life of a worker; `slot` is its own slot.
 define ptr @tilework_worker(ptr %slot) nounwind {
 entry:
@@ -579,6 +605,8 @@ def pool_source(isa: str) -> str:
         "record_flags": RECORD_FLAGS,
         "record_scratch": RECORD_SCRATCH,
         "flag_serial": FLAG_SERIAL,
+        "call_count": CALL_COUNT,
+        "call_fault": CALL_FAULT,
         "block": COPY_BLOCK_BYTES,
     }
     return _TEXT.substitute(parts, **numbers)
