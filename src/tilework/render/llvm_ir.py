@@ -22,7 +22,7 @@ from tilework.ir.symbolic.simplify import TRUE
 from tilework.render.base import cannot_render
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tilework.ir.lowered import LoweredKernel
 
@@ -71,6 +71,33 @@ def _double_bits(value: float) -> int:
     return encode(value, float64)
 
 
+def _is_shifted(offset: Node) -> bool:
+    """Whether an offset is something and a constant.
+
+    Such an address is written as two steps, of which all accesses to a tile share the first: LLVM
+    takes several times as long to find out that sums differ in their constants alone.
+    """
+    return (
+        offset.op is math.ADD
+        and offset.src[1].op is math.CONST
+        and offset.src[0].op is not control.ACCUMULATOR
+    )
+
+
+def _sums_within_addresses(statements: Sequence[Node]) -> set[Node]:
+    """The statements whose values are used in addresses alone, which spell them out."""
+    inside: set[Node] = set()
+    outside: set[Node] = set()
+    for node in statements:
+        if node.op is INDEX and _is_shifted(node.src[1]):
+            inside.add(node.src[1])
+            outside.update(node.src[1].src)
+            outside.add(node.src[0])
+        else:
+            outside.update(node.src)
+    return inside - outside
+
+
 class LlvmRenderer:
     """LLVM IR for CPUs."""
 
@@ -105,10 +132,15 @@ class _Function:
         self.counter = 0
         self.loops: list[_Loop] = []
         self.conditions: list[str] = []  # where each open IF goes on
+        #: Addresses without their constant parts, in this block.
+        self.bases: dict[tuple[Node, Node], str] = {}
 
     def text(self) -> str:
-        for node in self.kernel.linear.src:
-            self._statement(node)
+        statements = self.kernel.linear.src
+        unused = _sums_within_addresses(statements)
+        for node in statements:
+            if node not in unused:
+                self._statement(node)
         body = "\n".join(f"  {line}" if not line.endswith(":") else line for line in self.lines)
         entry = "\n".join(f"  {line}" for line in self.entry)
         declarations = "\n".join(self.declarations)
@@ -139,6 +171,7 @@ class _Function:
     def begin_block(self, label: str) -> None:
         self.emit(f"{label}:")
         self.block = label
+        self.bases.clear()
 
     def declare(self, result: str, name: str, *arguments: str) -> str:
         self.declarations[f"declare {result} @{name}({', '.join(arguments)})"] = None
@@ -278,9 +311,22 @@ class _Function:
 
     def _index(self, node: Node) -> None:
         buffer, offset = node.src
+        kind = memory_type(node.type.dtype)
+        if not _is_shifted(offset):
+            self.names[node] = self.define(
+                f"getelementptr inbounds {kind}, ptr {self.value(buffer)}, "
+                f"i64 {self.operand(offset)}"
+            )
+            return
+        # Not "inbounds": it is only with the constant that the address lies in the buffer.
+        variable, constant = offset.src
+        base = self.bases.get((buffer, variable))
+        if base is None:
+            base = self.bases[buffer, variable] = self.define(
+                f"getelementptr {kind}, ptr {self.value(buffer)}, i64 {self.operand(variable)}"
+            )
         self.names[node] = self.define(
-            f"getelementptr inbounds {memory_type(node.type.dtype)}, "
-            f"ptr {self.value(buffer)}, i64 {self.operand(offset)}"
+            f"getelementptr {kind}, ptr {base}, i64 {self.value(constant)}"
         )
 
     def _load(self, node: Node) -> None:
