@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tilework.base import settings
 from tilework.codegen.analysis import analyse
+from tilework.codegen.cascade.lower import lower_cascade
 from tilework.codegen.linearize.order import linearise
 from tilework.codegen.naming import kernel_name
 from tilework.codegen.passes.decompose import decompose, decompose_node
@@ -86,6 +87,18 @@ def lower_kernel(
         simple = passes.run("simplify", sink, lambda node: rewrite(node, SIMPLIFY))
         loose = passes.run("loosen", simple, lambda node: loosen(node, target))
         kernel = analyse(passes.run("normalise", loose, normalise_ranges))
+        cascade = None if plan else lower_cascade(kernel, target, is_plain=is_plain)
+        if cascade is not None:
+            if settings.current().verify != "off":
+                verify(cascade.linear, Stage.LINEAR, after="cascade")
+            return _describe(
+                kernel_name(sink, kernel),
+                sink,
+                estimate_work(kernel),
+                cascade.plan,
+                cascade.linear,
+                cascade.scratch_bytes,
+            )
         if plan is None:
             chosen = plain_plan(kernel) if is_plain else choose_plan(kernel, target)
         else:

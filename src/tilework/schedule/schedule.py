@@ -97,6 +97,8 @@ class Limits:
         serial_rows: fewer rows than this leave threads idle, so long rows are reduced first.
         serial_elements: elements of all rows together up to which that does not matter.
         small_elements: elementwise kernels up to this size are put into one launch.
+        cascades_on: kinds of devices whose kernels keep tiles of rows, so that folds along one
+            axis, which depend on each other, may end in a product inside of one kernel.
     """
 
     nodes: int = 512
@@ -108,6 +110,7 @@ class Limits:
     serial_rows: int = 16
     serial_elements: int = 1 << 17
     small_elements: int = 1 << 16
+    cascades_on: tuple[str, ...] = ("CPU",)
 
 
 DEFAULT_LIMITS = Limits()

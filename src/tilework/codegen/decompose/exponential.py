@@ -80,12 +80,17 @@ def exp2(x: Value[Raw]) -> Value[Raw]:
 def exp(x: Value[Raw], offset: int = 0) -> Value[Raw]:
     """Return e**x * 2**offset, without overflow before the offset is applied."""
     form = format_of(x)
-    r, low, shifted = reduce_exp(clamp(x, *form.exp_limits), 2 * form.bias)
+    least, most = form.exp_limits
+    # A product that underflows takes processors as long as a hundred others, so where the result is
+    # 0 (a masked score is -inf) it is not come by in that way.
+    is_zero = x.less(least)
+    limited = where(is_zero, 0.0, where(x.greater(most), most, x))
+    r, low, shifted = reduce_exp(limited, 2 * form.bias)
     table = form.tables["EXP"]
     # Without the low part two operations fewer than the form that never falls.
     short = low is None
     power = fma(r, polynomial(r, table), 1.0) if short else power_near_one(r, table, low)
-    return scale_by_power(power, shifted, offset)
+    return where(is_zero, 0.0, scale_by_power(power, shifted, offset))
 
 
 def expm1(x: Value[Raw]) -> Value[Raw]:

@@ -32,7 +32,7 @@ _LEAST_TASK = 4096
 #: Rows that are scanned side by side.
 _SCANS = 4
 #: Element operations that costly ops count for.
-_OP_COST = (
+OP_COST = (
     dict.fromkeys(
         [
             "exp",
@@ -353,7 +353,7 @@ def estimate_work(kernel: Kernel) -> float:
     for node in kernel.order:
         counts = node.op.elementwise or node.op in (LOAD, STORE)
         if counts and node.src and not node.type.dtype.is_integer:
-            total += _iterations(kernel, node) * _OP_COST.get(node.op.name, 1)
+            total += _iterations(kernel, node) * OP_COST.get(node.op.name, 1)
     return total
 
 

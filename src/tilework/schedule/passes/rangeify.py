@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tilework.ir.ops import memory, tensor
 from tilework.ir.symbolic.simplify import TRUE
+from tilework.schedule.passes.cascade import find_cascades
 from tilework.schedule.passes.decide import reason_to_store
 from tilework.schedule.passes.movement import MOVEMENT, flatten, reshape_index
 from tilework.schedule.passes.prepare import IDENTITY
@@ -39,6 +40,9 @@ class Rangeify(StepMaker):
 
     def __init__(self, layout: Layout, limits: Limits) -> None:
         super().__init__(layout, limits)
+        self.cascades = find_cascades(layout, limits.cascades_on)
+        #: The kernels that compute the last fold of each cascade.
+        self.ends: dict[Node, list[Kernel]] = {last: [] for last in self.cascades.values()}
         for node, buffer, reason in layout.roots:
             self._root(node, buffer, 0, reason)
         for node in reversed(layout.order):
@@ -104,9 +108,9 @@ class Rangeify(StepMaker):
         if forced is not None and (must_store or self._is_needed(forced[0], forced[1])):
             self._store_node(node, steps, *forced)
             return
-        reason = self._full(node, steps) or reason_to_store(
-            node, steps, self.costs, self.limits, self._is_wanted
-        )
+        reason = self._full(node, steps)
+        if reason is None and not self._is_in_cascade(node, steps):
+            reason = reason_to_store(node, steps, self.costs, self.limits, self._is_wanted)
         if reason is None:
             for step in steps:
                 self._expand(step)
@@ -126,6 +130,17 @@ class Rangeify(StepMaker):
         return here in wanted or any(
             kernel.find() is step.kernel and index == step.index for kernel, index, _ in wanted
         )
+
+    def _is_in_cascade(self, node: Node, steps: list[Step]) -> bool:
+        """Is `node` needed in the kernel of the cascade that it belongs to, and only there?"""
+        last = self.cascades.get(node)
+        ends = self.ends.get(last, ()) if last is not None else ()
+        return len(ends) == 1 and all(step.kernel is ends[0].find() for step in steps)
+
+    def _expand(self, step: Step) -> None:
+        if step.node in self.ends:
+            self.ends[step.node].append(step.kernel)
+        super()._expand(step)
 
     def _full(self, node: Node, steps: list[Step]) -> str | None:
         """Why some kernel that needs `node` cannot take in its sources."""

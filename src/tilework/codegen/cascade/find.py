@@ -1,0 +1,265 @@
+"""Cascades: folds along one axis that depend on each other, and what is worth keeping of a row.
+
+Softmax is one (max, then the sum of exp, then the quotients), attention another (scores, max, sum,
+and a product with the values).  No function is known by name.  Bound ranges are given common names
+first, so that what two loops compute alike becomes one node; then every costly node that several
+loops would compute is kept in TILE memory, a row or a tile of rows long.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tilework.codegen.analysis import FreeRanges, Kernel, analyse, substitute_ranges
+from tilework.codegen.cascade.cost import WORTH_KEEPING, Costs
+from tilework.codegen.plan.extents import least_size, number, size
+from tilework.ir.node import Node, toposort
+from tilework.ir.ops import math
+from tilework.ir.ops.index import RANGE, RangeAttrs
+from tilework.ir.ops.memory import LOAD, SINK, STORE
+from tilework.ir.ops.tensor import REDUCE, SCAN, Fold
+from tilework.ir.symbolic import simplify
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: Larger kernels are not looked at, so that the analysis stays cheap.
+_MOST_NODES = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Cascade:
+    """What is kept for each row, in the order in which it is computed.
+
+    Attributes:
+        kernel: The kernel with common names for its bound ranges.
+        rows: The output ranges that folds of a row depend on, outermost first.
+        kept: The values that are kept; each depends on rows and perhaps on ranges along them.
+        stores: The STOREs that come last.
+    """
+
+    kernel: Kernel
+    rows: tuple[Node, ...]
+    kept: tuple[Node, ...]
+    stores: tuple[Node, ...]
+
+    def along(self, node: Node) -> list[Node]:
+        """The ranges other than rows that a value depends on."""
+        return [range_ for range_ in self.kernel.free.of(node) if range_ not in self.rows]
+
+
+def find_cascade(kernel: Kernel) -> Cascade | None:
+    """What a kernel should keep of each row; None if nothing is worth it.
+
+    Args:
+        kernel: The kernel with its ranges normalised.
+    """
+    if not _may_be_one(kernel):
+        return None
+    sink = _with_common_names(kernel)
+    free = FreeRanges(toposort(sink))
+    rows = _rows_of(sink, free)
+    if not rows:
+        return None
+    sink = _with_shared_stores(sink, rows)
+    kernel = analyse(sink)
+    kept = _Keeping(kernel, rows).kept()
+    if not kept:
+        return None
+    order = tuple([node for node in kernel.order if node in kept])
+    return Cascade(kernel, rows, order, tuple(kernel.stores))
+
+
+def _may_be_one(kernel: Kernel) -> bool:
+    if len(kernel.reduces) < 2 or len(kernel.order) > _MOST_NODES:
+        return False
+    if kernel.serial or kernel.read_and_written or len(kernel.stores) != len(kernel.sink.src):
+        return False
+    if any(len(store.src) > 2 for store in kernel.stores):
+        return False
+    if any(node.op is SCAN for node in kernel.order):
+        return False
+    return all(least_size(range_) == size(range_) > 0 for range_ in kernel.free.ranges)
+
+
+# ---- names
+
+
+def _with_common_names(kernel: Kernel) -> Node:
+    """Bound ranges of equal size and depth become one, so that equal bodies are one node.
+
+    A fold's ranges must differ from those of the folds inside that depend on them, and from
+    nothing else.
+    """
+    first = max(number(range_) for range_ in kernel.free.ranges) + 1
+    names: dict[tuple[int, int, int], Node] = {}
+    level_of: dict[Node, int] = {}
+    done: dict[Node, Node] = {}
+    for node in kernel.order:
+        src = tuple([done[source] for source in node.src])
+        if node.op is not REDUCE:
+            done[node] = node if src == node.src else simplify.rebuild(node, src)
+            continue
+        bound = node.src[1:]
+        level = 1 + _deepest(src[0], bound, level_of)
+        fresh: dict[Node, Node] = {}
+        for position, range_ in enumerate(bound):
+            key = (level, position, size(range_))
+            if key not in names:
+                names[key] = RANGE(range_.src[0], attrs=RangeAttrs(first + len(names)))
+                level_of[names[key]] = level
+            fresh[range_] = names[key]
+        value = substitute_ranges(src[0], fresh, {})
+        done[node] = REDUCE(value, *fresh.values(), attrs=node.attrs)
+    return done[kernel.sink]
+
+
+def _deepest(body: Node, bound: tuple[Node, ...], level_of: dict[Node, int]) -> int:
+    """The greatest level of the folds in a body that depend on the ranges `bound`."""
+    inside = FreeRanges(toposort(body, *bound))
+    mask = sum(inside.bit(range_) for range_ in bound)
+    return max(
+        (
+            level_of[own]
+            for node, reads in inside.mask.items()
+            if node.op is REDUCE and reads & mask
+            for own in node.src[1:]
+        ),
+        default=0,
+    )
+
+
+def _rows_of(sink: Node, free: FreeRanges) -> tuple[Node, ...]:
+    """The output ranges of the folds that other ranges are computed with."""
+    outputs = 0
+    for store in sink.src:
+        outputs |= free.mask[store]
+    rows = 0
+    for node, mask in free.mask.items():
+        if node.op is REDUCE and not mask & ~outputs and mask != outputs:
+            rows |= mask
+    found = [range_ for i, range_ in enumerate(free.ranges) if rows >> i & 1]
+    return tuple(sorted(found, key=number))
+
+
+def _with_shared_stores(sink: Node, rows: tuple[Node, ...]) -> Node:
+    """Stores run over the names of folds where they then compute what those do."""
+    free = FreeRanges(toposort(sink))
+    known = {node for node in free.mask if node.op is REDUCE}
+    bodies = set(toposort(*(node.src[0] for node in known))) if known else set()
+    stores: list[Node] = []
+    for store in sink.src:
+        own = [range_ for range_ in free.of(store) if range_ not in rows]
+        stores.append(_renamed(store, own, rows, bodies, free))
+    return SINK(*stores)
+
+
+def _renamed(
+    store: Node, own: list[Node], rows: tuple[Node, ...], bodies: set[Node], free: FreeRanges
+) -> Node:
+    sizes = [size(range_) for range_ in own]
+    tried: set[tuple[Node, ...]] = set()
+    if not own or store.op is not STORE:
+        return store
+    for node in bodies:
+        if not node.op.elementwise or not node.src:
+            continue
+        along = tuple([range_ for range_ in free.of(node) if range_ not in rows])
+        if along in tried or [size(range_) for range_ in along] != sizes:
+            continue
+        tried.add(along)
+        if _binds(store, own, along, free):
+            continue
+        new = substitute_ranges(store, dict(zip(own, along, strict=True)), {})
+        if any(_is_shared(part, along, bodies, free) for part in toposort(new)):
+            return new
+    return store
+
+
+def _binds(store: Node, own: list[Node], along: tuple[Node, ...], free: FreeRanges) -> bool:
+    """Does a fold in a store, which depends on its ranges `own`, bind one of `along`?"""
+    return any(
+        part.op is REDUCE and _reads(free, part, own) and not set(along).isdisjoint(part.src[1:])
+        for part in toposort(store)
+    )
+
+
+def _is_shared(node: Node, along: tuple[Node, ...], bodies: set[Node], free: FreeRanges) -> bool:
+    """Is a node of a store what a fold computes too?"""
+    if node not in bodies or not node.op.elementwise or not node.src:
+        return False
+    return node.type.dtype.is_float and _reads(free, node, along)
+
+
+def _reads(free: FreeRanges, node: Node, ranges: Iterable[Node]) -> bool:
+    return any(free.mask[node] & free.bit(range_) for range_ in ranges)
+
+
+# ---- what is kept
+
+
+class _Keeping:
+    """Decides which values of a row are kept in memory."""
+
+    def __init__(self, kernel: Kernel, rows: tuple[Node, ...]) -> None:
+        self.kernel = kernel
+        self.rows = sum(kernel.free.bit(range_) for range_ in rows)
+        self.outputs = sum(kernel.free.bit(range_) for range_ in kernel.outputs)
+        self.costs = Costs(kernel)
+
+    def kept(self) -> set[Node]:
+        """The values to keep; empty if no costly one is needed by several loops."""
+        roots = {node for node in self.kernel.reduces if self._is_of_row(node)}
+        kept = set(roots)
+        costly = set[Node]()
+        readers: dict[Node, set[Node]] = {}
+        for node in reversed(self.kernel.order):
+            if node.op is STORE or node in kept or self._is_last(node):
+                context = {node}
+            else:
+                context = readers.get(node, set())
+                if len(context) > 1 and self._is_costly(node):
+                    kept.add(node)
+                    costly.add(node)
+                    context = {node}
+            for factor in self._factors(node):
+                kept.add(factor)
+                costly.add(factor)
+            sources = node.src[:1] if node.op is REDUCE else node.src
+            for source in sources:
+                readers.setdefault(source, set()).update(context)
+        return kept if costly else set()
+
+    def _is_of_row(self, node: Node) -> bool:
+        """A fold whose result belongs to a row, read by further loops along it."""
+        mask = self.kernel.free.mask[node]
+        return not mask & ~self.rows and mask != self.outputs
+
+    def _is_last(self, node: Node) -> bool:
+        return node.op is REDUCE and not self.kernel.free.mask[node] & ~self.outputs
+
+    def _is_costly(self, node: Node) -> bool:
+        mask = self.kernel.free.mask[node]
+        if not mask & ~self.rows or node.type.dtype.is_integer or node.op is LOAD:
+            return False
+        return node.op is REDUCE or self.costs.of(node) >= WORTH_KEEPING
+
+    def _factors(self, node: Node) -> list[Node]:
+        """The computed factors of a last sum of products that it would compute again and again."""
+        if not self._is_last(node) or node.attrs.fold is not Fold.ADD:
+            return []
+        if self._is_of_row(node) or node.src[0].op is not math.MUL:
+            return []
+        free = self.kernel.free
+        found = []
+        for factor, other in (node.src[0].src, node.src[0].src[::-1]):
+            own = free.mask[other] & ~free.mask[factor] & self.outputs
+            allowed = self.rows | sum(free.bit(range_) for range_ in node.src[1:])
+            if own and not free.mask[factor] & ~allowed and self._holds_fold(factor):
+                found.append(factor)
+        return found
+
+    def _holds_fold(self, factor: Node) -> bool:
+        """Is a factor computed from folds, so that computing it again is out of the question?"""
+        return factor.op is not LOAD and any(part.op is REDUCE for part in toposort(factor))

@@ -1,0 +1,223 @@
+"""A cascade as one LINEAR: its phases one after the other, inside a loop over tiles of rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tilework.codegen.analysis import analyse
+from tilework.codegen.cascade.find import find_cascade
+from tilework.codegen.cascade.phases import Phases, choose_tile
+from tilework.codegen.linearize.order import linearise
+from tilework.codegen.passes.decompose import decompose, decompose_node
+from tilework.codegen.passes.expand import expand
+from tilework.codegen.passes.normalise import drop_single
+from tilework.codegen.plan.apply import apply_plan
+from tilework.codegen.plan.check import check
+from tilework.codegen.plan.choose import choose_plan, plain_plan
+from tilework.dtypes import index
+from tilework.ir.build import const_index
+from tilework.ir.node import Node, toposort
+from tilework.ir.ops.control import ACCUMULATOR, ALLOCATE, END, AccumulateAttrs, AllocateAttrs
+from tilework.ir.ops.index import RANGE, RangeAttrs, Unit
+from tilework.ir.ops.memory import LOAD, PARAM
+from tilework.ir.ops.program import LINEAR
+from tilework.ir.symbolic import simplify
+from tilework.ir.types import Memory as MemoryKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tilework.codegen.analysis import Kernel
+    from tilework.codegen.cascade.find import Cascade
+    from tilework.codegen.cascade.phases import Tile
+    from tilework.codegen.plan.plan import Plan
+    from tilework.target.spec import ParallelUnit, TargetSpec
+
+_LINE_BYTES = 64
+#: Tasks for each core, so that cores stay even.
+_TASKS_PER_CORE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredCascade:
+    """The statements of a cascade, the scratch bytes of one task, its tasks, its plans as text."""
+
+    linear: Node
+    scratch_bytes: int
+    plan: str
+
+
+def lower_cascade(
+    kernel: Kernel, target: TargetSpec, *, is_plain: bool = False
+) -> LoweredCascade | None:
+    """The LINEAR of a kernel that is a cascade worth running in phases; None if it is not.
+
+    Args:
+        kernel: The kernel with its ranges normalised.
+        target: The machine that the code is for.
+        is_plain: Take plain loops in each phase instead of the best plan.
+    """
+    cascade = find_cascade(kernel)
+    if cascade is None:
+        return None
+    tile = choose_tile(cascade, target)
+    choose = _plain if is_plain else choose_plan
+    phases = Phases(cascade, tile, _first_slot(kernel))
+    total = sum(memory.count * node.type.dtype.itemsize for node, memory in phases.memories.items())
+    if total > (target.l2_bytes or 1 << 19) * 2:
+        return None
+    if tile.row is None and tile.count < 2 * target.cores:
+        return None  # too few rows to share out: plain loops use the cores better
+    return _Composition(cascade, tile, phases, target, choose).run()
+
+
+def _plain(kernel: Kernel, target: TargetSpec) -> Plan:
+    return plain_plan(kernel)
+
+
+def _first_slot(kernel: Kernel) -> int:
+    return 1 + max(int(node.attrs.slot) for node in kernel.order if node.op is PARAM)
+
+
+def _one_core(unit: ParallelUnit) -> ParallelUnit:
+    """The units of a machine on which a task runs alone."""
+    count = 1 if unit.name == "threads" else unit.count
+    return replace(unit, count=count, inner=tuple([_one_core(u) for u in unit.inner]))
+
+
+def _is_position(node: Node) -> bool:
+    """Index arithmetic that reads no memory."""
+    if not node.op.elementwise or node.type.dtype is not index:
+        return False
+    return not any(part.op is LOAD for part in toposort(node))
+
+
+class _Composition:
+    """Plans the phases and puts their statements together."""
+
+    def __init__(
+        self,
+        cascade: Cascade,
+        tile: Tile,
+        phases: Phases,
+        target: TargetSpec,
+        choose: Callable[[Kernel, TargetSpec], Plan],
+    ) -> None:
+        self.cascade = cascade
+        self.tile = tile
+        self.phases = phases
+        self.target = target
+        self.choose = choose
+        self.alone = replace(target, units=_one_core(target.units))
+        self.statements: list[Node] = []
+        self.placed: set[Node] = set()
+        self.ranges = 0
+        self.accumulators = 0
+        self.scratch_bytes = 0
+        self.base_bytes = 0
+        self.fixed: dict[Node, Node] = {}
+
+    def run(self) -> LoweredCascade:
+        self._allocate()
+        closing = self._outer()
+        plans = [self._phase(sink) for sink in self.phases.kernels()]
+        self.statements += [END(loop) for loop in closing]
+        head = f"cascade in {self.tile.count} tiles of {self.tile.rows} rows: "
+        return LoweredCascade(LINEAR(*self.statements), self.scratch_bytes, head + "; ".join(plans))
+
+    # ---- memory and loops around the phases
+
+    def _allocate(self) -> None:
+        for node, memory in self.phases.memories.items():
+            attrs = AllocateAttrs(node.type.dtype, memory.count, MemoryKind.TILE, self.base_bytes)
+            self.fixed[memory.param] = ALLOCATE(attrs=attrs)
+            size = memory.count * node.type.dtype.itemsize
+            self.base_bytes += -(-size // _LINE_BYTES) * _LINE_BYTES
+        self.scratch_bytes = self.base_bytes
+
+    def _outer(self) -> list[Node]:
+        """Open the loops over tasks and over the tiles of one; gives them, innermost first."""
+        count = self.tile.count
+        block = max(count // (self.target.cores * _TASKS_PER_CORE), 1)
+        if self.tile.rows > 1:
+            block = 1
+        tasks = self._range(const_index(-(-count // block)), Unit.THREAD)
+        loops = [tasks]
+        value = tasks
+        if block > 1:
+            start = simplify.scale(tasks, block)
+            left = simplify.sub(const_index(count), start)
+            extent = (
+                const_index(block)
+                if count % block == 0
+                else simplify.minimum(const_index(block), left)
+            )
+            self._place(extent)
+            inner = self._range(extent, Unit.LOOP)
+            loops.append(inner)
+            value = simplify.add(start, inner)
+            self._place(value)
+        self.fixed[self.phases.variable] = value
+        return loops[::-1]
+
+    def _range(self, extent: Node, unit: Unit) -> Node:
+        loop = RANGE(extent, attrs=RangeAttrs(self.ranges, unit))
+        self.ranges += 1
+        self.statements.append(loop)
+        self.placed.add(loop)
+        return loop
+
+    def _place(self, value: Node) -> None:
+        """Statements for index arithmetic outside of the phases."""
+        for node in toposort(decompose(value, self.target)):
+            if node.src and node not in self.placed:
+                self.statements.append(node)
+                self.placed.add(node)
+
+    # ---- one phase
+
+    def _phase(self, sink: Node) -> str:
+        kernel = analyse(drop_single(sink))
+        alone = self.alone
+        plan = replace(self.choose(kernel, alone), tasks=0)
+        check(plan, kernel, alone)
+        lowered, scratch = expand(apply_plan(kernel, plan))
+        target = self.target
+        linear = linearise(decompose(lowered, target), lambda node: decompose_node(node, target))
+        self._take(linear)
+        self.scratch_bytes = max(self.scratch_bytes, self.base_bytes + scratch)
+        return repr(plan)
+
+    def _take(self, linear: Node) -> None:
+        """Append the statements of a phase, with names that are its own."""
+        done = dict(self.fixed)
+        order = toposort(linear)
+        shift = self.ranges
+        for node in order[:-1]:
+            if node not in done:
+                done[node] = self._renamed(node, tuple([done[s] for s in node.src]), shift)
+        highest = [int(n.attrs.number) for n in order if n.op is RANGE]
+        self.ranges += 1 + max(highest, default=-1)
+        self.accumulators += sum(n.op is ACCUMULATOR for n in order)
+        depth = 0
+        for statement in linear.src:
+            new = done[statement]
+            if new in self.placed:
+                continue
+            self.statements.append(new)
+            depth += (new.op is RANGE) - (new.op is END)
+            if not depth and _is_position(new):
+                self.placed.add(new)  # seen by the phases after this one
+
+    def _renamed(self, node: Node, src: tuple[Node, ...], shift: int) -> Node:
+        attrs = node.attrs
+        if node.op is RANGE:
+            return RANGE(*src, attrs=RangeAttrs(int(attrs.number) + shift, attrs.unit))
+        if node.op is ACCUMULATOR:
+            moved = AccumulateAttrs(attrs.number + self.accumulators, attrs.fold)
+            return ACCUMULATOR(*src, attrs=moved)
+        if node.op is ALLOCATE:
+            offset = attrs.offset_bytes + self.base_bytes
+            return ALLOCATE(attrs=AllocateAttrs(attrs.dtype, attrs.count, attrs.memory, offset))
+        return node if src == node.src else node.op(*src, attrs=attrs)

@@ -1,0 +1,169 @@
+"""Cascades: a sum of products one factor of which is computed from folds along the summed axis.
+
+Attention is one: the scores' maximum, the sum of what exp makes of them, and the product with the
+values all run along the keys.  Stored, scores and weights would cross memory several times, and
+are larger than all that goes in and out.  In one kernel they stay in the memory of a tile of rows,
+which code generation sees to.  Nothing is known by name: indices are traced from the product to
+what it is computed from, and everything that depends on one position along the summed axis must
+depend on the same one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilework.ir.build import const_index
+from tilework.ir.node import make
+from tilework.ir.ops import math, tensor
+from tilework.ir.ops.index import RANGE, RangeAttrs
+from tilework.ir.symbolic.simplify import TRUE
+from tilework.schedule.passes.cost import is_contraction
+from tilework.schedule.passes.kernel_graph import leaves_in
+from tilework.schedule.passes.movement import MOVEMENT, ZERO, source_index
+from tilework.schedule.passes.prepare import IDENTITY
+
+if TYPE_CHECKING:
+    from tilework.ir.node import Node
+    from tilework.schedule.passes.movement import Index
+    from tilework.schedule.passes.prepare import Layout
+
+#: How many values are traced from a product.
+_FUEL = 96
+#: Fewer rows than this, or shorter ones, are not worth a tile.
+_LEAST_ROWS, _LEAST_LENGTH = 8, 16
+#: A row longer than this does not stay near the core that computes it.
+_MOST_LENGTH = 1 << 14
+
+
+def find_cascades(layout: Layout, devices: tuple[str, ...]) -> dict[Node, Node]:
+    """For each value that is computed inside of a cascade: the sum of products that ends it.
+
+    Args:
+        layout: The function's buffers.
+        devices: The kinds of devices on which cascades are looked for.
+    """
+    found: dict[Node, Node] = {}
+    for node in layout.order:
+        kind = layout.device.get(node, "").split(":")[0]
+        if kind not in devices or not is_contraction(node):
+            continue
+        for factor in _product(node).src:
+            inside = _Trace(layout, node).inside(factor)
+            if inside and found.keys().isdisjoint(inside):
+                found.update(dict.fromkeys(inside, node))
+    return found
+
+
+def _product(node: Node) -> Node:
+    product = node.src[0]
+    while product.op is math.CAST:
+        product = product.src[0]
+    return product
+
+
+class _Trace:
+    """What a factor of a sum of products is computed from, at which indices."""
+
+    def __init__(self, layout: Layout, last: Node) -> None:
+        self.layout = layout
+        self.last = last
+        self.length = 0
+        self.sizes: list[int] = []
+        self.key: Node = ZERO
+        self.at: dict[Node, Index] = {}
+        self.folds: list[Node] = []
+        self.scores: list[Node] = []
+
+    def inside(self, factor: Node) -> list[Node]:
+        """The values to compute where the sum is; empty if this is no cascade."""
+        index = self._start()
+        if index is None or not self._walk(factor, index):
+            return []
+        if not self.folds or not self.scores or not self._has_rows():
+            return []
+        return list(self.at)
+
+    def _start(self) -> Index | None:
+        """An index of the product with one range for each axis; None if several are summed."""
+        shape = [size for size in self.last.src[0].type.shape if isinstance(size, int)]
+        if len(shape) != len(self.last.src[0].type.shape):
+            return None
+        summed = [axis for axis in self.last.attrs.axes if shape[axis] != 1]
+        if len(summed) != 1:
+            return None
+        self.sizes = shape
+        index: list[Node] = []
+        for axis, size in enumerate(shape):
+            wide = size != 1
+            index.append(make(RANGE, (const_index(size),), RangeAttrs(axis)) if wide else ZERO)
+        self.key = index[summed[0]]
+        self.length = shape[summed[0]]
+        if not _LEAST_LENGTH <= self.length <= _MOST_LENGTH:
+            return None
+        return tuple(index)
+
+    def _walk(self, factor: Node, index: Index) -> bool:
+        stack = [(factor, index)]
+        while stack:
+            node, at = stack.pop()
+            known = self.at.get(node)
+            if known is not None:
+                if known != at:
+                    return False  # needed at two positions: it would be computed twice
+                continue
+            if self._is_leaf(node):
+                continue
+            if len(self.at) >= _FUEL:
+                return False
+            sources = self._sources(node, at)
+            if sources is None:
+                return False
+            self.at[node] = at
+            stack.extend(sources)
+        return True
+
+    def _is_leaf(self, node: Node) -> bool:
+        return not node.src or self.layout.in_memory(node) is not None
+
+    def _sources(self, node: Node, at: Index) -> list[tuple[Node, Index]] | None:
+        """What a value is computed from, and at which indices; None if that rules a cascade out."""
+        if node.op in MOVEMENT:
+            index, condition = source_index(node, at)
+            return [(node.src[0], index)] if condition is TRUE else None
+        if node.op in IDENTITY or node.op.elementwise:
+            return [(source, at) for source in node.src]
+        if node.op is not tensor.REDUCE:
+            return None
+        if self._depends(at):
+            if not is_contraction(node):
+                return None
+            self.scores.append(node)
+            return []
+        shape = node.src[0].type.shape
+        axes = [axis for axis in node.attrs.axes if shape[axis] != 1]
+        if len(axes) != 1 or shape[axes[0]] != self.length:
+            return None
+        self.folds.append(node)
+        kept = iter(at)
+        reduced = node.attrs.axes
+        position = [
+            (self.key if axis == axes[0] else ZERO) if axis in reduced else next(kept)
+            for axis in range(len(shape))
+        ]
+        return [(node.src[0], tuple(position))]
+
+    def _depends(self, index: Index) -> bool:
+        return any(self.key in leaves_in(part) for part in index)
+
+    def _has_rows(self) -> bool:
+        """Do the scores vary along a row that the values know nothing of, with rows enough?"""
+        rows = 1
+        used: set[Node] = set()
+        for fold in self.folds:
+            for part in self.at[fold]:
+                used.update(leaves_in(part))
+        for range_ in used:
+            rows *= self.sizes[int(range_.attrs.number)]
+        wide = sum(size != 1 for size in self.sizes)
+        # The product has a range of its own besides the rows' and the one that is summed.
+        return rows >= _LEAST_ROWS and len(used) <= wide - 2
