@@ -6,13 +6,36 @@ A branch that is not taken must not put NaN into the gradient, so its argument i
 from __future__ import annotations
 
 import math
-from typing import Self
+from collections.abc import Callable
+from functools import update_wrapper
+from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from tilework.base.errors import UserError
+from tilework.dtypes import float32
 from tilework.tensor.functions import Functions
+
+P = ParamSpec("P")
+T = TypeVar("T", bound="Activations")
 
 SELU_SCALE = 1.0507009873554804934193349852946
 SELU_ALPHA = 1.6732632423543772848170429916717
+
+
+def rounded_once(
+    method: Callable[Concatenate[T, P], T],
+) -> Callable[Concatenate[T, P], T]:
+    """Let a formula of several steps compute floats of fewer than 32 bits in float32.
+
+    The result is rounded once, as one function's would be, and not at each step.
+    """
+
+    def wide(self: T, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if not self.dtype.is_float or self.dtype.bits >= float32.bits:
+            return method(self, *args, **kwargs)
+        return method(self.cast(float32), *args, **kwargs).cast(self.dtype)
+
+    update_wrapper(wide, method)
+    return wide
 
 
 class Activations(Functions):
@@ -37,6 +60,7 @@ class Activations(Functions):
         """self where positive, else self * neg_slope."""
         return (self > 0).where(self, self * neg_slope)
 
+    @rounded_once
     def sigmoid(self) -> Self:
         """1 / (1 + exp(-self)), accurate on both sides."""
         return self._as_float()._sigmoid()
@@ -52,10 +76,12 @@ class Activations(Functions):
         small = self._minus_abs().exp()
         return (self >= 0).where(1.0, small) / (small + 1.0)
 
+    @rounded_once
     def logsigmoid(self) -> Self:
         """log(sigmoid(self)) without overflow."""
         return -((-self).softplus())
 
+    @rounded_once
     def softplus(self, beta: float = 1.0) -> Self:
         """log(1 + exp(beta * self)) / beta without overflow."""
         x = self * beta
@@ -63,6 +89,7 @@ class Activations(Functions):
         small = (x > 0).where(-x, x).exp().log1p()
         return (large + small) * (1 / beta)
 
+    @rounded_once
     def silu(self) -> Self:
         """self * sigmoid(self)."""
         return self * self.sigmoid()
@@ -71,10 +98,12 @@ class Activations(Functions):
         """Another name for `silu`."""
         return self.silu()
 
+    @rounded_once
     def quick_gelu(self) -> Self:
         """self * sigmoid(1.702 * self)."""
         return self * (self * 1.702).sigmoid()
 
+    @rounded_once
     def gelu(self, approximate: str = "tanh") -> Self:
         """The Gaussian error linear unit.
 
@@ -87,39 +116,48 @@ class Activations(Functions):
             raise UserError(
                 "gelu: unknown approximation", got=approximate, expected='"tanh" or "none"'
             )
-        inner = (self + self * self * self * 0.044715) * math.sqrt(2 / math.pi)
-        return self * 0.5 * (inner.tanh() + 1)
+        # (1 + tanh(y)) / 2 is sigmoid(2 y), which keeps its digits where tanh is close to -1.
+        inner = (self + self * self * self * 0.044715) * (2 * math.sqrt(2 / math.pi))
+        return self * inner._sigmoid()
 
+    @rounded_once
     def elu(self, alpha: float = 1.0) -> Self:
         """self where positive, else alpha * (exp(self) - 1)."""
         low = (self > 0).where(0.0, self).expm1() * alpha
         return (self > 0).where(self, low)
 
+    @rounded_once
     def celu(self, alpha: float = 1.0) -> Self:
         """self where positive, else alpha * (exp(self / alpha) - 1)."""
         low = ((self > 0).where(0.0, self) / alpha).expm1() * alpha
         return (self > 0).where(self, low)
 
+    @rounded_once
     def selu(self, alpha: float = SELU_ALPHA, gamma: float = SELU_SCALE) -> Self:
         """gamma * elu(self, alpha), with the constants that keep mean 0 and variance 1."""
         return self.elu(alpha) * gamma
 
+    @rounded_once
     def hardsigmoid(self, alpha: float = 1 / 6, beta: float = 0.5) -> Self:
         """alpha * self + beta, cut to [0, 1]."""
         return (self * alpha + beta).hardtanh(0, 1)
 
+    @rounded_once
     def hardswish(self) -> Self:
         """self * relu6(self + 3) / 6."""
         return self * (self + 3).relu6() * (1 / 6)
 
+    @rounded_once
     def mish(self) -> Self:
         """self * tanh(softplus(self))."""
         return self * self.softplus().tanh()
 
+    @rounded_once
     def softsign(self) -> Self:
         """self / (1 + |self|)."""
         return self / (self.abs() + 1)
 
+    @rounded_once
     def tanhshrink(self) -> Self:
         """self - tanh(self)."""
         return self - self.tanh()
