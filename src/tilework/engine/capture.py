@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
-from tilework.base import faults
+from tilework.base import faults, settings
 from tilework.base.errors import AliasError, CaptureError, InternalError
 from tilework.base.forks import new_rlock
 from tilework.engine import execute, link
@@ -32,10 +32,12 @@ from tilework.engine.link import (
     LinkedSteps,
     Operand,
     Place,
+    PlannedCall,
+    PlannedStep,
     Step,
     VariableBounds,
 )
-from tilework.engine.prepack import PackedConstants, split_packing
+from tilework.engine.prepack import Copies, PackedConstants, run_packed, split_packing
 from tilework.engine.stats import COUNTERS
 from tilework.engine.validate import Report, run_validated
 from tilework.schedule.schedule import SlotKind
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
 class _Run:
     """One engine run: its steps over its slots, and the buffers that were there."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[PlannedStep, ...]
     slots: tuple[Slot, ...]
     buffers: list[Buffer | None]  # None for arenas, which die with the run
 
@@ -65,15 +67,42 @@ class Seen:
         #: Names of variables whose values the function has looked at.
         self.pinned: set[str] = set()
         self._made: set[int] = set()
+        #: Memory that a replay may find elsewhere, or changed: that of the arguments.
+        self.arguments: list[Buffer] = []
+        #: Whether what is found is taken for constant while the capture runs, since that is likely.
+        self.trusts = True
+        self._copies = Copies()
         #: Called around each run: whatever watches Python code need not see the compiler's.
         self.pause: Callable[[], AbstractContextManager[None]] = nullcontext
 
+    def run_packed(
+        self, plan: execute.Plan, slots: Sequence[Buffer], values: Mapping[str, int]
+    ) -> bool:
+        """Run what reads constants as the captured program will; see `execute.Recorder`.
+
+        What is packed here holds for this run, whether or not it stays constant.
+        """
+        if not self.trusts or settings.current().validate:
+            return False
+        unsure = self._made | {id(buffer.memory) for buffer in self.arguments}
+        written = [slots[slot] for slot in plan.written]
+        constants = [
+            None
+            if id(buffer.memory) in unsure or any(share_a_byte(buffer, other) for other in written)
+            else buffer
+            for buffer in slots
+        ]
+        return run_packed(plan.steps, plan.variables, slots, constants, values, self._copies)
+
     def record(
-        self, schedule: Schedule, slots: Sequence[Buffer], values: Mapping[str, int]
+        self,
+        schedule: Schedule,
+        plan: execute.Plan,
+        slots: Sequence[Buffer],
+        values: Mapping[str, int],
     ) -> None:
         """Note one run; see `execute.Recorder`."""
-        linked = execute.link_schedule(schedule)
-        for row in linked.variables:
+        for row in plan.variables:
             self._variables.setdefault(row.name, row)
             value = values[row.name]
             if self.values.setdefault(row.name, value) != value:
@@ -90,7 +119,7 @@ class Seen:
         for slot, buffer in zip(schedule.slots, kept, strict=True):
             if slot.kind is SlotKind.OUTPUT and buffer is not None:
                 self._made.add(id(buffer.memory))
-        self._runs.append(_Run(linked.steps, schedule.slots, kept))
+        self._runs.append(_Run(plan.steps, schedule.slots, kept))
 
     def has_made(self, buffer: Buffer) -> bool:
         """Whether a run of this capture has made the memory of `buffer`."""
@@ -141,7 +170,7 @@ class Seen:
         here.
         """
         faults.hit("capture.finish")
-        builder = _Builder(inputs, outputs, self.found(inputs))
+        builder = _Builder(inputs, outputs, self.found(inputs), self._copies)
         for time, run in enumerate(self._runs):
             builder.add(time, run)
         return builder.build(tuple(self._variables[name] for name in sorted(self._variables)))
@@ -241,11 +270,12 @@ class _Builder:
     inputs: Sequence[Buffer]
     outputs: Sequence[Buffer]
     held: Sequence[Buffer]
+    copies: Copies
     _fixed: list[Buffer] = field(default_factory=list)
     _by_memory: dict[int, list[int]] = field(default_factory=dict)
     _made: dict[int, _Made] = field(default_factory=dict)
     _arenas: dict[str, list[Lifetime | _Made]] = field(default_factory=dict)
-    _steps: list[tuple[Step, list[tuple[int, int] | tuple[str, int, int]]]] = field(
+    _steps: list[tuple[PlannedStep, list[tuple[int, int] | tuple[str, int, int]]]] = field(
         default_factory=list
     )
     _devices: dict[int, str] = field(default_factory=dict)
@@ -262,7 +292,10 @@ class _Builder:
             for slot, buffer in zip(run.slots, run.buffers, strict=True)
         ]
         for step in run.steps:
-            operands = step.operands if isinstance(step, KernelCall) else (step.target, step.source)
+            if isinstance(step, PlannedCall):
+                operands = step.operands
+            else:
+                operands = (step.target, step.source)
             self._steps.append((step, [places[operand.slot] for operand in operands]))
 
     def _place_of(self, time: int, slot: Slot, buffer: Buffer | None) -> Any:
@@ -328,9 +361,9 @@ class _Builder:
                 offset = offsets[place[0]][place[1]] + place[2]
             return Operand(slot, offset + old.offset_bytes, old.size_bytes)
 
-        steps: list[Step] = []
+        steps: list[PlannedStep] = []
         for step, places in self._steps:
-            if isinstance(step, KernelCall):
+            if isinstance(step, PlannedCall):
                 moved = tuple(map(operand, step.operands, places))
                 steps.append(replace(step, operands=moved))
             else:
@@ -344,21 +377,31 @@ class _Builder:
             for number, buffer in enumerate(self.outputs)
         )
         self._check_written(link.written_slots(steps))
-        packed = split_packing(steps, len(self.inputs), self.held, first_arena + len(sizes))
+        constants = [*[None] * len(self.inputs), *self.held]
+        packed = split_packing(
+            steps, constants, len(constants), first_arena + len(sizes), self.copies
+        )
         if packed is None:
+            compiled = link.compile_steps(steps)
             return CapturedProgram(
-                tuple(steps), len(self.inputs), tuple(self.held), outputs, tuple(sizes), variables
+                compiled, len(self.inputs), tuple(self.held), outputs, tuple(sizes), variables
             )
         held = [*self.held, *packed.packed]
+        compiled = link.compile_steps([*packed.copies, *packed.steps])
         program = CapturedProgram(
-            packed.steps,
+            compiled[len(packed.copies) :],
             len(self.inputs),
             tuple(held),
             outputs,
             (*sizes, *packed.temporary),
             variables,
         )
-        program.packed = PackedConstants(packed.copies, program.held, len(self.inputs))
+        program.packed = PackedConstants(
+            compiled[: len(packed.copies)],
+            program.held,
+            len(self.inputs),
+            is_fresh=packed.is_fresh,
+        )
         return program
 
 

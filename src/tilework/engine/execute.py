@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tilework.base import faults, log, settings
@@ -24,8 +24,18 @@ from tilework.schedule.call import transform_to_call
 from tilework.schedule.schedule import DEFAULT_LIMITS, Schedule, SlotKind
 
 if TYPE_CHECKING:
+    from tilework.engine.link import PlannedStep, VariableBounds
     from tilework.ir.node import Node
     from tilework.runtime.buffer import Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The calls of a schedule, and the variables that they or its function depend on."""
+
+    steps: tuple[PlannedStep, ...]
+    variables: tuple[VariableBounds, ...]
+    written: frozenset[int]
 
 
 class Recorder(Protocol):
@@ -36,8 +46,12 @@ class Recorder(Protocol):
 
     pause: Callable[[], AbstractContextManager[None]]
 
+    def run_packed(self, plan: Plan, slots: Sequence[Buffer], values: Mapping[str, int]) -> bool:
+        """Run it with the packing of constants split off, if that is what it will keep."""
+        ...
+
     def record(
-        self, schedule: Schedule, slots: Sequence[Buffer], values: Mapping[str, int]
+        self, schedule: Schedule, plan: Plan, slots: Sequence[Buffer], values: Mapping[str, int]
     ) -> None:
         """One run: `slots` are its buffers by slot, arenas included."""
         ...
@@ -88,18 +102,31 @@ def _run(
     for slot, (offset, size) in call.parts.items():
         slots[slot] = slots[slot].view(offset, size)
     slots += allocate_slots(schedule)
-    linked = link_schedule(schedule, call.function)
+    if watcher is None:
+        linked = link_schedule(schedule, call.function)
+        _run_linked(linked, slots, values)
+        written = linked.written
+    else:
+        plan = plan_of(schedule, call.function)
+        if not watcher.run_packed(plan, slots, values):
+            _run_linked(_link(schedule, plan), slots, values)
+        written = plan.written
+    for slot in written:
+        if schedule.slots[slot].kind is SlotKind.INPUT:
+            slots[slot].memory.changes += 1
+    if watcher is not None:
+        watcher.record(schedule, plan, slots, values)
+    return [slots[slot] for slot in schedule.outputs]
+
+
+def _run_linked(
+    linked: link.LinkedSteps, slots: Sequence[Buffer], values: Mapping[str, int]
+) -> None:
     if settings.current().validate:
         link.check_variables(linked.variables, values)
         run_validated(linked.steps, slots, values)
     else:
         linked.run(slots, values)
-    for slot in linked.written:
-        if schedule.slots[slot].kind is SlotKind.INPUT:
-            slots[slot].memory.changes += 1
-    if watcher is not None:
-        watcher.record(schedule, slots, values)
-    return [slots[slot] for slot in schedule.outputs]
 
 
 def schedule_of(function: Node) -> Schedule:
@@ -155,9 +182,20 @@ def link_schedule(schedule: Schedule, *roots: Node) -> link.LinkedSteps:
         roots: where the variables are looked for, besides the schedule.
     """
     found = link.CACHE.get(schedule)
+    return _link(schedule, plan_of(schedule, *roots)) if found is None else found
+
+
+def plan_of(schedule: Schedule, *roots: Node) -> Plan:
+    """Return the calls of a schedule, not compiled; the arguments are those of `link_schedule`."""
+    devices = [slot.device for slot in schedule.slots]
+    steps = link.planned_steps(schedule.linear, devices)
+    variables = link.variables_of(schedule.linear, *roots)
+    return Plan(steps, variables, link.written_slots(steps))
+
+
+def _link(schedule: Schedule, plan: Plan) -> link.LinkedSteps:
+    found = link.CACHE.get(schedule)
     if found is None:
-        devices = [slot.device for slot in schedule.slots]
-        steps = link.steps_of(schedule.linear, devices)
-        found = link.LinkedSteps(steps, link.variables_of(schedule.linear, *roots))
+        found = link.LinkedSteps(link.compile_steps(plan.steps), plan.variables)
         link.CACHE.put(schedule, found)
     return found

@@ -22,6 +22,7 @@ from tilework.base.forks import new_lock
 from tilework.engine.compile import CompiledKernel, compile_kernels
 from tilework.engine.device import Device, OpenDevice
 from tilework.engine.expressions import Expression
+from tilework.engine.kernels import written_slots as written_parameters
 from tilework.engine.stats import COUNTERS
 from tilework.ir.node import Node, toposort
 from tilework.ir.ops.index import VARIABLE
@@ -62,11 +63,13 @@ class KernelCall:
     kernel: Node | None = None  # what it was compiled from, where that is known
 
 
-def serial_call(
-    device: str, kernel: Node, operands: tuple[Operand, ...], code: CompiledKernel
-) -> KernelCall:
-    """The call of a kernel, on the calling thread alone if it is short."""
-    return KernelCall(device, code, operands, code.work < SERIAL_WORK, kernel)
+@dataclass(frozen=True, slots=True)
+class PlannedCall:
+    """A launch whose kernel need not be compiled yet."""
+
+    device: str
+    kernel: Node
+    operands: tuple[Operand, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,7 @@ class CopyCall:
 
 
 Step = KernelCall | CopyCall
+PlannedStep = PlannedCall | CopyCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,35 +95,48 @@ class VariableBounds:
     maximum: int
 
 
-def steps_of(linear: Node, devices: Sequence[str]) -> tuple[Step, ...]:
-    """Compile the kernels of a LINEAR and return its calls in order.
+def planned_steps(linear: Node, devices: Sequence[str]) -> tuple[PlannedStep, ...]:
+    """Return the calls of a LINEAR in order.
 
     Args:
         linear: LINEAR of CALLs over PARAM(slot) and BUFFER_VIEW(PARAM(slot)).
         devices: the device of each slot.
 
-    Raises: InternalError for a call of an unknown kind, so that none is ever skipped; what
-    compiling raises.
+    Raises: InternalError for a call of an unknown kind, so that none is ever skipped.
     """
-    kernels: dict[str, list[Node]] = {}
+    steps: list[PlannedStep] = []
     for call in linear.src:
-        if _kind_of(call) is SINK:
-            kernels.setdefault(_device_of(call, devices), []).append(call.src[0])
-    compiled = {
-        name: dict(zip(rows, compile_kernels(Device[name], rows), strict=True))
-        for name, rows in kernels.items()
-    }
-    steps: list[Step] = []
-    for call in linear.src:
+        is_kernel = _kind_of(call) is SINK
         operands = tuple([_operand(argument) for argument in call.src[1:]])
         device = _device_of(call, devices)
-        if _kind_of(call) is SINK:
-            code = compiled[device][call.src[0]]
-            steps.append(serial_call(device, call.src[0], operands, code))
+        if is_kernel:
+            steps.append(PlannedCall(device, call.src[0], operands))
         else:
             target, source = operands
             steps.append(CopyCall(device, devices[source.slot], target, source))
     return tuple(steps)
+
+
+def compile_steps(steps: Sequence[PlannedStep]) -> tuple[Step, ...]:
+    """Compile the kernels of `steps`, all at once.  Raises what compiling raises."""
+    wanted: dict[str, list[Node]] = {}
+    for step in steps:
+        if isinstance(step, PlannedCall):
+            wanted.setdefault(step.device, []).append(step.kernel)
+    compiled = {
+        name: dict(zip(rows, compile_kernels(Device[name], rows), strict=True))
+        for name, rows in wanted.items()
+    }
+    found: list[Step] = []
+    for step in steps:
+        if isinstance(step, PlannedCall):
+            code = compiled[step.device][step.kernel]
+            # A short kernel stays on the calling thread.
+            is_serial = code.work < SERIAL_WORK
+            found.append(KernelCall(step.device, code, step.operands, is_serial, step.kernel))
+        else:
+            found.append(step)
+    return tuple(found)
 
 
 def _kind_of(call: Node) -> Any:
@@ -402,12 +419,15 @@ def _buffer(slots: Sequence[Buffer | None], operand: Operand) -> Buffer:
     return buffer.view(operand.offset_bytes, operand.size_bytes)
 
 
-def written_slots(steps: Sequence[Step]) -> frozenset[int]:
+def written_slots(steps: Sequence[Step | PlannedStep]) -> frozenset[int]:
     """Return the slots that steps store to."""
     found: set[int] = set()
     for step in steps:
         if isinstance(step, KernelCall):
             found.update(step.operands[position].slot for position in step.code.writes)
+        elif isinstance(step, PlannedCall):
+            writes = written_parameters(step.kernel)
+            found.update(step.operands[position].slot for position in writes)
         else:
             found.add(step.target.slot)
     return frozenset(found)

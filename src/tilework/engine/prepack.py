@@ -9,20 +9,23 @@ It costs a second copy of such weights; `Settings.prepack` turns it off.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tilework.base import settings
+from tilework.base.collection import no_collection
 from tilework.base.errors import InternalError
-from tilework.engine.compile import CompiledKernel, compile_kernels
 from tilework.engine.device import Device
 from tilework.engine.link import (
     KernelCall,
     LinkedSteps,
     Operand,
+    PlannedCall,
+    PlannedStep,
     Step,
-    serial_call,
+    VariableBounds,
+    compile_steps,
     written_slots,
 )
 from tilework.engine.splits import Packing, Split, find_split
@@ -37,55 +40,138 @@ class PackedProgram:
     """The steps of a program with packing split off.
 
     Attributes:
-        steps: What runs at every replay; slots from `first_output` on have moved up.
-        packed: Buffers of packed constants, held after those that the program held before.
+        steps: What runs at every replay; slots from `first_free` on have moved up.
+        packed: Buffers of packed constants, in the slots from `first_free` on.
         copies: The steps that fill them, over the same slots.
-        temporary: (device, bytes) of memory for copies that run at every replay.
+        temporary: (device, bytes) of memory for copies that run at every replay, in the last slots.
+        is_fresh: The copies hold what they would hold after being made again.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[PlannedStep, ...]
     packed: list[Buffer]
-    copies: tuple[Step, ...]
+    copies: tuple[PlannedCall, ...]
     temporary: list[tuple[str, int]]
+    is_fresh: bool
+
+
+@dataclass(slots=True)
+class _Copy:
+    """A packed copy, and how often each memory that it was made from had been written."""
+
+    buffer: Buffer
+    sources: tuple[tuple[Memory, int], ...]
+
+    def is_current(self) -> bool:
+        return all(memory.changes == changes for memory, changes in self.sources)
+
+
+class Copies:
+    """Packed copies that a capture has made while it ran, for its program to go on with."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[Node, tuple[tuple[int, int, int], ...]], _Copy] = {}
+
+    def find(self, kernel: Node, sources: Sequence[Buffer]) -> Buffer | None:
+        """Return the copy that `kernel` has made of these parts of memory, if it still holds."""
+        found = self._rows.get((kernel, _places(sources)))
+        return None if found is None or not found.is_current() else found.buffer
+
+    def add(self, kernel: Node, sources: Sequence[Buffer], buffer: Buffer) -> None:
+        """Note what `kernel` has made."""
+        changes = tuple((source.memory, source.memory.changes) for source in sources)
+        self._rows[kernel, _places(sources)] = _Copy(buffer, changes)
+
+
+def _places(buffers: Sequence[Buffer]) -> tuple[tuple[int, int, int], ...]:
+    return tuple((id(each.memory), each.offset_bytes, each.size_bytes) for each in buffers)
 
 
 def split_packing(
-    steps: Sequence[Step], num_inputs: int, held: Sequence[Buffer], num_slots: int
+    steps: Sequence[PlannedStep],
+    buffers: Sequence[Buffer | None],
+    first_free: int,
+    num_slots: int,
+    copies: Copies,
 ) -> PackedProgram | None:
     """Split packing off the kernels of a program, where the compiler likes it.
 
     Args:
         steps: The program.
-        num_inputs: Slots of inputs, the first ones.
-        held: Buffers of the slots after the inputs.
+        buffers: The memory of each slot that may hold a constant, by slot; None for the others.
+        first_free: The slot before which packed constants are inserted.
         num_slots: All slots.
+        copies: What has been packed already.
 
     Returns:
         The new program; None where nothing changes.
     """
     if not settings.current().prepack:
         return None
-    first_output = num_inputs + len(held)
     written = written_slots(steps)
     constant = {
-        num_inputs + number
-        for number, buffer in enumerate(held)
-        if num_inputs + number not in written
+        slot
+        for slot, buffer in enumerate(buffers)
+        if buffer is not None
+        and slot not in written
         and (buffer.memory.lease is None or buffer.memory.is_readonly)
     }
     splits: dict[int, Split] = {}
-    for number, step in enumerate(steps):
-        split = _split(step, constant)
-        if split is not None:
-            splits[number] = split
+    with no_collection():
+        for number, step in enumerate(steps):
+            split = _split(step, constant)
+            if split is not None:
+                splits[number] = split
     if not splits:
         return None
-    return _Rewrite(steps, splits, first_output, num_slots).result()
+    return _Rewrite(steps, splits, buffers, first_free, num_slots, copies).result()
 
 
-def _split(step: Step, constant: set[int]) -> Split | None:
+def run_packed(
+    steps: Sequence[PlannedStep],
+    variables: Sequence[VariableBounds],
+    slots: Sequence[Buffer],
+    constants: Sequence[Buffer | None],
+    values: Mapping[str, int],
+    copies: Copies,
+) -> bool:
+    """Run a schedule in the form that a capture of it will have, so that it is compiled once.
+
+    Args:
+        steps: The schedule's.
+        variables: The schedule's.
+        slots: The buffers by slot.
+        constants: The same, None where a slot may be written or be another one at a replay.
+        values: Of the variables by name.
+        copies: Gets what is packed.
+
+    Returns:
+        Whether it has run; if not, nothing has been done.
+
+    Raises: what compiling and running raise.
+    """
+    program = split_packing(steps, constants, len(slots), len(slots), copies)
+    if program is None:
+        return False
+    compiled = compile_steps([*program.copies, *program.steps])
+    temporary = [Device[device].allocate(size) for device, size in program.temporary]
+    LinkedSteps(compiled, variables).run([*slots, *program.packed, *temporary], values)
+    for step in program.copies:
+        target, *operands = step.operands
+        sources = [_part(slots, operand) for operand in operands]
+        copies.add(step.kernel, sources, program.packed[target.slot - len(slots)])
+    return True
+
+
+def _part(slots: Sequence[Buffer | None], operand: Operand) -> Buffer:
+    buffer = slots[operand.slot]
+    if buffer is None:
+        raise InternalError("prepack: a constant has no memory", got=operand.slot)
+    return buffer.view(operand.offset_bytes, operand.size_bytes)
+
+
+def _split(step: PlannedStep, constant: set[int]) -> Split | None:
     """What the compiler of the step's device makes of its kernel; None to leave it."""
-    if not isinstance(step, KernelCall) or step.kernel is None:
+    if not isinstance(step, PlannedCall):
         return None
     positions = frozenset(
         position for position, operand in enumerate(step.operands) if operand.slot in constant
@@ -97,20 +183,27 @@ class _Rewrite:
     """Builds the new program; equal copies of one buffer are made once."""
 
     def __init__(
-        self, steps: Sequence[Step], splits: dict[int, Split], first_output: int, num_slots: int
+        self,
+        steps: Sequence[PlannedStep],
+        splits: dict[int, Split],
+        buffers: Sequence[Buffer | None],
+        first_free: int,
+        num_slots: int,
+        made: Copies,
     ) -> None:
         self.steps = steps
         self.splits = splits
-        self.first_output = first_output
+        self.buffers = buffers
+        self.first_free = first_free
         self.num_slots = num_slots
+        self.made = made
+        self.is_fresh = True
         self.packed: list[Buffer] = []
         self.known: dict[tuple[Node, tuple[Operand, ...]], int] = {}
-        self.copies: list[tuple[str, Node, tuple[Operand, ...]]] = []
+        self.copies: list[PlannedCall] = []
         self.temporary: dict[str, int] = {}
-        self.codes: dict[tuple[str, Node], CompiledKernel] = {}
 
     def result(self) -> PackedProgram:
-        self._compile_all()
         # Constants first: their number decides where the later slots move.
         for number, split in self.splits.items():
             kernel_step = self._kernel_step(number)
@@ -120,56 +213,45 @@ class _Rewrite:
                 else:
                     size = self.temporary.get(kernel_step.device, 0)
                     self.temporary[kernel_step.device] = max(size, pack.size_bytes)
-        new: list[Step] = []
+        new: list[PlannedStep] = []
         for number, step in enumerate(self.steps):
             found = self.splits.get(number)
             if found is None:
                 new.append(self._moved(step))
             else:
                 new += self._split_step(self._kernel_step(number), found)
-        copies = tuple(
-            serial_call(device, kernel, operands, self._compile(device, kernel))
-            for device, kernel, operands in self.copies
-        )
-        return PackedProgram(tuple(new), self.packed, copies, list(self.temporary.items()))
+        temporary = list(self.temporary.items())
+        return PackedProgram(tuple(new), self.packed, tuple(self.copies), temporary, self.is_fresh)
 
-    def _kernel_step(self, number: int) -> KernelCall:
+    def _kernel_step(self, number: int) -> PlannedCall:
         step = self.steps[number]
-        if not isinstance(step, KernelCall):
+        if not isinstance(step, PlannedCall):
             raise InternalError("prepack: a copy between devices has no kernel", got=repr(step))
         return step
 
-    def _compile_all(self) -> None:
-        """Compile all kernels at once, so that they are built beside each other."""
-        wanted: dict[str, list[Node]] = {}
-        for number, split in self.splits.items():
-            row = wanted.setdefault(self._kernel_step(number).device, [])
-            row += [split.kernel, *(pack.kernel for pack in split.packs)]
-        for device, kernels in wanted.items():
-            codes = compile_kernels(Device[device], kernels)
-            self.codes.update(zip([(device, kernel) for kernel in kernels], codes, strict=True))
-
-    def _compile(self, device: str, kernel: Node) -> CompiledKernel:
-        return self.codes[device, kernel]
-
-    def _packed_slot(self, step: KernelCall, pack: Packing) -> int:
+    def _packed_slot(self, step: PlannedCall, pack: Packing) -> int:
         sources = tuple(step.operands[slot] for slot in pack.sources)
         key = (pack.kernel, sources)
         slot = self.known.get(key)
         if slot is None:
-            slot = self.known[key] = self.first_output + len(self.packed)
-            self.packed.append(Device[step.device].allocate(pack.size_bytes))
+            slot = self.known[key] = self.first_free + len(self.packed)
+            parts = [_part(self.buffers, operand) for operand in sources]
+            buffer = self.made.find(pack.kernel, parts)
+            if buffer is None:
+                self.is_fresh = False
+                buffer = Device[step.device].allocate(pack.size_bytes)
+            self.packed.append(buffer)
             target = Operand(slot, 0, pack.size_bytes)
-            self.copies.append((step.device, pack.kernel, (target, *sources)))
+            self.copies.append(PlannedCall(step.device, pack.kernel, (target, *sources)))
         return slot
 
     def _moved_operand(self, operand: Operand) -> Operand:
-        if operand.slot < self.first_output:
+        if operand.slot < self.first_free:
             return operand
         return replace(operand, slot=operand.slot + len(self.packed))
 
-    def _moved(self, step: Step) -> Step:
-        if isinstance(step, KernelCall):
+    def _moved(self, step: PlannedStep) -> PlannedStep:
+        if isinstance(step, PlannedCall):
             return replace(step, operands=tuple(map(self._moved_operand, step.operands)))
         return replace(
             step,
@@ -177,10 +259,10 @@ class _Rewrite:
             source=self._moved_operand(step.source),
         )
 
-    def _split_step(self, step: KernelCall, split: Split) -> list[Step]:
+    def _split_step(self, step: PlannedCall, split: Split) -> list[PlannedStep]:
         """The copies that must run each time, then the kernel over packed buffers."""
         operands = list(map(self._moved_operand, step.operands))
-        new: list[Step] = []
+        new: list[PlannedStep] = []
         for pack in split.packs:
             if pack.is_constant:
                 operands.append(Operand(self._packed_slot(step, pack), 0, pack.size_bytes))
@@ -189,18 +271,30 @@ class _Rewrite:
             slot = self.num_slots + len(self.packed) + device
             target = Operand(slot, 0, pack.size_bytes)
             sources = tuple(operands[source] for source in pack.sources)
-            code = self._compile(step.device, pack.kernel)
-            new.append(serial_call(step.device, pack.kernel, (target, *sources), code))
+            new.append(PlannedCall(step.device, pack.kernel, (target, *sources)))
             operands.append(target)
-        code = self._compile(step.device, split.kernel)
-        new.append(serial_call(step.device, split.kernel, tuple(operands), code))
+        new.append(PlannedCall(step.device, split.kernel, tuple(operands)))
         return new
 
 
 class PackedConstants:
-    """Keeps the packed copies of a program's constants up to date."""
+    """Keeps the packed copies of a program's constants up to date.
 
-    def __init__(self, copies: Sequence[Step], held: Sequence[Buffer], num_inputs: int) -> None:
+    Args:
+        copies: The steps that make them.
+        held: The buffers of the slots after the inputs.
+        num_inputs: Slots of inputs.
+        is_fresh: The copies are up to date now.
+    """
+
+    def __init__(
+        self,
+        copies: Sequence[Step],
+        held: Sequence[Buffer],
+        num_inputs: int,
+        *,
+        is_fresh: bool = False,
+    ) -> None:
         self.copies = copies
         self._held = held
         self._num_inputs = num_inputs
@@ -216,6 +310,8 @@ class PackedConstants:
                     memory = held[operand.slot - num_inputs].memory
                     if operand.slot not in targets and memory not in self.sources:
                         self.sources.append(memory)
+        if is_fresh:
+            self.seen = [memory.changes for memory in self.sources]
 
     def again(self) -> PackedConstants:
         """The same copies of what is held now, all to be made again."""

@@ -57,6 +57,8 @@ def capture_call(
     arguments = _Arguments(flat)
     with capture.capturing() as seen, observe.observing() as observer:
         seen.pause = watcher.paused
+        seen.arguments = arguments.buffers()
+        seen.trusts = not Tensor.training  # a step of training writes to its weights
         with watcher.watching():
             result = function(*args, **kwargs)
         returned = flatten(result, "result")
@@ -77,6 +79,10 @@ class _Arguments:
     def __init__(self, flat: Flat) -> None:
         self.specs = _specs(flat)
         self._whole = [tensor._storage.version.buffer for tensor in flat.tensors]
+
+    def buffers(self) -> list[Buffer]:
+        """Their memory."""
+        return [whole for whole in self._whole if whole is not None]
 
     def settle(self, seen: capture.Seen, fixed: set[int]) -> list[Buffer]:
         """Decide which of them may lie elsewhere at a replay, and return the program's inputs.
