@@ -17,6 +17,7 @@ ENTRY_POINT_GROUP: Final = "tilework.backends"
 _OWN: Final[dict[tuple[str, str], str]] = {
     ("CPU", "LLVM"): "tilework.backends.cpu",
     ("CPU", "CLANG"): "tilework.backends.cpu_clang",
+    ("CUDA", "NVRTC"): "tilework.backends.cuda",
     ("PYTHON", "INTERPRETER"): "tilework.backends.python",
     ("NULL", "LLVM"): "tilework.backends.null",
 }

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilework.base import settings
 from tilework.codegen.analysis import analyse
 from tilework.codegen.cascade.lower import lower_cascade
+from tilework.codegen.gpu.pipeline import lower_for_blocks
+from tilework.codegen.gpu.plan import has_blocks
 from tilework.codegen.linearize.order import linearise
 from tilework.codegen.naming import kernel_name
 from tilework.codegen.passes.decompose import decompose, decompose_node
@@ -83,6 +86,8 @@ def lower_kernel(
                 verify(linear, Stage.LINEAR, after="sort")
             name = kernel_name(sink, None)
             return _describe(name, sink, sort_work(sink), "sort of rows", linear, scratch_bytes)
+        if has_blocks(target):
+            return _lower_for_blocks(sink, target, plan, is_plain=is_plain)
         passes = PassRun(PASSES, sink, Stage.KERNEL)
         simple = passes.run("simplify", sink, lambda node: rewrite(node, SIMPLIFY))
         loose = passes.run("loosen", simple, lambda node: loosen(node, target))
@@ -125,6 +130,17 @@ def loosen(sink: Node, target: TargetSpec) -> Node:
     if mode != "strict" and target.has_fma:
         sink = rewrite(sink, CONTRACT)
     return sink
+
+
+def _lower_for_blocks(
+    sink: Node, target: TargetSpec, plan: Plan | None, *, is_plain: bool
+) -> LoweredKernel:
+    kernel, chosen, lowered, linear = lower_for_blocks(
+        sink, target, loosen, plan, is_plain=is_plain
+    )
+    work, name = estimate_work(kernel), kernel_name(sink, kernel)
+    found = _describe(name, sink, work, repr(chosen), linear, _scratch_bytes(lowered))
+    return replace(found, threads=chosen.threads)
 
 
 def _scratch_bytes(lowered: Node) -> int:

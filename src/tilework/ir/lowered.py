@@ -22,6 +22,7 @@ class LoweredKernel:
         variables: Names of the VARIABLEs it reads, sorted.
         task_cost: Estimated cycles of one task, for choosing threads and chunk sizes.
         plan: The plan it was lowered by, as text.
+        threads: How many threads run each task together, on machines with blocks of them.
     """
 
     name: str
@@ -32,3 +33,4 @@ class LoweredKernel:
     variables: tuple[str, ...]
     task_cost: int
     plan: str
+    threads: int = 1

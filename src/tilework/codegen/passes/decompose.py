@@ -90,6 +90,7 @@ class _Rules:
             math.SHL: integers.shift_left,
             math.SHR: integers.shift_right,
             control.FOLD_LANES: self._fold_lanes,
+            control.FOLD_THREADS: self._fold_threads,
         }
         self.rounds = {
             math.FLOOR: rounding.floor,
@@ -133,6 +134,14 @@ class _Rules:
         is_small = node.dtype.is_float and node.dtype not in self.computes
         return lanes.fold_one_by_one(node) if is_small else node
 
+    def _fold_threads(self, node: Node) -> Node:
+        """Small floats are folded in float32 and rounded once."""
+        dtype = node.dtype
+        if not dtype.is_float or dtype in self.computes:
+            return node
+        wide = control.FOLD_THREADS(cast(node.src[0], float32), *node.src[1:], attrs=node.attrs)
+        return cast(wide, dtype)
+
     def _through_float32(self, node: Node, dtype: DType) -> Node:
         if node.op is math.MULACC:
             return storage.float64_to_small(storage.multiply_add_to_odd(node), dtype)
@@ -156,6 +165,8 @@ class _Rules:
             return storage.float64_to_small(x, target)
         if x.dtype is float32:
             if target is float16 and self.converts_half:
+                return node
+            if f"cast_{target.name}" in self.target.native_ops:
                 return node
             return storage.from_float32(x, target)
         if x.dtype.is_bool or x.dtype.bits <= 16:

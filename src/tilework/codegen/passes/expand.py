@@ -1,8 +1,9 @@
 """TILED -> LOWERED: copies for UNROLL ranges, vectors for LANE ranges, explicit stage fills.
 
-After this pass only LOOP and THREAD ranges are left.  A value that depends on a lane range is a
-vector; one that depends on an unrolled range stands once per value of the range.  A reduction
-over unrolled or lane ranges becomes several accumulators that are combined in a fixed order.
+After this pass LOOP and THREAD ranges are left, and the units of a block of threads.  A value that
+depends on a lane range is a vector; one that depends on an unrolled range stands once per value of
+the range.  A reduction over unrolled or lane ranges becomes several accumulators that are combined
+in a fixed order; what the threads of a block have is folded by FOLD_THREADS.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tilework.ir.ops.control import (
     END,
     EXTRACT,
     FOLD_LANES,
+    FOLD_THREADS,
     SHUFFLE,
     STACK,
     STAGE,
@@ -441,7 +443,10 @@ class _Expansion:
             ]
             accumulated = pairs + accumulated[len(pairs) * 2 :]
         total = accumulated[0]
-        return FOLD_LANES(total, attrs=FoldAttrs(fold)) if lanes > 1 else total
+        if lanes > 1:
+            total = FOLD_LANES(total, attrs=FoldAttrs(fold))
+        units = [b for b in node.src[1:] if b.attrs.unit in (Unit.WARP, Unit.LOCAL)]
+        return FOLD_THREADS(total, *units, attrs=FoldAttrs(fold)) if units else total
 
 
 def _loaded_in(node: Node) -> list[Node]:

@@ -1,9 +1,9 @@
 """The slow and obvious meaning of every op: the judge of all other implementations.
 
 `evaluate` gives the value of a TENSOR graph, `run_kernel` runs a kernel of the stages KERNEL,
-TILED and LOWERED, `run_linear` the ordered statements of LINEAR.  Arithmetic is that of
-`ir/ops/math.py`, by the standard library alone.  The compiler itself needs only the scalars (to
-compute literals), so the rest is loaded when it is asked for.
+TILED and LOWERED, `run_linear` the ordered statements of LINEAR, `run_blocks` those of a block of
+threads.  Arithmetic is that of `ir/ops/math.py`, by the standard library alone.  The compiler
+itself needs only the scalars (to compute literals), so the rest is loaded when it is asked for.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tilework.ir.interpret.blocks import run_blocks
     from tilework.ir.interpret.kernels import compile_kernel, run_kernel
     from tilework.ir.interpret.linear import compile_linear, run_linear
     from tilework.ir.interpret.program import Program
@@ -25,6 +26,7 @@ __all__ = [
     "compile_linear",
     "evaluate",
     "evaluate_all",
+    "run_blocks",
     "run_kernel",
     "run_linear",
 ]
@@ -36,6 +38,7 @@ _MODULES = {
     "compile_linear": "linear",
     "evaluate": "tensors",
     "evaluate_all": "tensors",
+    "run_blocks": "blocks",
     "run_kernel": "kernels",
     "run_linear": "linear",
 }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tilework.base.errors import BoundsError, InternalError
 from tilework.ir.interpret.memory import Cells, cells_of_bytes
-from tilework.ir.interpret.steps import FAULTS
+from tilework.ir.interpret.steps import FAULTS, TEAM
 from tilework.ir.interpret.tensors import evaluate
 from tilework.ir.node import toposort
 from tilework.ir.ops import control, memory
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from tilework.ir.interpret.steps import Frame
     from tilework.ir.node import Node
 
-#: Slots that every frame has: the faults (steps.FAULTS), and the part of THREAD ranges to run.
-BEGIN, STOP, FIRST_FREE = 1, 2, 3
+#: Slots that every frame has: the faults (steps.FAULTS), the part of THREAD ranges to run, and the
+#: thread of a block that runs (steps.TEAM), None where all threads run one after the other.
+BEGIN, STOP, FIRST_FREE = 1, 2, 4
 
 
 class Block:
@@ -76,7 +77,18 @@ def loop_step(slot: int, size: int, body: Block, unit: Unit) -> Callable[[Frame]
             for step in steps:
                 step(frame)
 
-    return loop_part if unit is Unit.THREAD else loop
+    def loop_thread(frame: Frame) -> None:
+        member = frame[TEAM]
+        if member is None:
+            loop(frame)
+            return
+        frame[slot] = member.coordinates[unit]
+        for step in steps:
+            step(frame)
+
+    if unit is Unit.THREAD:
+        return loop_part
+    return loop_thread if unit is Unit.WARP or unit is Unit.LOCAL else loop
 
 
 class Program:
@@ -107,6 +119,20 @@ class Program:
         end: int | None = None,
     ) -> list[int]:
         """Run on these buffers; returns the codes of the faults met, each once."""
+        frame = self.frame(buffers, variables, begin, end)
+        for step in self.main.steps:
+            step(frame)
+        faults: list[int] = frame[FAULTS]
+        return faults
+
+    def frame(
+        self,
+        buffers: Sequence[Bytes],
+        variables: Mapping[str, int],
+        begin: int = 0,
+        end: int | None = None,
+    ) -> Frame:
+        """The slots before the first step: memory and variables."""
         frame: Frame = [None] * self.count
         frame[FAULTS] = []
         frame[BEGIN], frame[STOP] = begin, end
@@ -116,10 +142,7 @@ class Program:
         for node in self.parameters:
             frame[self.main.slots[node]] = _parameter(node, buffers, values)
         self._allocate(frame)
-        for step in self.main.steps:
-            step(frame)
-        faults: list[int] = frame[FAULTS]
-        return faults
+        return frame
 
     def _allocate(self, frame: Frame) -> None:
         attrs = [node.attrs for node in self.allocations]

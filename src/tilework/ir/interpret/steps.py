@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 #: The values of a running kernel by slot; slot 0 holds the list of faults.
 Frame = list[Any]
 FAULTS = 0
+#: The slot of the thread of a block that runs (`blocks.Member`), or None.
+TEAM = 3
 
 
 def lift(function: Callable[..., Any], depth: int) -> Callable[..., Any]:
@@ -249,6 +251,26 @@ def _fold_lanes(node: Node, target: int, sources: list[int]) -> Any:
     return apply(lambda x: folds.fold_halves(fold, dtype, x), target, sources)
 
 
+def _barrier(node: Node, target: int, sources: list[int]) -> Any:
+    def step(frame: Frame) -> None:
+        if frame[TEAM] is not None:
+            frame[TEAM].meet()
+
+    return step
+
+
+def _fold_threads(node: Node, target: int, sources: list[int]) -> Any:
+    source = sources[0]
+
+    def step(frame: Frame) -> None:
+        member = frame[TEAM]
+        if member is None:
+            raise UnsupportedError("fold_threads: needs the threads of a block", got=repr(node))
+        frame[target] = member.fold(node, frame[source])
+
+    return step
+
+
 _EFFECTS: frozenset[OpDef] = frozenset(
     [
         memory.STORE,
@@ -266,7 +288,7 @@ _MAKERS: dict[OpDef, Callable[[Node, int, list[int]], Any]] = {
     memory.LOAD: _load,
     memory.STORE: _store,
     memory.AFTER: _first,
-    control.BARRIER: _first,
+    control.BARRIER: _barrier,
     program_ops.FAULT_IF: _fault_if,
     sort_ops.SORT_ROWS: _sort_rows,
     index_ops.LANES: _lanes,
@@ -275,5 +297,6 @@ _MAKERS: dict[OpDef, Callable[[Node, int, list[int]], Any]] = {
     control.EXTRACT: _extract,
     control.SHUFFLE: _shuffle,
     control.FOLD_LANES: _fold_lanes,
+    control.FOLD_THREADS: _fold_threads,
 }
 COVERED = frozenset(_MAKERS)

@@ -140,6 +140,18 @@ FOLD_LANES = define_op(
     doc="The lanes of a vector folded to a scalar: halves combined pairwise, a fixed tree.",
 )
 
+FOLD_THREADS = define_op(
+    "fold_threads",
+    operands=("x", "*units"),
+    attrs=FoldAttrs,
+    infer=lambda src, attrs: src[0].type,
+    stages=_LATE,
+    doc=(
+        "x of all threads along WARP or LOCAL `units` folded, for each of them: 32 neighbours by "
+        "halves, then their results by halves. All threads of the block come here together."
+    ),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class AccumulateAttrs(Attrs):

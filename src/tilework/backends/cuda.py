@@ -1,0 +1,123 @@
+"""`CUDA`, that is `CUDA:NVRTC`: NVIDIA GPUs through NVIDIA's driver and run-time compiler."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from tilework.backends.contract import Backend, KernelSource, Opened, WorkerToolchain
+from tilework.base import settings
+from tilework.base.errors import DeviceUnavailableError, InternalError
+from tilework.ir.node import Node
+from tilework.runtime.bus.cuda import CudaLibrary, open_library
+from tilework.runtime.driver import Probe
+from tilework.runtime.drivers import cuda as driver
+from tilework.runtime.registry import DeviceName
+from tilework.target.cuda_code import SOURCE_HEAD, CudaHead, pack_code
+from tilework.target.spec import TargetSpec
+from tilework.toolchain.nvrtc import EXTRA, MISSING, NvrtcToolchain, is_installed
+
+if TYPE_CHECKING:
+    from tilework.render.c_family.cuda import CudaRenderer
+
+
+class CudaCompiler:
+    """Lower, render and compile kernels for one kind of card."""
+
+    is_cacheable = True
+
+    def __init__(self, target: TargetSpec) -> None:
+        self.target = target
+        self._toolchain = NvrtcToolchain(target)
+        self._renderer: CudaRenderer | None = None
+
+    @property
+    def key(self) -> str:
+        """The toolchain's key; the renderer goes with it."""
+        return self._toolchain.key
+
+    def lower(self, kernel: Node, *, is_plain: bool = False) -> KernelSource:
+        """Plan (or take plain loops), lower and render one kernel."""
+        # Imported here, since a start with warm caches needs no code generator.
+        from tilework.codegen.pipeline import lower_kernel
+        from tilework.render.c_family.cuda import CudaRenderer
+
+        if self._renderer is None:
+            self._renderer = CudaRenderer(self.target.limits.shared_memory_bytes)
+        lowered = lower_kernel(kernel, self.target, is_plain=is_plain)
+        return KernelSource(
+            name=lowered.name,
+            text=self._renderer.render(lowered),
+            tasks=lowered.tasks,
+            variables=lowered.variables,
+            num_buffers=lowered.parameters,
+            scratch_bytes=lowered.scratch_bytes,
+        )
+
+    def lower_plainly(self, kernel: Node) -> KernelSource:
+        """Lower without a plan: the reference for kernels that are too long to interpret."""
+        return self.lower(kernel, is_plain=True)
+
+    def build(self, source: KernelSource) -> bytes:
+        """Compile the text."""
+        line = source.text.partition("\n")[0]
+        if not line.startswith(SOURCE_HEAD):
+            raise InternalError("CUDA: the source has no head", got=line[:80])
+        head = json.loads(line.removeprefix(SOURCE_HEAD))
+        return pack_code(
+            CudaHead(arch=self.target.cpu_name, **head), self._toolchain.compile(source.text)
+        )
+
+    def worker(self) -> WorkerToolchain | None:
+        """Kernels are built by threads: the compiler works outside of Python's lock."""
+        return None
+
+
+def _probe() -> Probe:
+    found = driver.probe()
+    if found.is_openable and not is_installed():
+        return replace(found, is_openable=False, reason=MISSING)
+    return found
+
+
+def open_with(name: DeviceName, library: CudaLibrary | None = None) -> Opened:
+    """Open a card, through NVIDIA's driver or what a test puts in its place.
+
+    Raises: DeviceUnavailableError when there is no such card.
+    """
+    found = library or open_library()
+    count = found.device_count()
+    if name.index >= count:
+        raise DeviceUnavailableError(
+            f"{name}: there is no such card", reason=f"the driver sees {count}", got=name.index
+        )
+    opened = driver.CudaDriver(
+        name.index, library=found, memory_limit=settings.current().memory_limit
+    )
+    if name.arch and name.arch != opened.target.cpu_name:
+        opened.close()
+        raise DeviceUnavailableError(
+            f"{name}: the card runs other code", reason=opened.target.cpu_name, got=name.arch
+        )
+    opened.name = str(name)
+    return Opened(opened, CudaCompiler(opened.target))
+
+
+def _open(name: DeviceName) -> Opened:
+    found = _probe()
+    if not found.is_openable:
+        raise DeviceUnavailableError(
+            f"{name}: this device cannot be opened", reason=found.reason, try_=EXTRA
+        )
+    return open_with(name)
+
+
+BACKEND: Final = Backend(
+    kind="CUDA",
+    renderer="NVRTC",
+    summary="NVIDIA GPUs, through NVIDIA's driver",
+    is_host_memory=False,
+    probe=_probe,
+    open=_open,
+)

@@ -1,0 +1,189 @@
+"""Is a plan for blocks of threads legal?  Asked before every plan is applied."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilework.base.errors import PlanError
+from tilework.codegen.gpu.plan import THREADS, GpuPlan
+from tilework.codegen.plan.check import MOST_COPIES
+from tilework.codegen.plan.extents import number
+from tilework.ir.ops.index import Unit
+from tilework.ir.ops.tensor import SCAN
+from tilework.ir.symbolic import simplify
+
+if TYPE_CHECKING:
+    from tilework.codegen.analysis import Kernel
+    from tilework.codegen.plan.plan import Plan, Split
+    from tilework.ir.node import Node
+    from tilework.target.spec import TargetSpec
+
+_UNITS = (Unit.UNROLL, Unit.WARP, Unit.LOCAL, Unit.LANE)
+#: The widest vector of elements that one thread keeps.
+_MOST_LANES = 16
+
+
+def check_gpu_plan(plan: Plan, kernel: Kernel, target: TargetSpec) -> GpuPlan:
+    """Refuse a plan that would not compute what the kernel says, or would not fit the target.
+
+    Args:
+        plan: The plan; its numbers are those of the kernel's ranges.
+        kernel: The kernel with its ranges normalised.
+        target: The machine that it is for.
+
+    Returns:
+        The plan.
+
+    Raises:
+        PlanError: Names the first rule that the plan breaks.
+    """
+    if not isinstance(plan, GpuPlan):
+        raise PlanError(
+            "plan: a machine with blocks of threads needs a plan for them",
+            got=type(plan).__name__,
+            expected=GpuPlan.__name__,
+        )
+    _Check(plan, kernel, target).run()
+    return plan
+
+
+class _Check:
+    def __init__(self, plan: GpuPlan, kernel: Kernel, target: TargetSpec) -> None:
+        self.plan = plan
+        self.kernel = kernel
+        self.target = target
+        self.ranges = {number(r): r for r in kernel.free.ranges}
+        self.outputs = {number(r) for r in kernel.outputs}
+        scans = [node for node in kernel.order if node.op is SCAN]
+        self.scans = scans
+        self.scanned = {number(node.src[1]) for node in scans}
+
+    def run(self) -> None:
+        self._splits()
+        self._units()
+        self._nest()
+        self._order()
+        self._lanes()
+
+    def _splits(self) -> None:
+        seen: set[int] = set()
+        for split in self.plan.splits:
+            if split.number not in self.ranges or split.number in seen:
+                raise PlanError(
+                    "plan: a split names a range that does not exist, or twice",
+                    got=f"range {split.number}",
+                    expected=f"one of {sorted(self.ranges)}",
+                )
+            seen.add(split.number)
+            self._check_split(split, self.ranges[split.number])
+
+    def _check_split(self, split: Split, range_: Node) -> None:
+        if [part.size for part in split.outer] != [0]:
+            raise PlanError(
+                "plan: a range has one outer part, the rest", got=f"range {split.number}"
+            )
+        units = [part.unit for part in split.tile]
+        if any(unit not in _UNITS for unit in units) or units.count(Unit.LANE) > 1:
+            raise PlanError(
+                "plan: a tile is made of copies, threads and lanes of one vector",
+                got=f"range {split.number}: {[unit.value for unit in units]}",
+            )
+        if any(part.size < 1 for part in split.tile):
+            raise PlanError("plan: a part of a tile is empty", got=f"range {split.number}")
+        copies = 1
+        for part in split.tile:
+            if part.unit is Unit.UNROLL:
+                copies *= part.size
+            if part.unit is Unit.LANE:
+                self._check_lanes(split.number, part.size, range_, units[-1])
+        if copies > MOST_COPIES:
+            raise PlanError("plan: too many copies of a statement", got=str(copies))
+        is_serial = range_ in self.kernel.serial or split.number in self.scanned
+        if is_serial and split.tile_size > 1:
+            raise PlanError(
+                "plan: a range that must run in order has a tile", got=f"range {split.number}"
+            )
+
+    def _check_lanes(self, own: int, lanes: int, range_: Node, last: Unit) -> None:
+        extent = simplify.value_of(range_.src[0])
+        is_power = lanes & (lanes - 1) == 0
+        if last is not Unit.LANE or not is_power or lanes > _MOST_LANES:
+            raise PlanError(
+                "plan: lanes must move fastest and be a power of two",
+                got=f"range {own}: {lanes} lanes",
+                expected=f"at most {_MOST_LANES}",
+            )
+        if lanes > 1 and (extent is None or extent % lanes):
+            raise PlanError(
+                "plan: a vector would reach past the end of its range",
+                got=f"range {own} of {extent}, {lanes} lanes",
+            )
+
+    def _units(self) -> None:
+        for unit in THREADS:
+            sizes = {p.size for split in self.plan.splits for p in split.tile if p.unit is unit}
+            if unit is Unit.LOCAL and self.plan.block:
+                if sizes:
+                    raise PlanError("plan: tasks form a block that tiles take parts of")
+                sizes = {self.plan.block}
+            if len(sizes) > 1:
+                raise PlanError(
+                    "plan: parts of one unit differ in size", got=f"{unit.value}: {sorted(sizes)}"
+                )
+        most = self.target.limits.max_workgroup_threads
+        if most and self.plan.threads > most:
+            raise PlanError(
+                "plan: a block has too many threads",
+                got=str(self.plan.threads),
+                expected=f"at most {most}",
+            )
+
+    def _nest(self) -> None:
+        nest = self.plan.nest
+        if len(set(nest)) != len(nest) or set(nest) != {(n, 0) for n in self.outputs}:
+            raise PlanError(
+                "plan: the nest does not hold every output range once",
+                got=str(list(nest)),
+                expected=str(sorted(self.outputs)),
+            )
+        if not 0 <= self.plan.tasks <= len(nest):
+            raise PlanError("plan: more tasks than loops", got=str(self.plan.tasks))
+        for n, _ in nest[: self.plan.tasks]:
+            if self.ranges[n] in self.kernel.serial:
+                raise PlanError(
+                    "plan: a range that must run in order is split in tasks", got=f"{n}"
+                )
+
+    def _order(self) -> None:
+        """Serial ranges keep their order, and a scan's loop is inside of those it depends on."""
+        numbers = [n for n, _ in self.plan.nest]
+        serial = [n for n in numbers if self.ranges[n] in self.kernel.serial]
+        ordered = [n for n in serial if n not in self.scanned]
+        if ordered != sorted(ordered):
+            raise PlanError("plan: ranges that must run in order change places", got=str(ordered))
+        position = {n: at for at, n in enumerate(numbers)}
+        for node in self.scans:
+            own = number(node.src[1])
+            around = [number(r) for r in self.kernel.free.of(node) if r is not node.src[1]]
+            if any(position.get(n, -1) > position[own] for n in around):
+                raise PlanError(
+                    "plan: a scan's loop stands outside of a range that it depends on",
+                    got=f"range {own} before {around}",
+                )
+
+    def _lanes(self) -> None:
+        """No value may be a vector along two ranges."""
+        lanes = 0
+        for split in self.plan.splits:
+            if any(part.unit is Unit.LANE and part.size > 1 for part in split.tile):
+                lanes |= self.kernel.free.bit(self.ranges[split.number])
+        for node in self.kernel.order:
+            found = self.kernel.free.mask[node] & lanes
+            if node in self.kernel.reduces:
+                for bound in node.src[1:]:
+                    found |= self.kernel.free.bit(bound) & lanes
+            if found & (found - 1):
+                raise PlanError(
+                    "plan: a value has lanes along two ranges",
+                    got=f"{node.op.name}, ranges {[number(r) for r in self.kernel.free.of(node)]}",
+                )

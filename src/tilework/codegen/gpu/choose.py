@@ -1,0 +1,263 @@
+"""The default plan of a kernel for blocks of threads, found at once, with no search.
+
+Reductions whose elements lie side by side get a block for each row, whose threads hold the row in
+registers and fold it together; reductions across rows get threads side by side along the columns
+and warps along the rows; everything else is one task for each vector of results.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilework.codegen.analysis import Kernel, stride
+from tilework.codegen.gpu.plan import GpuPlan
+from tilework.codegen.plan.extents import ceil_div, number, size
+from tilework.codegen.plan.plan import Part, Split
+from tilework.ir.node import toposort
+from tilework.ir.ops.index import Unit
+from tilework.ir.ops.memory import LOAD
+from tilework.ir.ops.tensor import SCAN
+from tilework.ir.symbolic import simplify
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tilework.ir.node import Node
+    from tilework.target.spec import TargetSpec
+
+#: Threads of a block that does elementwise work.
+BLOCK = 256
+#: The widest access of one thread.
+_ACCESS_BYTES = 16
+#: Threads of one warp, whose values are folded without shared memory.
+_WARP = 32
+#: Elements of a row that a thread holds in registers, and those that it folds as it reads them.
+_HELD, _STREAMED = 64, 16
+#: Rows of at least this length have a block of their own.
+_LEAST_ROW = 32
+#: Warps that fold parts of one column.
+_COLUMN_WARPS = 8
+
+
+def choose_gpu_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan:
+    """The plan that is taken where nobody has measured a better one."""
+    most = target.limits.max_workgroup_threads or BLOCK
+    if kernel.reduces and not kernel.serial and not kernel.read_and_written:
+        plan = _row_plan(kernel, most) or _column_plan(kernel, most)
+        if plan is not None:
+            return plan
+    return _flat_plan(kernel, min(BLOCK, most))
+
+
+def plain_gpu_plan(kernel: Kernel) -> GpuPlan:
+    """One serial loop for each range in one thread: what a kernel means, without any tile."""
+    scanned = _scanned(kernel)
+    outputs = sorted(kernel.outputs, key=lambda at: at in scanned)
+    nest = tuple((number(range_), 0) for range_ in outputs)
+    return GpuPlan((), nest, 0, (), overlap=False, block=1)
+
+
+# ---- facts
+
+
+def _scanned(kernel: Kernel) -> set[Node]:
+    return {node.src[1] for node in kernel.order if node.op is SCAN}
+
+
+def _known(range_: Node) -> int:
+    """The size of a range; 0 where it is known at run time only."""
+    return simplify.value_of(range_.src[0]) or 0
+
+
+def _reads_itself(kernel: Kernel) -> bool:
+    return kernel.read_and_written
+
+
+def _parallel(kernel: Kernel) -> list[Node]:
+    """The output ranges whose iterations are independent.
+
+    Where memory is written in place, an iteration that reads what others write runs in order: the
+    range stays a loop unless everything that is read there, and every fold, moves with it.
+    """
+    found = [r for r in kernel.outputs if r not in kernel.serial]
+    if not _reads_itself(kernel):
+        return found
+    written = {store.src[0].src[0] for store in kernel.stores}
+    own = [load for load in kernel.loads if load.src[0].src[0] in written]
+    mask = kernel.free.mask
+    return [r for r in found
+            if all(mask[n] & kernel.free.bit(r) for n in [*own, *kernel.reduces])]  # fmt: skip
+
+
+def _lanes(kernel: Kernel, range_: Node, accesses: Iterable[Node]) -> int:
+    """How many elements along `range_` one thread should move at once.
+
+    Accesses must be contiguous along the range, their rows start at a multiple of the lanes.
+    """
+    known = _known(range_)
+    bit = kernel.free.bit(range_)
+    widest = 1
+    lanes = _ACCESS_BYTES
+    contiguous = False
+    for access in accesses:
+        if not kernel.free.mask[access] & bit:
+            continue
+        itemsize = access.src[0].type.dtype.itemsize
+        offset = access.src[0].src[1]
+        step = stride(offset, range_)
+        if step == 0:
+            continue
+        if step != 1:
+            # A gathered vector saves nothing, but does no harm where others are contiguous.
+            continue
+        contiguous = True
+        widest = max(widest, itemsize)
+        while lanes > 1 and not _is_aligned(offset, range_, lanes):
+            lanes //= 2
+    if not contiguous:
+        return 1
+    lanes = min(lanes, _ACCESS_BYTES // widest)
+    while lanes > 1 and (not known or known % lanes):
+        lanes //= 2
+    return lanes
+
+
+def _is_aligned(offset: Node, range_: Node, lanes: int) -> bool:
+    """Do vectors along `range_` start at multiples of their lanes in memory?"""
+    constant, total = simplify.terms(offset)
+    others = [factor for term, factor in total.items() if term is not range_]
+    return constant % lanes == 0 and all(factor % lanes == 0 for factor in others)
+
+
+def _accesses(kernel: Kernel) -> list[Node]:
+    return [*kernel.loads, *kernel.stores]
+
+
+def _nest_of(ranges: Iterable[Node]) -> tuple[tuple[int, int], ...]:
+    return tuple((number(range_), 0) for range_ in ranges)
+
+
+# ---- elementwise
+
+
+def _flat_plan(kernel: Kernel, block: int) -> GpuPlan:
+    """A task for each result, or for a vector of them; what must run in order are loops."""
+    parallel = _parallel(kernel)
+    scanned = _scanned(kernel)
+    rest = sorted((r for r in kernel.outputs if r not in parallel), key=lambda r: r in scanned)
+    # Threads side by side should write side by side: the range that stores move with goes last.
+    parallel.sort(key=lambda r: (_moves_stores(kernel, r), number(r)))
+    splits: list[Split] = []
+    if parallel and not kernel.reduces and not scanned:
+        lane = parallel[-1]
+        lanes = _lanes(kernel, lane, _accesses(kernel))
+        if lanes > 1:
+            splits.append(Split(number(lane), (Part(Unit.LOOP),), (Part(Unit.LANE, lanes),)))
+    nest = _nest_of([*parallel, *rest])
+    total = 1
+    for range_ in parallel:
+        total *= size(range_)
+    while block > _WARP and total <= block // 2:
+        block //= 2
+    if not parallel:
+        block = 1
+    return GpuPlan(tuple(splits), nest, len(parallel), (), overlap=False, block=block)
+
+
+def _moves_stores(kernel: Kernel, range_: Node) -> bool:
+    return any(stride(store.src[0].src[1], range_) == 1 for store in kernel.stores)
+
+
+# ---- reductions along rows
+
+
+def _row_plan(kernel: Kernel, most: int) -> GpuPlan | None:
+    """A block for each row: its threads hold or stream it, and fold what they have."""
+    alongs = _contiguous_bound(kernel)
+    if alongs is None:
+        return None
+    rows, columns = _rows_and_columns(kernel)
+    if len(columns) > 1:
+        return None
+    lengths = {_known(r) for r in alongs} | {_known(r) for r in columns}
+    if 0 in lengths or max(_known(r) for r in alongs) < _LEAST_ROW:
+        return None
+    length = max(lengths)
+    lanes = min(_lanes(kernel, r, _accesses(kernel)) for r in {*alongs, *columns})
+    is_held = bool(columns) or len(kernel.reduces) > 1
+    each = _HELD // 2 if is_held else _STREAMED
+    threads = _WARP
+    while threads < most and threads * max(each // 2, lanes) < length:
+        threads *= 2
+    copies = 1
+    limit = _HELD if is_held else _STREAMED
+    while threads * lanes * copies < length and lanes * copies * 2 <= limit:
+        copies *= 2
+    tile = [Part(Unit.UNROLL, copies)] if copies > 1 else []
+    tile.append(Part(Unit.LOCAL, threads))
+    if lanes > 1:
+        tile.append(Part(Unit.LANE, lanes))
+    splits = [
+        Split(number(r), (Part(Unit.LOOP),), tuple(tile))
+        for r in sorted({*alongs, *columns}, key=number)
+    ]
+    return GpuPlan(tuple(splits), _nest_of([*rows, *columns]), len(rows), (), overlap=False)
+
+
+def _contiguous_bound(kernel: Kernel) -> list[Node] | None:
+    """For each reduction the range along which its loads are contiguous; None if one has none."""
+    found: dict[Node, None] = {}
+    for reduce in kernel.reduces:
+        best: Node | None = None
+        for range_ in reduce.src[1:]:
+            bit = kernel.free.bit(range_)
+            loads = [n for n in toposort(reduce.src[0]) if n.op is LOAD]
+            loads = [n for n in loads if kernel.free.mask[n] & bit]
+            steps = [stride(n.src[0].src[1], range_) for n in loads]
+            if any(step == 1 for step in steps) and (best is None or _known(range_) > _known(best)):
+                best = range_
+        if best is None:
+            return None
+        found[best] = None
+    return list(found)
+
+
+def _rows_and_columns(kernel: Kernel) -> tuple[list[Node], list[Node]]:
+    """Output ranges on which every reduction depends, and the others."""
+    mask, bit = kernel.free.mask, kernel.free.bit
+    rows = [r for r in kernel.outputs if all(mask[n] & bit(r) for n in kernel.reduces)]
+    return rows, [r for r in kernel.outputs if r not in rows]
+
+
+# ---- reductions across rows
+
+
+def _column_plan(kernel: Kernel, most: int) -> GpuPlan | None:
+    """Threads side by side along the columns, warps along the range that is folded."""
+    rows, others = _rows_and_columns(kernel)
+    if others or len(kernel.reduces) != 1:
+        return None
+    (reduce,) = kernel.reduces
+    loads = [n for n in toposort(reduce.src[0]) if n.op is LOAD]
+    along = [r for r in rows if any(stride(n.src[0].src[1], r) == 1 for n in loads)]
+    bound = max(reduce.src[1:], key=_known)
+    if not along or _known(bound) < 4 * _COLUMN_WARPS:
+        return None
+    column = along[-1]
+    if size(column) < _WARP:
+        return None
+    results = 1
+    for range_ in rows:
+        results *= size(range_)
+    warps = _COLUMN_WARPS
+    while (
+        warps * _WARP < min(most, 1024)
+        and ceil_div(results, _WARP) < 512
+        and (_known(bound) >= 8 * warps)
+    ):
+        warps *= 2
+    splits = (
+        Split(number(column), (Part(Unit.LOOP),), (Part(Unit.LOCAL, _WARP),)),
+        Split(number(bound), (Part(Unit.LOOP),), (Part(Unit.UNROLL, 4), Part(Unit.WARP, warps))),
+    )
+    return GpuPlan(splits, _nest_of(rows), len(rows), (), overlap=False)

@@ -1,0 +1,78 @@
+"""One kernel from KERNEL to LINEAR statements for machines with blocks of threads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilework.codegen.analysis import analyse
+from tilework.codegen.gpu.apply import apply_gpu_plan, unify_units
+from tilework.codegen.gpu.barriers import insert_barriers
+from tilework.codegen.gpu.check import check_gpu_plan
+from tilework.codegen.gpu.choose import choose_gpu_plan, plain_gpu_plan
+from tilework.codegen.gpu.plan import GpuPlan
+from tilework.codegen.linearize.order import linearise
+from tilework.codegen.passes.decompose import decompose, decompose_node
+from tilework.codegen.passes.expand import expand
+from tilework.codegen.passes.normalise import normalise_ranges
+from tilework.codegen.passes.run import PassRun
+from tilework.ir.rewrite import rewrite
+from tilework.ir.rules import SIMPLIFY
+from tilework.ir.stage import Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tilework.codegen.analysis import Kernel
+    from tilework.codegen.plan.plan import Plan
+    from tilework.ir.node import Node
+    from tilework.target.spec import TargetSpec
+
+#: The passes in order, each with the stage in which it leaves a kernel.
+PASSES = {
+    "simplify": Stage.KERNEL,
+    "loosen": Stage.KERNEL,
+    "normalise": Stage.KERNEL,
+    "apply-plan": Stage.TILED,
+    "expand": Stage.LOWERED,
+    "decompose": Stage.LOWERED,
+    "linearise": Stage.LINEAR,
+    "barriers": Stage.LINEAR,
+}
+
+
+def lower_for_blocks(
+    sink: Node,
+    target: TargetSpec,
+    loosen: Callable[[Node, TargetSpec], Node],
+    plan: Plan | None = None,
+    *,
+    is_plain: bool = False,
+) -> tuple[Kernel, GpuPlan, Node, Node]:
+    """Lower a kernel: what it is, its plan, its LOWERED form and its LINEAR statements.
+
+    Args:
+        sink: The kernel, at the KERNEL stage.
+        target: A machine with blocks of threads.
+        loosen: Applies the rules of the floating-point mode in force.
+        plan: A `GpuPlan`, or None to choose one.
+        is_plain: Take plain loops in one thread instead of the best plan.
+
+    Raises:
+        PlanError: The plan does not fit the kernel or the target.
+    """
+    passes = PassRun(PASSES, sink, Stage.KERNEL)
+    simple = passes.run("simplify", sink, lambda node: rewrite(node, SIMPLIFY))
+    loose = passes.run("loosen", simple, lambda node: loosen(node, target))
+    kernel = analyse(passes.run("normalise", loose, normalise_ranges))
+    if plan is None:
+        plan = plain_gpu_plan(kernel) if is_plain else choose_gpu_plan(kernel, target)
+    chosen = check_gpu_plan(plan, kernel, target)
+    tiled = passes.run("apply-plan", kernel.sink, lambda _: apply_gpu_plan(kernel, chosen))
+    lowered = passes.run("expand", tiled, lambda node: expand(unify_units(node))[0])
+    decomposed = passes.run("decompose", lowered, lambda node: decompose(node, target))
+    linear = passes.run(
+        "linearise",
+        decomposed,
+        lambda node: linearise(node, lambda update: decompose_node(update, target)),
+    )
+    return kernel, chosen, lowered, passes.run("barriers", linear, insert_barriers)

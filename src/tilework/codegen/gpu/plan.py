@@ -1,0 +1,49 @@
+"""The words of a plan that blocks of threads need besides those of `codegen.plan.plan`.
+
+A split's tile may have parts of the units WARP and LOCAL: the block's threads, `LOCAL` moving
+fastest.  A range that a reduction binds may have them too; then its threads fold what they have.
+Every part of one unit has the same size, since there is one block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tilework.codegen.plan.plan import Plan
+from tilework.ir.ops.index import Unit
+
+if TYPE_CHECKING:
+    from tilework.target.spec import TargetSpec
+
+#: The units of a block's threads.
+THREADS = (Unit.WARP, Unit.LOCAL)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPlan(Plan):
+    """A plan for blocks of threads.
+
+    Attributes:
+        block: How many consecutive tasks form one block, side by side as its LOCAL threads; 0
+            where a task is a block, whose threads are parts of tiles.
+    """
+
+    block: int = 0
+
+    def unit_size(self, unit: Unit) -> int:
+        """How many units of this kind a block has; 1 where the plan does not use it."""
+        if unit is Unit.LOCAL and self.block:
+            return self.block
+        sizes = [p.size for split in self.splits for p in split.tile if p.unit is unit]
+        return max(sizes, default=1)
+
+    @property
+    def threads(self) -> int:
+        """The threads of one block."""
+        return self.unit_size(Unit.WARP) * self.unit_size(Unit.LOCAL)
+
+
+def has_blocks(target: TargetSpec) -> bool:
+    """Does the machine run blocks of threads?"""
+    return any(unit.name == "block" for unit in target.units.walk())

@@ -1,0 +1,305 @@
+"""The meaning of matrix instructions and of the rings that feed them, for threads of a block.
+
+Copies happen at once, by the thread that asks for them; what a real machine may do later is checked
+through the clocks of the block (`clocks.Clock`): memory that another thread wrote or reads may be
+touched only after a signal or barrier that orders the two.
+"""
+
+from __future__ import annotations
+
+import threading
+from itertools import product
+from typing import TYPE_CHECKING, Any, Final
+
+from tilework.base.errors import InternalError
+from tilework.ir.ops import matrix
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tilework.ir.interpret.blocks import Member
+    from tilework.ir.interpret.steps import Frame
+    from tilework.ir.node import Node, OpDef
+    from tilework.ir.ops.matrix import BoxedAttrs
+
+#: The slot of the thread that runs; `steps.TEAM`, which imports this module's table.
+_TEAM: Final = 3
+_WAIT_SECONDS: Final = 60.0
+_CHUNK_BYTES: Final = 16
+_ROW_BYTES: Final = 128
+
+
+class Signal:
+    """Arrivals and bytes of one phase after the other; its clock is what the arrived had seen."""
+
+    def __init__(self, count: int, threads: int) -> None:
+        self.count = count
+        self.arrived = 0
+        self.bytes = 0
+        self.phase = 0
+        self.seen = [0] * threads
+        self.changed = threading.Condition()
+
+    def arrive(self, clock: list[int], more_bytes: int = 0) -> None:
+        """One arrival, which may announce bytes."""
+        with self.changed:
+            self._see(clock)
+            self.arrived += 1
+            self.bytes += more_bytes
+            self._advance()
+
+    def complete(self, clock: list[int], count: int) -> None:
+        """Bytes have come."""
+        with self.changed:
+            self._see(clock)
+            self.bytes -= count
+            self._advance()
+
+    def wait(self, parity: int) -> list[int] | None:
+        """Wait for the phase of a parity; what those who arrived had seen, None if none came."""
+        with self.changed:
+            if not self.changed.wait_for(lambda: (self.phase - 1) & 1 == parity, _WAIT_SECONDS):
+                return None
+            return list(self.seen)
+
+    def _see(self, clock: list[int]) -> None:
+        self.seen = list(map(max, self.seen, clock))
+
+    def _advance(self) -> None:
+        if self.arrived == self.count and not self.bytes:
+            self.phase += 1
+            self.arrived = 0
+            self.changed.notify_all()
+
+
+def swizzled(position: int, itemsize: int, swizzle_bytes: int) -> int:
+    """Where the element at `position` of a box stands: 16-byte chunks permuted within rows."""
+    if not swizzle_bytes:
+        return position
+    width = swizzle_bytes // itemsize
+    row, column = divmod(position, width)
+    chunk, rest = divmod(column, _CHUNK_BYTES // itemsize)
+    return row * width + (chunk ^ row % 8) * (_CHUNK_BYTES // itemsize) + rest
+
+
+def _elements(attrs: BoxedAttrs, corner: list[int]) -> Iterator[tuple[int, int | None]]:
+    """(position in the box, element of the buffer or None outside of the array)."""
+    axes = [range(size) for size in reversed(attrs.box)]
+    for position, reverse in enumerate(product(*axes)):
+        at = [start + step for start, step in zip(corner, reversed(reverse), strict=True)]
+        inside = all(0 <= i < size for i, size in zip(at, attrs.sizes, strict=True))
+        offset = attrs.start + sum(i * s for i, s in zip(at, attrs.strides, strict=True))
+        yield position, offset if inside else None
+
+
+def _member(frame: Frame, node: Node) -> Member:
+    member: Member | None = frame[_TEAM]
+    if member is None:
+        raise InternalError(f"{node.op.name}: needs the threads of a block", got=repr(node))
+    return member
+
+
+def _signal_init(node: Node, target: int, sources: list[int]) -> Any:
+    def step(frame: Frame) -> None:
+        member = _member(frame, node)
+        cells, at = frame[sources[0]]
+        member.team.signals[id(cells), at] = Signal(node.attrs.count, member.team.count)
+
+    return step
+
+
+def _signal(frame: Frame, node: Node, slot: int) -> Signal:
+    cells, at = frame[slot]
+    found = _member(frame, node).team.signals.get((id(cells), at))
+    if not isinstance(found, Signal):
+        raise InternalError(f"{node.op.name}: the signal was not made", got=f"element {at}")
+    return found
+
+
+def _signal_expect(node: Node, target: int, sources: list[int]) -> Any:
+    def step(frame: Frame) -> None:
+        clock = _member(frame, node).tick()
+        _signal(frame, node, sources[0]).arrive(clock, node.attrs.count)
+
+    return step
+
+
+def _signal_arrive(node: Node, target: int, sources: list[int]) -> Any:
+    def step(frame: Frame) -> None:
+        member = _member(frame, node)
+        # A leading thread arrives for its group, whose products read the slot together.
+        _signal(frame, node, sources[0]).arrive(member.group_tick())
+
+    return step
+
+
+def _signal_wait(node: Node, target: int, sources: list[int]) -> Any:
+    def step(frame: Frame) -> None:
+        seen = _signal(frame, node, sources[0]).wait(frame[sources[1]])
+        if seen is None:
+            raise InternalError("signal_wait: what it waits for never comes", got=repr(node))
+        _member(frame, node).see(seen)
+
+    return step
+
+
+def _copy_box(node: Node, target: int, sources: list[int]) -> Any:
+    boxed: Node = node.src[1]
+    attrs: BoxedAttrs = boxed.attrs
+    axes, itemsize = len(attrs.sizes), boxed.type.dtype.itemsize
+
+    def step(frame: Frame) -> None:
+        member = _member(frame, node)
+        cells, start = frame[sources[0]]
+        buffer = frame[sources[1]]
+        corner = [frame[slot] for slot in sources[3 : 3 + axes]]
+        for position, at in _elements(attrs, corner):
+            value = 0.0 if at is None else buffer.load(at, node)
+            place = start + swizzled(position, itemsize, attrs.swizzle_bytes)
+            cells.store(place, value, node)
+        _signal(frame, node, sources[2]).complete(member.tick(), attrs.box_elements * itemsize)
+
+    return step
+
+
+def _store_box(node: Node, target: int, sources: list[int]) -> Any:
+    boxed: Node = node.src[0]
+    attrs: BoxedAttrs = boxed.attrs
+    axes, itemsize = len(attrs.sizes), boxed.type.dtype.itemsize
+
+    def step(frame: Frame) -> None:
+        buffer = frame[sources[0]]
+        cells, start = frame[sources[1]]
+        corner = [frame[slot] for slot in sources[2 : 2 + axes]]
+        for position, at in _elements(attrs, corner):
+            if at is not None:
+                place = start + swizzled(position, itemsize, attrs.swizzle_bytes)
+                buffer.store(at, cells.load(place, node), node)
+
+    return step
+
+
+def _boxed(node: Node, target: int, sources: list[int]) -> Any:
+    def step(frame: Frame) -> None:
+        frame[target] = frame[sources[0]]
+
+    return step
+
+
+def _group_barrier(node: Node, target: int, sources: list[int]) -> Any:
+    def step(frame: Frame) -> None:
+        _member(frame, node).meet_group(frame[sources[0]], node.attrs.count)
+
+    return step
+
+
+def _nothing(node: Node, target: int, sources: list[int]) -> Any:
+    return lambda frame: None
+
+
+def _place(row: int, depth: int, along_k: bool, chunk_bytes: int, itemsize: int) -> int:
+    """The element (row of m or n, position of k), from the start of an operand on."""
+    width = _ROW_BYTES // itemsize
+    if along_k:
+        return row * width + depth
+    chunk, rest = divmod(row, width)
+    return chunk * (chunk_bytes // itemsize) + depth * width + rest
+
+
+def _operand(cells: Any, start: int, offset: int, itemsize: int, node: Node) -> float:
+    """An element of an operand: the swizzle permutes by the address, not by the offset."""
+    return float(cells.load(swizzled(start + offset, itemsize, _ROW_BYTES), node))
+
+
+def _matrix(node: Node, target: int, sources: list[int]) -> Any:
+    attrs = node.attrs
+    itemsize = node.src[1].type.dtype.itemsize
+
+    def step(frame: Frame) -> None:
+        member = _member(frame, node)
+        sums = list(frame[sources[0]])
+        cells_a, start_a = frame[sources[1]]
+        cells_b, start_b = frame[sources[2]]
+        thread = member.thread % 128
+        first = 16 * (thread // 32) + thread % 32 // 4
+        for low in (0, 1):
+            row = first + 8 * low
+            a = [
+                _operand(
+                    cells_a,
+                    start_a,
+                    _place(row, k, attrs.a_along_k, attrs.a_chunk_bytes, itemsize),
+                    itemsize,
+                    node,
+                )
+                for k in range(attrs.k)
+            ]
+            for eighth, right in product(range(attrs.n // 8), (0, 1)):
+                column = 8 * eighth + 2 * (thread % 4) + right
+                b = [
+                    _operand(
+                        cells_b,
+                        start_b,
+                        _place(column, k, attrs.b_along_k, attrs.b_chunk_bytes, itemsize),
+                        itemsize,
+                        node,
+                    )
+                    for k in range(attrs.k)
+                ]
+                total = sum(x * y for x, y in zip(a, b, strict=True))
+                at = 4 * eighth + 2 * low + right
+                sums[at] = float32_of(sums[at] + total)
+        frame[target] = tuple(sums)
+
+    return step
+
+
+def float32_of(value: float) -> float:
+    """The float32 nearest to a value."""
+    from tilework.ir.interpret.floats import to_float32
+
+    return to_float32(value)
+
+
+def _pick(node: Node, target: int, sources: list[int]) -> Any:
+    def step(frame: Frame) -> None:
+        frame[target] = frame[sources[0]][frame[sources[1]]]
+
+    return step
+
+
+def _store_fragment(node: Node, target: int, sources: list[int]) -> Any:
+    """Each thread's two values of four matrices go to the rows whose address other threads give."""
+
+    def step(frame: Frame) -> None:
+        member = _member(frame, node)
+        cells, at = frame[sources[0]]
+        rows = member.share_in_warp(at)
+        lane = member.thread % 32
+        for number in range(4):
+            row = rows[8 * number + lane // 4]
+            for right in (0, 1):
+                value = frame[sources[1 + 2 * number + right]]
+                cells.store(row + 2 * (lane % 4) + right, value, node)
+
+    return step
+
+
+MAKERS: Final[dict[OpDef, Callable[[Node, int, list[int]], Any]]] = {
+    matrix.BOXED: _boxed,
+    matrix.SIGNAL_INIT: _signal_init,
+    matrix.SIGNAL_EXPECT: _signal_expect,
+    matrix.SIGNAL_ARRIVE: _signal_arrive,
+    matrix.SIGNAL_WAIT: _signal_wait,
+    matrix.COPY_BOX: _copy_box,
+    matrix.STORE_BOX: _store_box,
+    matrix.STORE_BOX_WAIT: _nothing,
+    matrix.COPY_FENCE: _nothing,
+    matrix.GROUP_BARRIER: _group_barrier,
+    matrix.REGISTERS: _nothing,
+    matrix.MATRIX: _matrix,
+    matrix.MATRIX_BEGIN: _nothing,
+    matrix.MATRIX_WAIT: _nothing,
+    matrix.PICK: _pick,
+    matrix.STORE_FRAGMENT: _store_fragment,
+}

@@ -1,0 +1,498 @@
+"""LINEAR -> CUDA C for NVIDIA's run-time compiler.
+
+The entry point takes one word of 8 bytes for each buffer, then for each variable, then the address
+of the fault word and that of scratch memory.  It stands twice in the text where it moves vectors:
+`name` for buffers that start at 16 bytes, `name_any` for others.  A vector is a handful of scalars
+with names of their own; only memory knows vectors.  Index arithmetic whose bounds fit is done in
+32 bits.  The first line is a comment with what a launch must know, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from tilework.base.errors import RenderError
+from tilework.dtypes import bfloat16, float32, float64, index
+from tilework.ir.fold import fold_op
+from tilework.ir.ops import control, math
+from tilework.ir.ops.control import LaneAttrs
+from tilework.ir.ops.index import LANES, RANGE, VARIABLE, Unit
+from tilework.ir.ops.memory import AFTER, INDEX, LOAD, PARAM, SINK, STORE
+from tilework.ir.ops.program import FAULT_IF
+from tilework.ir.symbolic.bounds import bounds
+from tilework.ir.symbolic.simplify import TRUE
+from tilework.ir.types import Memory
+from tilework.render.base import cannot_render
+from tilework.render.c_family import dialect
+from tilework.render.c_family.cuda_folds import fold_helper
+from tilework.render.c_family.cuda_prelude import PRELUDE
+from tilework.render.c_family.dialect import CFamily, Emit, type_name
+from tilework.target.cuda_code import ANY_SUFFIX, SOURCE_HEAD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tilework.dtypes import DType
+    from tilework.ir.lowered import LoweredKernel
+    from tilework.ir.node import Node, OpDef
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}")
+_WORD: Final = 1 << 31
+
+
+def _function(name: str) -> Emit:
+    """A function of floats, with an f at the end of its name for float32."""
+
+    def emit(node: Node, names: Mapping[Node, str]) -> str:
+        suffix = "f" if node.type.dtype is float32 else ""
+        return f"{name}{suffix}({', '.join(names[source] for source in node.src)})"
+
+    return emit
+
+
+def _emit_multiply_add(node: Node, names: Mapping[Node, str]) -> str:
+    dtype = node.type.dtype
+    if dtype.is_float:
+        return _function("fma")(node, names)
+    return dialect.emit_multiply_add(node, names)
+
+
+def _emit_absolute(node: Node, names: Mapping[Node, str]) -> str:
+    if node.type.dtype.is_float:
+        return _function("fabs")(node, names)
+    return dialect.emit_absolute(node, names)
+
+
+def _emit_cast(node: Node, names: Mapping[Node, str]) -> str:
+    if node.type.dtype is bfloat16 and node.src[0].type.dtype is float32:
+        return f"float_to_bfloat({names[node.src[0]]})"
+    return dialect.emit_cast(node, names)
+
+
+_FUNCTIONS: Final = {
+    math.SQRT: "sqrt", math.FLOOR: "floor", math.CEIL: "ceil", math.TRUNC: "trunc",
+    math.ROUND: "rint", math.COPYSIGN: "copysign", math.FMOD: "fmod",
+}  # fmt: skip
+_NARROW: Final = {math.ADD: "+", math.SUB: "-", math.MUL: "*"}
+_DIVISIONS: Final = {math.CDIV: "/", math.CMOD: "%"}
+
+
+class CudaRenderer:
+    """CUDA C++17 for NVRTC, whose flags forbid contraction and keep subnormal numbers."""
+
+    name: ClassVar[str] = "CudaRenderer"
+    emitters: ClassVar[Mapping[OpDef, Emit]] = {
+        **CFamily.emitters,
+        **{op: _function(name) for op, name in _FUNCTIONS.items()},
+        math.MULACC: _emit_multiply_add,
+        math.ABS: _emit_absolute,
+        math.CAST: _emit_cast,
+    }
+
+    def __init__(self, shared_limit_bytes: int = 48 << 10) -> None:
+        self.shared_limit_bytes = shared_limit_bytes
+
+    def render(self, kernel: LoweredKernel) -> str:
+        """The source text of a kernel.  Raises RenderError for a node that has no text."""
+        if not _NAME.fullmatch(kernel.name):
+            raise RenderError("CudaRenderer: the kernel's name is no identifier", got=kernel.name)
+        function = _Function(self, kernel)
+        body = function.text()
+        is_shared = kernel.scratch_bytes <= self.shared_limit_bytes
+        head = {
+            "name": kernel.name,
+            "threads": kernel.threads,
+            "shared": kernel.scratch_bytes if is_shared else 0,
+            "scratch": 0 if is_shared else kernel.scratch_bytes,
+            "buffers": kernel.parameters,
+            "variables": len(kernel.variables),
+            "has_any": function.has_vectors,
+        }
+        helpers = "".join(function.helpers[key] for key in sorted(function.helpers))
+        return (
+            f"{SOURCE_HEAD}{json.dumps(head, separators=(',', ':'))}\n{PRELUDE}{helpers}"
+            f"{self._entries(kernel, body, function.has_vectors)}"
+        )
+
+    def _entries(self, kernel: LoweredKernel, body: str, has_vectors: bool) -> str:
+        words = [f"u64 w{i}" for i in range(kernel.parameters + len(kernel.variables) + 2)]
+        arguments = ", ".join(words)
+        passed = ", ".join(word.split()[1] for word in words)
+        text = f"template <bool ALIGNED> HELPER void body({arguments}) {{\n{body}}}\n"
+        entries = [(kernel.name, "true")]
+        if has_vectors:
+            entries.append((f"{kernel.name}{ANY_SUFFIX}", "false"))
+        for name, aligned in entries:
+            text += (
+                f'extern "C" __global__ void __launch_bounds__({kernel.threads})\n'
+                f"{name}({arguments}) {{\n  body<{aligned}>({passed});\n}}\n"
+            )
+        return text
+
+
+class _Lane:
+    """The names of values as one lane of a vector sees them."""
+
+    def __init__(self, function: _Function, lane: int) -> None:
+        self.function = function
+        self.lane = lane
+
+    def __getitem__(self, node: Node) -> str:
+        return self.function.lanes(node)[self.lane] if node.type.shape else self.function[node]
+
+
+class _Function:
+    """The body of one kernel while it is written."""
+
+    def __init__(self, renderer: CudaRenderer, kernel: LoweredKernel) -> None:
+        self.renderer = renderer
+        self.kernel = kernel
+        self.names: dict[Node, str] = {}
+        self.vectors: dict[Node, list[str]] = {}
+        self.lines: list[str] = []
+        self.helpers: dict[str, str] = {}
+        self.has_vectors = False
+        self.depth = 1
+        self.counter = 0
+        self.local = _unit_size(kernel, Unit.LOCAL)
+
+    def text(self) -> str:
+        if self.kernel.scratch_bytes > self.renderer.shared_limit_bytes:
+            last = self.kernel.parameters + len(self.kernel.variables) + 1
+            size = self.kernel.scratch_bytes
+            self._emit(f"unsigned char *const shared = (unsigned char *)w{last}"
+                       f" + (u64)blockIdx.x * {size}ull;")  # fmt: skip
+        elif self.kernel.scratch_bytes:
+            self._emit("extern __shared__ __align__(1024) unsigned char shared[];")
+        for node in self.kernel.linear.src:
+            self._statement(node)
+        return "".join(self.lines)
+
+    # ---- names
+
+    def __getitem__(self, node: Node) -> str:
+        found = self.names.get(node)
+        if found is None:
+            found = self.names[node] = self._leaf(node)
+        return found
+
+    def lanes(self, node: Node) -> list[str]:
+        """The names of the lanes of a vector."""
+        found = self.vectors.get(node)
+        if found is None:
+            found = self.vectors[node] = self._vector_leaf(node)
+        return found
+
+    def _leaf(self, node: Node) -> str:
+        attrs = node.attrs
+        if node.op is math.CONST and not node.type.shape:
+            return literal(attrs.bits, attrs.dtype)
+        if node.op is PARAM:
+            return f"(({_memory_type(node)} *)w{attrs.slot})"
+        if node.op is control.ALLOCATE:
+            return f"(({_memory_type(node)} *)(shared + {attrs.offset_bytes}))"
+        if node.op is VARIABLE:
+            position = self.kernel.parameters + self.kernel.variables.index(attrs.name)
+            return f"((int)w{position})" if is_narrow(node) else f"((i64)w{position})"
+        raise cannot_render(self.renderer.name, node)
+
+    def _vector_leaf(self, node: Node) -> list[str]:
+        count = node.type.lanes
+        if node.op is math.CONST:
+            return [literal(node.attrs.bits, node.attrs.dtype)] * count
+        if node.op is LANES:
+            return [str(lane) for lane in range(count)]
+        raise cannot_render(self.renderer.name, node)
+
+    def _fresh(self) -> str:
+        self.counter += 1
+        return f"v{self.counter}"
+
+    def _emit(self, line: str) -> None:
+        self.lines.append(f"{'  ' * self.depth}{line}\n")
+
+    def _define(self, kind: str, text: str) -> str:
+        name = self._fresh()
+        self._emit(f"const {kind} {name} = {text};")
+        return name
+
+    # ---- statements
+
+    def _statement(self, node: Node) -> None:
+        handler = _STATEMENTS.get(node.op)
+        if handler is not None:
+            handler(self, node)
+            return
+        if node.op is BITCAST and _changes_lanes(node):
+            raise cannot_render(self.renderer.name, node)
+        emitter = self.renderer.emitters.get(node.op)
+        if emitter is None:
+            raise cannot_render(self.renderer.name, node)
+        if not node.type.shape:
+            self.names[node] = self._define(value_type(node), self._scalar(node, emitter, self))
+            return
+        self.vectors[node] = [
+            self._define(type_name(node.type.dtype), emitter(node, _Lane(self, lane)))  # type: ignore[arg-type]
+            for lane in range(node.type.lanes)
+        ]
+
+    def _scalar(self, node: Node, emitter: Emit, names: _Function) -> str:
+        if is_narrow(node) and all(is_narrow(source) for source in node.src):
+            if node.op in _NARROW:
+                x, y = (names[source] for source in node.src)
+                return f"{x} {_NARROW[node.op]} {y}"
+            if node.op in _DIVISIONS and all(bounds(source)[0] >= 0 for source in node.src):
+                x, y = (names[source] for source in node.src)
+                return f"(int)((u32){x} {_DIVISIONS[node.op]} (u32){y})"
+        text = emitter(node, names)  # type: ignore[arg-type]
+        return f"(int)({text})" if is_narrow(node) else text
+
+    def _open(self, node: Node) -> None:
+        name = self._fresh()
+        unit = node.attrs.unit
+        kind = value_type(node)
+        if unit is Unit.LOOP:
+            self._emit(f"for ({kind} {name} = 0; {name} < {self[node.src[0]]}; {name}++) {{")
+        elif unit in _UNITS:
+            self._emit("{")
+            self._emit(f"  const {kind} {name} = {_UNITS[unit].format(local=self.local)};")
+        else:
+            raise cannot_render(self.renderer.name, node)
+        self.names[node] = name
+        self.depth += 1
+
+    def _close(self, node: Node) -> None:
+        self.depth -= 1
+        self._emit("}")
+
+    def _if(self, node: Node) -> None:
+        self._emit(f"if ({self[node.src[0]]}) {{")
+        self.depth += 1
+
+    def _accumulator(self, node: Node) -> None:
+        kind = type_name(node.type.dtype)
+        if not node.type.shape:
+            name = self.names[node] = self._fresh()
+            self._emit(f"{kind} {name} = {self[node.src[0]]};")
+            return
+        self.vectors[node] = []
+        for initial in self.lanes(node.src[0]):
+            name = self._fresh()
+            self._emit(f"{kind} {name} = {initial};")
+            self.vectors[node].append(name)
+
+    def _accumulate(self, node: Node) -> None:
+        variable, value = node.src
+        if not value.type.shape:
+            self._emit(f"{self[variable]} = {self[value]};")
+            return
+        for name, text in zip(self.lanes(variable), self.lanes(value), strict=True):
+            self._emit(f"{name} = {text};")
+
+    def _after(self, node: Node) -> None:
+        """The value of an accumulator at this point; effects need no text."""
+        variable = node.src[0]
+        if variable.op is not control.ACCUMULATOR:
+            return
+        kind = type_name(node.type.dtype)
+        if not node.type.shape:
+            self.names[node] = self._define(kind, self[variable])
+        else:
+            self.vectors[node] = [self._define(kind, name) for name in self.lanes(variable)]
+
+    def _nothing(self, node: Node) -> None:
+        """A set of effects, which have been written."""
+
+    def _barrier(self, node: Node) -> None:
+        self._emit("__syncthreads();")
+
+    # ---- vectors
+
+    def _broadcast(self, node: Node) -> None:
+        self.vectors[node] = [self[node.src[0]]] * node.type.lanes
+
+    def _stack(self, node: Node) -> None:
+        self.vectors[node] = [self[lane] for lane in node.src]
+
+    def _extract(self, node: Node) -> None:
+        self.names[node] = self.lanes(node.src[0])[node.attrs.lane]
+
+    def _shuffle(self, node: Node) -> None:
+        both = self.lanes(node.src[0]) + self.lanes(node.src[1])
+        self.vectors[node] = [both[lane] for lane in node.attrs.lanes]
+
+    def _fold_lanes(self, node: Node) -> None:
+        """Halves combined pairwise, as the statements that a tree would be."""
+        source = node.src[0]
+        values = [control.EXTRACT(source, attrs=LaneAttrs(lane))
+                  for lane in range(source.type.lanes)]  # fmt: skip
+        for value in values:
+            self._extract(value)
+        op = fold_op(node.attrs.fold, source.type.dtype)
+        while len(values) > 1:
+            half = len(values) // 2
+            values = [op(values[i], values[i + half]) for i in range(half)]
+            for value in values:
+                self._statement(value)
+        self.names[node] = self[values[0]]
+
+    def _fold_threads(self, node: Node) -> None:
+        units = [source.attrs.unit for source in node.src[1:]]
+        sizes = {unit: _unit_size(self.kernel, unit) for unit in (Unit.WARP, Unit.LOCAL)}
+        text = self[node.src[0]]
+        for unit in (Unit.LOCAL, Unit.WARP):
+            if unit in units:
+                name, helper = fold_helper(
+                    self.renderer.emitters, node, unit, sizes[Unit.LOCAL], sizes[Unit.WARP]
+                )
+                self.helpers[name] = helper
+                text = f"{name}({text})"
+        self.names[node] = self._define(type_name(node.type.dtype), text)
+
+    # ---- memory
+
+    def _index(self, node: Node) -> None:
+        if node.src[1].type.shape:
+            raise cannot_render(self.renderer.name, node)
+        base, offset = (self[source] for source in node.src)
+        name = self._fresh()
+        self._emit(f"{_memory_type(node)} *const {name} = {base} + {offset};")
+        self.names[node] = name
+
+    def _pack(self, node: Node, lanes: int) -> str:
+        return f"{'ALIGNED' if self._is_global(node) else 'true'}, {_memory_type(node)}, {lanes}"
+
+    def _is_global(self, address: Node) -> bool:
+        is_global = address.type.memory is Memory.GLOBAL
+        self.has_vectors |= is_global
+        return is_global
+
+    def _load(self, node: Node) -> None:
+        gate = node.src[1] if len(node.src) > 1 and node.src[1] is not TRUE else None
+        address, dtype = node.src[0], node.type.dtype
+        pointer = self[address]
+        not_zero = " != 0" if dtype.is_bool else ""
+        if not node.type.shape:
+            text = f"{pointer}[0]{not_zero}"
+            if gate is not None:
+                text = f"{self[gate]} ? {text} : ({type_name(dtype)})0"
+            self.names[node] = self._define(type_name(dtype), text)
+            return
+        lanes = node.type.lanes
+        if gate is not None and gate.type.shape:
+            self.vectors[node] = [
+                self._define(type_name(dtype), f"{on} ? {pointer}[{lane}]{not_zero} :"
+                             f" ({type_name(dtype)})0")
+                for lane, on in enumerate(self.lanes(gate))
+            ]  # fmt: skip
+            return
+        name = self._fresh()
+        kind = f"pack<{_memory_type(node)}, {lanes}>"
+        loaded = f"load_pack<{self._pack(address, lanes)}>({pointer})"
+        if gate is None:
+            self._emit(f"const {kind} {name} = {loaded};")
+        else:
+            self._emit(f"{kind} {name} = {{}};")
+            self._emit(f"if ({self[gate]}) {name} = {loaded};")
+        self.vectors[node] = [f"({name}.e[{lane}]{not_zero})" for lane in range(lanes)]
+
+    def _store(self, node: Node) -> None:
+        address, value = node.src[0], node.src[1]
+        gate = node.src[2] if len(node.src) > 2 and node.src[2] is not TRUE else None
+        pointer = self[address]
+        if not value.type.shape:
+            guard = "" if gate is None else f"if ({self[gate]}) "
+            self._emit(f"{guard}{pointer}[0] = {self[value]};")
+            return
+        elements = self.lanes(value)
+        if gate is not None and gate.type.shape:
+            for lane, (on, text) in enumerate(zip(self.lanes(gate), elements, strict=True)):
+                self._emit(f"if ({on}) {pointer}[{lane}] = {text};")
+            return
+        guard = "" if gate is None else f"if ({self[gate]}) "
+        kind = f"pack<{_memory_type(address)}, {len(elements)}>"
+        stored = f"{kind}{{{{{', '.join(elements)}}}}}"
+        self._emit(f"{guard}store_pack<{self._pack(address, len(elements))}>({pointer}, {stored});")
+
+    def _fault(self, node: Node) -> None:
+        word = self.kernel.parameters + len(self.kernel.variables)
+        self._emit(f"if ({self[node.src[0]]}) *(i64 *)w{word} = {int(node.attrs.code)};")
+
+
+def _unit_size(kernel: LoweredKernel, unit: Unit) -> int:
+    """How many units of a kind the kernel's block has."""
+    for node in kernel.linear.src:
+        if node.op is RANGE and node.attrs.unit is unit:
+            return int(bounds(node.src[0])[1])
+    return 1
+
+
+def _changes_lanes(node: Node) -> bool:
+    return node.type.shape != node.src[0].type.shape
+
+
+def is_narrow(node: Node) -> bool:
+    """Is this index arithmetic that is done in 32 bits?"""
+    if node.type.dtype is not index or node.type.shape or node.op in _WIDE:
+        return False
+    low, high = bounds(node)
+    return low >= -_WORD and high < _WORD
+
+
+def value_type(node: Node) -> str:
+    """The type of a scalar's variable."""
+    return "int" if is_narrow(node) else type_name(node.type.dtype)
+
+
+def literal(bits: int, dtype: DType) -> str:
+    """A scalar literal with exactly these bits."""
+    if dtype is index:
+        value = bits - (1 << 64) if bits >> 63 else bits
+        if -_WORD < value < _WORD:
+            return f"({value})" if value < 0 else str(value)
+    if dtype is float32 or dtype is float64:
+        exponent = (bits >> (dtype.bits - 1 - dtype.exponent_bits)) & (
+            (1 << dtype.exponent_bits) - 1
+        )
+        if exponent == (1 << dtype.exponent_bits) - 1:
+            return f"bitcast_u{dtype.bits}_f{dtype.bits}({bits:#x}ull)"
+    return dialect.literal(bits, dtype)
+
+
+def _memory_type(node: Node) -> str:
+    """The element type of a buffer or address, as it is in memory."""
+    dtype = node.type.dtype
+    return "u8" if dtype.is_bool else type_name(dtype)
+
+
+BITCAST = math.BITCAST
+_WIDE: Final = frozenset([LOAD, AFTER, control.ACCUMULATOR, control.FOLD_THREADS,
+                          control.EXTRACT, control.FOLD_LANES])  # fmt: skip
+_UNITS: Final = {
+    Unit.THREAD: "blockIdx.x",
+    Unit.WARP: "(int)(threadIdx.x / {local}u)",
+    Unit.LOCAL: "(int)(threadIdx.x % {local}u)",
+}
+_STATEMENTS: Final[Mapping[OpDef, Callable[[_Function, Node], None]]] = {
+    RANGE: _Function._open,
+    control.END: _Function._close,
+    control.IF: _Function._if,
+    control.ENDIF: _Function._close,
+    control.ACCUMULATOR: _Function._accumulator,
+    control.ACCUMULATE: _Function._accumulate,
+    control.BARRIER: _Function._barrier,
+    control.BROADCAST: _Function._broadcast,
+    control.STACK: _Function._stack,
+    control.EXTRACT: _Function._extract,
+    control.SHUFFLE: _Function._shuffle,
+    control.FOLD_LANES: _Function._fold_lanes,
+    control.FOLD_THREADS: _Function._fold_threads,
+    AFTER: _Function._after,
+    SINK: _Function._nothing,
+    INDEX: _Function._index,
+    LOAD: _Function._load,
+    STORE: _Function._store,
+    FAULT_IF: _Function._fault,
+}

@@ -1,0 +1,145 @@
+"""The head of every CUDA C source: types, exact bit copies, saturating casts, vectors in memory."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_TYPES: Final = {
+    "u8": "unsigned char",
+    "i8": "signed char",
+    "u16": "unsigned short",
+    "i16": "short",
+    "u32": "unsigned int",
+    "i32": "int",
+    "u64": "unsigned long long",
+    "i64": "long long",
+    "f32": "float",
+    "f64": "double",
+    "bool_": "bool",
+}
+
+_BITS: Final = """\
+HELPER u32 bitcast_f32_u32(f32 x) { return __float_as_uint(x); }
+HELPER i32 bitcast_f32_i32(f32 x) { return __float_as_int(x); }
+HELPER f32 bitcast_u32_f32(u32 x) { return __uint_as_float(x); }
+HELPER f32 bitcast_i32_f32(i32 x) { return __int_as_float(x); }
+HELPER u64 bitcast_f64_u64(f64 x) { return (u64)__double_as_longlong(x); }
+HELPER i64 bitcast_f64_i64(f64 x) { return __double_as_longlong(x); }
+HELPER f64 bitcast_u64_f64(u64 x) { return __longlong_as_double((i64)x); }
+HELPER f64 bitcast_i64_f64(i64 x) { return __longlong_as_double(x); }
+HELPER f32 half_to_float(u16 x) {
+  f32 r;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x));
+  return r;
+}
+HELPER u16 float_to_half(f32 x) {
+  u16 r;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(x));
+  return r;
+}
+HELPER u16 float_to_bfloat(f32 x) {
+  u16 r;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(x));
+  return r;
+}
+"""
+
+# Where the processor has an instruction that keeps NaN, it orders zeros by sign too.
+_EXTREMES: Final = """\
+#if __CUDA_ARCH__ >= 800
+HELPER f32 maximum_f32(f32 x, f32 y) {
+  f32 r;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(x), "f"(y));
+  return r;
+}
+HELPER f32 minimum_f32(f32 x, f32 y) {
+  f32 r;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(x), "f"(y));
+  return r;
+}
+#else
+HELPER f32 maximum_f32(f32 x, f32 y) {
+  if (x != x) return x;
+  if (y != y) return y;
+  if (x == y) return bitcast_u32_f32(bitcast_f32_u32(x) & bitcast_f32_u32(y));
+  return x < y ? y : x;
+}
+HELPER f32 minimum_f32(f32 x, f32 y) {
+  if (x != x) return x;
+  if (y != y) return y;
+  if (x == y) return bitcast_u32_f32(bitcast_f32_u32(x) | bitcast_f32_u32(y));
+  return x > y ? y : x;
+}
+#endif
+HELPER f64 maximum_f64(f64 x, f64 y) {
+  if (x != x) return x;
+  if (y != y) return y;
+  if (x == y) return bitcast_u64_f64(bitcast_f64_u64(x) & bitcast_f64_u64(y));
+  return x < y ? y : x;
+}
+HELPER f64 minimum_f64(f64 x, f64 y) {
+  if (x != x) return x;
+  if (y != y) return y;
+  if (x == y) return bitcast_u64_f64(bitcast_f64_u64(x) | bitcast_f64_u64(y));
+  return x > y ? y : x;
+}
+"""
+
+_SHUFFLES: Final = """\
+template <class T> HELPER T shuffled(T x, int distance) {
+  if constexpr (sizeof(T) < 4) return (T)__shfl_xor_sync(~0u, (int)x, distance);
+  else return __shfl_xor_sync(~0u, x, distance);
+}
+"""
+
+# A vector in memory.  Accesses through it are whole where the kernel was started with aligned
+# buffers, else one element at a time.
+_PACKS: Final = """\
+template <class T, int N> struct __align__(sizeof(T) * N > 16 ? 16 : sizeof(T) * N) pack {
+  T e[N];
+};
+template <bool ALIGNED, class T, int N> HELPER pack<T, N> load_pack(const T *p) {
+  if constexpr (ALIGNED) return *(const pack<T, N> *)p;
+  pack<T, N> r;
+#pragma unroll
+  for (int i = 0; i < N; i++) r.e[i] = p[i];
+  return r;
+}
+template <bool ALIGNED, class T, int N> HELPER void store_pack(T *p, const pack<T, N> &x) {
+  if constexpr (ALIGNED) {
+    *(pack<T, N> *)p = x;
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < N; i++) p[i] = x.e[i];
+}
+"""
+
+
+def _types() -> str:
+    lines = ["#define HELPER static __device__ __forceinline__\n"]
+    lines += [f"typedef {text} {name};\n" for name, text in _TYPES.items()]
+    return "".join(lines)
+
+
+def _saturations() -> str:
+    lines = []
+    for source in ("f32", "f64"):
+        for bits in (8, 16, 32, 64):
+            for kind in "iu":
+                target = f"{kind}{bits}"
+                signed = kind == "i"
+                low = f"-0x1p{bits - 1}" if signed else "0.0"
+                suffix = "f" if source == "f32" else ""
+                most = f"(({target})((1ull << {bits - 1}) - 1))" if signed else f"(({target})~0ull)"
+                least = f"(({target})(1ull << {bits - 1}))" if signed else f"(({target})0)"
+                lines.append(
+                    f"HELPER {target} saturate_{source}_{target}({source} x) {{\n"
+                    f"  if (x != x) return 0;\n"
+                    f"  if (x >= 0x1p{bits - signed}{suffix}) return {most};\n"
+                    f"  if (x < {low}{suffix}) return {least};\n  return ({target})x;\n}}\n"
+                )
+    return "".join(lines)
+
+
+PRELUDE: Final = _types() + _BITS + _EXTREMES + _saturations() + _SHUFFLES + _PACKS

@@ -1,0 +1,453 @@
+"""The door to NVIDIA's driver: plain numbers in and out, an exception for a status that is not 0.
+
+`open_library` gives the real one, through NVIDIA's own bindings; tests hand the CUDA driver another
+object with the same methods.  Handles are integers.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+from typing import Any, Final, Protocol
+
+from tilework.base.errors import DeviceUnavailableError
+
+MISSING_BINDINGS: Final = "cuda-bindings is not installed"
+EXTRA: Final = "pip install tilework[cuda]"
+#: Statuses after which nothing more can be done in this context.
+LOST: Final = frozenset({214, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 999})
+OUT_OF_MEMORY: Final = 2
+
+
+class CudaCallError(Exception):
+    """A call of the driver gave a status that is not 0; `code` is the number, `name` its name."""
+
+    def __init__(self, call: str, code: int, name: str) -> None:
+        super().__init__(f"{call}: {name} ({code})")
+        self.call = call
+        self.code = code
+        self.name = name
+
+
+class CudaLibrary(Protocol):
+    """What the CUDA driver of this package calls."""
+
+    def version(self) -> int:
+        """The version of CUDA that the driver knows, 13000 for 13.0."""
+        ...
+
+    def device_count(self) -> int:
+        """How many cards there are."""
+        ...
+
+    def device_name(self, ordinal: int) -> str:
+        """The name of a card."""
+        ...
+
+    def attribute(self, ordinal: int, number: int) -> int:
+        """An attribute of a card by its number in CUDA's header."""
+        ...
+
+    def memory_bytes(self, ordinal: int) -> int:
+        """The memory of a card."""
+        ...
+
+    def context_retain(self, ordinal: int) -> int:
+        """Take a share of the context that a process has on a card."""
+        ...
+
+    def context_release(self, ordinal: int) -> None:
+        """Give the share back."""
+        ...
+
+    def context_use(self, context: int) -> None:
+        """Let the calls of this thread go to a context."""
+        ...
+
+    def stream_create(self) -> int:
+        """A new queue."""
+        ...
+
+    def stream_destroy(self, stream: int) -> None:
+        """Give a queue up."""
+        ...
+
+    def stream_synchronize(self, stream: int) -> None:
+        """Wait for a queue, however long it takes."""
+        ...
+
+    def event_create(self, *, timing: bool) -> int:
+        """A new mark."""
+        ...
+
+    def event_destroy(self, event: int) -> None:
+        """Give a mark up."""
+        ...
+
+    def event_record(self, event: int, stream: int) -> None:
+        """Put a mark into a queue."""
+        ...
+
+    def event_is_done(self, event: int) -> bool:
+        """Whether the queue has passed the mark."""
+        ...
+
+    def event_seconds(self, start: int, end: int) -> float:
+        """The time between two marks that were passed."""
+        ...
+
+    def memory_allocate(self, size_bytes: int) -> int:
+        """Memory of the card."""
+        ...
+
+    def memory_free(self, address: int) -> None:
+        """Give memory of the card back."""
+        ...
+
+    def host_allocate(self, size_bytes: int) -> int:
+        """Pinned memory of the host, which the card sees at the same address."""
+        ...
+
+    def host_free(self, address: int) -> None:
+        """Give pinned memory back."""
+        ...
+
+    def host_register(self, address: int, size_bytes: int) -> int:
+        """Pin memory of the host; returns the address at which the card sees it."""
+        ...
+
+    def host_unregister(self, address: int) -> None:
+        """Unpin it."""
+        ...
+
+    def copy_to_device(self, target: int, source: int, size_bytes: int, stream: int) -> None:
+        """Queue a copy from the host."""
+        ...
+
+    def copy_to_host(self, target: int, source: int, size_bytes: int, stream: int) -> None:
+        """Queue a copy to the host."""
+        ...
+
+    def copy_on_device(self, target: int, source: int, size_bytes: int, stream: int) -> None:
+        """Queue a copy between places of the card, or of two cards."""
+        ...
+
+    def fill(self, target: int, byte: int, size_bytes: int, stream: int) -> None:
+        """Queue a fill."""
+        ...
+
+    def module_load(self, cubin: bytes) -> int:
+        """Load code."""
+        ...
+
+    def module_unload(self, module: int) -> None:
+        """Unload it."""
+        ...
+
+    def function(self, module: int, name: str) -> int:
+        """A kernel of a module by its name."""
+        ...
+
+    def allow_shared(self, function: int, size_bytes: int) -> None:
+        """Let a kernel have so much shared memory beside what its code declares."""
+        ...
+
+    def launch(
+        self, function: int, blocks: int, threads: int, shared_bytes: int, stream: int, extra: int
+    ) -> None:
+        """Queue a kernel; `extra` is the address of CUDA's list of launch options."""
+        ...
+
+    def graph_create(self) -> int:
+        """A new graph."""
+        ...
+
+    def graph_destroy(self, graph: int) -> None:
+        """Give a graph up."""
+        ...
+
+    def graph_add_kernel(
+        self,
+        graph: int,
+        after: int,
+        function: int,
+        blocks: int,
+        threads: int,
+        shared_bytes: int,
+        extra: int,
+    ) -> int:
+        """Add a kernel that runs after a node (0: at once); returns its node."""
+        ...
+
+    def graph_add_copy(
+        self, graph: int, after: int, target: int, source: int, size_bytes: int, context: int
+    ) -> int:
+        """Add a copy on the card; returns its node."""
+        ...
+
+    def graph_instantiate(self, graph: int) -> int:
+        """Make a graph ready to run."""
+        ...
+
+    def graph_set_kernel(
+        self,
+        instance: int,
+        node: int,
+        function: int,
+        blocks: int,
+        threads: int,
+        shared_bytes: int,
+        extra: int,
+    ) -> None:
+        """Change a kernel of a graph that is ready."""
+        ...
+
+    def graph_set_copy(
+        self, instance: int, node: int, target: int, source: int, size_bytes: int, context: int
+    ) -> None:
+        """Change a copy of a graph that is ready."""
+        ...
+
+    def graph_launch(self, instance: int, stream: int) -> None:
+        """Queue a whole graph."""
+        ...
+
+    def graph_release(self, instance: int) -> None:
+        """Give a ready graph up."""
+        ...
+
+
+@cache
+def _module() -> Any:
+    if find_spec("cuda") is None:
+        return None
+    try:
+        from cuda.bindings import driver  # heavy, and only there with the extra
+    except ImportError:
+        return None
+    return driver
+
+
+@cache
+def open_library() -> CudaLibrary:
+    """Return NVIDIA's driver.
+
+    Raises: DeviceUnavailableError with what is missing: the bindings, the driver or a card.
+    """
+    module = _module()
+    if module is None:
+        raise DeviceUnavailableError(
+            "CUDA: this device cannot be opened", reason=MISSING_BINDINGS, try_=EXTRA
+        )
+    try:
+        library = _Bindings(module)
+    except CudaCallError as error:
+        raise DeviceUnavailableError(
+            "CUDA: this device cannot be opened", reason=f"the driver does not start: {error}"
+        ) from error
+    except RuntimeError as error:
+        raise DeviceUnavailableError(
+            "CUDA: this device cannot be opened", reason="NVIDIA's driver is not installed"
+        ) from error
+    return library
+
+
+class _Bindings:
+    """`cuda.bindings.driver`, with statuses checked."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+        self._call("cuInit", 0)
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        status, *results = getattr(self._module, name)(*arguments)
+        if int(status):
+            raise CudaCallError(name, int(status), status.name)
+        return results[0] if len(results) == 1 else results
+
+    def version(self) -> int:
+        return int(self._call("cuDriverGetVersion"))
+
+    def device_count(self) -> int:
+        return int(self._call("cuDeviceGetCount"))
+
+    def device_name(self, ordinal: int) -> str:
+        raw: bytes = self._call("cuDeviceGetName", 128, self._device(ordinal))
+        return raw.split(b"\0")[0].decode("ascii", "replace")
+
+    def _device(self, ordinal: int) -> Any:
+        return self._call("cuDeviceGet", ordinal)
+
+    def attribute(self, ordinal: int, number: int) -> int:
+        kind = self._module.CUdevice_attribute(number)
+        return int(self._call("cuDeviceGetAttribute", kind, self._device(ordinal)))
+
+    def memory_bytes(self, ordinal: int) -> int:
+        return int(self._call("cuDeviceTotalMem", self._device(ordinal)))
+
+    def context_retain(self, ordinal: int) -> int:
+        return int(self._call("cuDevicePrimaryCtxRetain", self._device(ordinal)))
+
+    def context_release(self, ordinal: int) -> None:
+        self._call("cuDevicePrimaryCtxRelease", self._device(ordinal))
+
+    def context_use(self, context: int) -> None:
+        self._call("cuCtxSetCurrent", context)
+
+    def stream_create(self) -> int:
+        return int(self._call("cuStreamCreate", 1))  # does not wait for the default stream
+
+    def stream_destroy(self, stream: int) -> None:
+        self._call("cuStreamDestroy", stream)
+
+    def stream_synchronize(self, stream: int) -> None:
+        self._call("cuStreamSynchronize", stream)
+
+    def event_create(self, *, timing: bool) -> int:
+        return int(self._call("cuEventCreate", 0 if timing else 2))
+
+    def event_destroy(self, event: int) -> None:
+        self._call("cuEventDestroy", event)
+
+    def event_record(self, event: int, stream: int) -> None:
+        self._call("cuEventRecord", event, stream)
+
+    def event_is_done(self, event: int) -> bool:
+        (status,) = self._module.cuEventQuery(event)
+        if int(status) == 600:  # CUDA_ERROR_NOT_READY
+            return False
+        if int(status):
+            raise CudaCallError("cuEventQuery", int(status), status.name)
+        return True
+
+    def event_seconds(self, start: int, end: int) -> float:
+        return float(self._call("cuEventElapsedTime", start, end)) * 1e-3
+
+    def memory_allocate(self, size_bytes: int) -> int:
+        return int(self._call("cuMemAlloc", size_bytes))
+
+    def memory_free(self, address: int) -> None:
+        self._call("cuMemFree", address)
+
+    def host_allocate(self, size_bytes: int) -> int:
+        return int(self._call("cuMemHostAlloc", size_bytes, 3))  # portable, mapped
+
+    def host_free(self, address: int) -> None:
+        self._call("cuMemFreeHost", address)
+
+    def host_register(self, address: int, size_bytes: int) -> int:
+        self._call("cuMemHostRegister", address, size_bytes, 3)
+        return int(self._call("cuMemHostGetDevicePointer", address, 0))
+
+    def host_unregister(self, address: int) -> None:
+        self._call("cuMemHostUnregister", address)
+
+    def copy_to_device(self, target: int, source: int, size_bytes: int, stream: int) -> None:
+        self._call("cuMemcpyHtoDAsync", target, source, size_bytes, stream)
+
+    def copy_to_host(self, target: int, source: int, size_bytes: int, stream: int) -> None:
+        self._call("cuMemcpyDtoHAsync", target, source, size_bytes, stream)
+
+    def copy_on_device(self, target: int, source: int, size_bytes: int, stream: int) -> None:
+        self._call("cuMemcpyAsync", target, source, size_bytes, stream)
+
+    def fill(self, target: int, byte: int, size_bytes: int, stream: int) -> None:
+        self._call("cuMemsetD8Async", target, byte, size_bytes, stream)
+
+    def module_load(self, cubin: bytes) -> int:
+        return int(self._call("cuModuleLoadData", cubin))
+
+    def module_unload(self, module: int) -> None:
+        self._call("cuModuleUnload", module)
+
+    def function(self, module: int, name: str) -> int:
+        return int(self._call("cuModuleGetFunction", module, name.encode()))
+
+    def allow_shared(self, function: int, size_bytes: int) -> None:
+        kind = self._module.CUfunction_attribute(8)  # MAX_DYNAMIC_SHARED_SIZE_BYTES
+        self._call("cuFuncSetAttribute", function, kind, size_bytes)
+
+    def launch(
+        self, function: int, blocks: int, threads: int, shared_bytes: int, stream: int, extra: int
+    ) -> None:
+        self._call(
+            "cuLaunchKernel", function, blocks, 1, 1, threads, 1, 1, shared_bytes, stream, 0, extra
+        )
+
+    # ---- graphs
+
+    def graph_create(self) -> int:
+        return int(self._call("cuGraphCreate", 0))
+
+    def graph_destroy(self, graph: int) -> None:
+        self._call("cuGraphDestroy", graph)
+
+    def _kernel(self, function: int, blocks: int, threads: int, shared: int, extra: int) -> Any:
+        made = self._module.CUDA_KERNEL_NODE_PARAMS()
+        made.func = function
+        made.gridDimX, made.gridDimY, made.gridDimZ = blocks, 1, 1
+        made.blockDimX, made.blockDimY, made.blockDimZ = threads, 1, 1
+        made.sharedMemBytes = shared
+        made.kernelParams = 0
+        made.extra = extra
+        return made
+
+    def graph_add_kernel(
+        self,
+        graph: int,
+        after: int,
+        function: int,
+        blocks: int,
+        threads: int,
+        shared_bytes: int,
+        extra: int,
+    ) -> int:
+        made = self._kernel(function, blocks, threads, shared_bytes, extra)
+        before = self._nodes(after)
+        return int(self._call("cuGraphAddKernelNode", graph, before, len(before), made))
+
+    def _nodes(self, after: int) -> list[Any]:
+        return [self._module.CUgraphNode(init_value=after)] if after else []
+
+    def _copy(self, target: int, source: int, size_bytes: int) -> Any:
+        made = self._module.CUDA_MEMCPY3D()
+        device = self._module.CUmemorytype.CU_MEMORYTYPE_DEVICE
+        made.srcMemoryType = made.dstMemoryType = device
+        made.srcDevice, made.dstDevice = source, target
+        made.WidthInBytes, made.Height, made.Depth = size_bytes, 1, 1
+        return made
+
+    def graph_add_copy(
+        self, graph: int, after: int, target: int, source: int, size_bytes: int, context: int
+    ) -> int:
+        made = self._copy(target, source, size_bytes)
+        before = self._nodes(after)
+        return int(self._call("cuGraphAddMemcpyNode", graph, before, len(before), made, context))
+
+    def graph_instantiate(self, graph: int) -> int:
+        return int(self._call("cuGraphInstantiate", graph, 0))
+
+    def graph_set_kernel(
+        self,
+        instance: int,
+        node: int,
+        function: int,
+        blocks: int,
+        threads: int,
+        shared_bytes: int,
+        extra: int,
+    ) -> None:
+        made = self._kernel(function, blocks, threads, shared_bytes, extra)
+        self._call("cuGraphExecKernelNodeSetParams", instance, node, made)
+
+    def graph_set_copy(
+        self, instance: int, node: int, target: int, source: int, size_bytes: int, context: int
+    ) -> None:
+        made = self._copy(target, source, size_bytes)
+        self._call("cuGraphExecMemcpyNodeSetParams", instance, node, made, context)
+
+    def graph_launch(self, instance: int, stream: int) -> None:
+        self._call("cuGraphLaunch", instance, stream)
+
+    def graph_release(self, instance: int) -> None:
+        self._call("cuGraphExecDestroy", instance)

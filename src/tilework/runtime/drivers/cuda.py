@@ -1,0 +1,720 @@
+"""NVIDIA GPUs through NVIDIA's driver: one queue a device, code as cubins, graphs for recordings.
+
+    driver = CudaDriver(ordinal=0)
+    program = driver.load([KernelCode(name="k", data=code, num_buffers=2, writes=(0,))])
+    ticket = driver.submit([Launch(program.kernels[0], (y, x), grid=(blocks,))])
+    driver.wait(ticket, WaitLimit.of(10.0))
+
+A kernel that reads an index out of range stores a number in the fault word, which is memory of the
+host that the card sees; the next `wait` or `copy_out` raises what `describe_fault` makes of it.
+After a fault of the card itself (an illegal address, say) nothing more can be done in its context:
+the device is lost, every call says so, and opening it anew makes a new context.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from tilework.base import faults, trace
+from tilework.base.clock import WaitLimit
+from tilework.base.errors import (
+    DeviceError,
+    DeviceFaultError,
+    DeviceLostError,
+    DeviceTimeoutError,
+    ShapeError,
+    StaleHandleError,
+    TileworkError,
+    UnsupportedError,
+)
+from tilework.base.forks import new_rlock
+from tilework.base.ledger import LEDGER, Kind, Ledger
+from tilework.runtime import reclaim
+from tilework.runtime.allocator import PLAIN, BufferSpec
+from tilework.runtime.buffer import Buffer, allocate_buffer, lease_buffer
+from tilework.runtime.bus.cuda import LOST, CudaCallError, CudaLibrary, open_library
+from tilework.runtime.driver import (
+    Command,
+    Copy,
+    Kernel,
+    KernelCode,
+    Launch,
+    Probe,
+    check_commands,
+)
+from tilework.runtime.drivers.cuda_memory import CudaMemory, as_bytes_address
+from tilework.runtime.lease import Lease, LeaseKind
+from tilework.target.cuda_code import ALIGNMENT_BYTES, ANY_SUFFIX, CudaHead, unpack_code
+from tilework.target.known.cuda import Card, cuda_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tilework.target.spec import TargetSpec
+
+DEVICE: Final = "CUDA"
+# Numbers of attributes in CUDA's header.
+_MULTIPROCESSORS, _MAJOR, _MINOR, _L2_BYTES = 16, 75, 76, 38
+_MEMORY_KHZ, _BUS_BITS, _CLOCK_KHZ = 36, 37, 13
+_SPIN_SECONDS: Final = 200e-6
+_NAP_SECONDS: Final = 20e-6
+
+
+def probe(library: CudaLibrary | None = None) -> Probe:
+    """Say whether there is a card, without making a context on it."""
+    try:
+        found = library or open_library()
+        count = found.device_count()
+        if not count:
+            reason = "NVIDIA's driver sees no card"
+            return Probe(device=DEVICE, is_present=False, is_openable=False, reason=reason)
+        name = found.device_name(0)
+        major, minor = found.attribute(0, _MAJOR), found.attribute(0, _MINOR)
+    except TileworkError as error:
+        reason = str(getattr(error, "reason", error))
+        return Probe(device=DEVICE, is_present=False, is_openable=False, reason=reason)
+    except CudaCallError as error:
+        return Probe(device=DEVICE, is_present=True, is_openable=False, reason=str(error))
+    version = found.version()
+    text = f"CUDA {version // 1000}.{version % 1000 // 10}, {name}"
+    return Probe(
+        device=DEVICE, is_present=True, is_openable=True, driver=text, isa=f"sm_{major}{minor}"
+    )
+
+
+def spec_of(library: CudaLibrary, ordinal: int) -> TargetSpec:
+    """Return the spec of a card.  Raises: UnsupportedError for one that is too old."""
+    capability = library.attribute(ordinal, _MAJOR) * 10 + library.attribute(ordinal, _MINOR)
+    clock = max(library.attribute(ordinal, _CLOCK_KHZ), 1)
+    memory = library.attribute(ordinal, _MEMORY_KHZ) * library.attribute(ordinal, _BUS_BITS) // 4
+    card = Card(
+        multiprocessors=library.attribute(ordinal, _MULTIPROCESSORS),
+        memory_bytes=library.memory_bytes(ordinal),
+        l2_bytes=library.attribute(ordinal, _L2_BYTES),
+        bandwidth_bytes_per_cycle=memory // clock,
+    )
+    return cuda_spec(capability, card, is_recent=library.version() >= 12010)
+
+
+class _Loaded:
+    """A kernel that is on the card."""
+
+    __slots__ = ("aligned", "any_", "head")
+
+    def __init__(self, head: CudaHead, aligned: int, any_: int) -> None:
+        self.head = head
+        self.aligned = aligned
+        self.any_ = any_
+
+
+class CudaProgram:
+    """Kernels of one `load`; each has a module of its own."""
+
+    def __init__(self, driver: CudaDriver, kernels: tuple[Kernel, ...], modules: list[int]) -> None:
+        self.kernels = kernels
+        self._driver = driver
+        self._modules = modules
+
+    def close(self) -> None:
+        """Unload, once queued work is done."""
+        modules, self._modules = self._modules, []
+        self._driver.unload(self.kernels, modules)
+
+
+class _Arguments:
+    """The words of one launch, and CUDA's list of options that points to them."""
+
+    __slots__ = ("_options", "_size", "address", "words")
+
+    def __init__(self, count: int) -> None:
+        self.words = (ctypes.c_uint64 * max(count, 1))()
+        self._size = ctypes.c_size_t(8 * count)
+        # The buffer's address, its size, the end: CUDA's numbers for these are 1, 2 and 0.
+        self._options = (ctypes.c_void_p * 5)(
+            1, ctypes.addressof(self.words), 2, ctypes.addressof(self._size), 0
+        )
+        self.address = ctypes.addressof(self._options)
+
+
+class CudaDriver:
+    """One NVIDIA GPU.  Thread-safe.
+
+    Args:
+        ordinal: which card.
+        library: the door to NVIDIA's driver; tests pass another.
+        memory_limit: bytes that may be allocated; 0 is no limit.
+    """
+
+    def __init__(
+        self,
+        ordinal: int = 0,
+        *,
+        library: CudaLibrary | None = None,
+        memory_limit: int = 0,
+        ledger: Ledger = LEDGER,
+    ) -> None:
+        self.name = DEVICE if not ordinal else f"{DEVICE}:{ordinal}"
+        self.library = library or open_library()
+        self.ordinal = ordinal
+        self._ledger = ledger
+        self._lock = new_rlock()
+        self._process = os.getpid()
+        self._thread = threading.local()
+        self._is_closed = False
+        self._lost = ""
+        self._ticket = 0
+        self._done = 0
+        self._pending: deque[tuple[int, int, tuple[str, ...]]] = deque()
+        self._events: list[int] = []
+        self._handles: dict[int, _Loaded] = {}
+        self._next_handle = 1
+        self._scratch: Buffer | None = None
+        self.describe_fault: Callable[[int], TileworkError] = self._plain_fault
+        self.target = spec_of(self.library, ordinal)
+        faults.hit("cuda.open.context")
+        self.context = self.library.context_retain(ordinal)
+        ledger.take(self.name, Kind.FW_CTX)
+        self.stream = 0
+        self.allocator = CudaMemory(
+            self.name, self.library, self._use, self._drain, memory_limit, ledger
+        )
+        try:
+            self._use()
+            faults.hit("cuda.open.stream")
+            self.stream = self.library.stream_create()
+            ledger.take(self.name, Kind.RING)
+            self._fault_buffer = self.allocate(64, spec=BufferSpec(host=True))
+        except BaseException:
+            self._release_all()
+            raise
+        self._fault = ctypes.c_int64.from_address(self._fault_buffer.address)
+        self._fault.value = 0
+
+    # ---- memory
+
+    def allocate(self, size_bytes: int, *, zero: bool = False, spec: BufferSpec = PLAIN) -> Buffer:
+        """Return new memory of the card, aligned to 256 bytes."""
+        with self._guard("allocate"):
+            buffer = allocate_buffer(self.allocator, size_bytes, spec=spec)
+            if zero and size_bytes:
+                self.library.fill(buffer.address, 0, size_bytes, self.stream)
+            return buffer
+
+    def map(self, lease: Lease) -> Buffer:
+        """Return a buffer over memory of somebody else: the card's own, or the host's, pinned.
+
+        Raises: UnsupportedError where the card cannot read the host's memory so.
+        """
+        if lease.kind is LeaseKind.DEVICE or lease.is_released:
+            return lease_buffer(self.name, lease)
+        raise UnsupportedError(
+            f"{self.name}: memory of the host is not mapped into this device",
+            got=lease.owner,
+            try_="copy it to the device",
+        )
+
+    def memory_used(self) -> Mapping[str, int]:
+        """Bytes handed out, kept for reuse, and the most that was handed out at once."""
+        reclaim.run()
+        memory = self.allocator
+        return {"used": memory.used_bytes, "kept": memory.kept_bytes, "peak": memory.peak_bytes}
+
+    def copy_in(self, target: Buffer, source: memoryview) -> None:
+        """Copy bytes of the host to the card, after all submitted work."""
+        self._check_sizes(target, source)
+        address, keep = as_bytes_address(source)
+        if address:
+            with self._guard("copy_in"):
+                self.library.copy_to_device(target.address, address, target.size_bytes, self.stream)
+                self._drain()
+        del keep
+
+    def copy_out(self, source: Buffer, target: memoryview) -> None:
+        """Copy bytes of the card to the host.  Raises what a kernel reported."""
+        self._check_sizes(source, target)
+        address, keep = as_bytes_address(target)
+        with self._guard("copy_out"):
+            if address:
+                self.library.copy_to_host(address, source.address, source.size_bytes, self.stream)
+            self._drain()
+        del keep
+        self.raise_fault()
+
+    # ---- code
+
+    def load(self, kernels: Sequence[KernelCode]) -> CudaProgram:
+        """Load the cubin of each kernel."""
+        unpacked = [unpack_code(code.data) for code in kernels]
+        for head, _ in unpacked:
+            self._check_arch(head)
+        modules: list[int] = []
+        loaded: list[Kernel] = []
+        with self._guard("load"):
+            try:
+                for code, (head, cubin) in zip(kernels, unpacked, strict=True):
+                    faults.hit("cuda.load.module")
+                    modules.append(self._module(cubin, head))
+                    loaded.append(self._kernel(code, head, modules[-1]))
+            except BaseException:
+                for module in modules:
+                    self.library.module_unload(module)
+                    self._ledger.give_back(self.name, Kind.PROGRAM)
+                raise
+        return CudaProgram(self, tuple(loaded), modules)
+
+    def unload(self, kernels: Sequence[Kernel], modules: Sequence[int]) -> None:
+        """Give the code of a program back."""
+        for kernel in kernels:
+            self._handles.pop(kernel.handle, None)
+        if not modules or self._is_closed or self._lost:
+            return
+        with self._guard("unload"):
+            self._drain()
+            for module in modules:
+                self.library.module_unload(module)
+                self._ledger.give_back(self.name, Kind.PROGRAM)
+
+    def _module(self, cubin: bytes, head: CudaHead) -> int:
+        try:
+            module = self.library.module_load(cubin)
+        except CudaCallError as error:
+            if error.code in LOST:
+                raise
+            raise UnsupportedError(
+                f"{self.name}: the driver refuses the code of {head.name}", got=str(error)
+            ) from error
+        self._ledger.take(self.name, Kind.PROGRAM)
+        return module
+
+    def _kernel(self, code: KernelCode, head: CudaHead, module: int) -> Kernel:
+        aligned = self.library.function(module, head.name)
+        any_ = self.library.function(module, head.name + ANY_SUFFIX) if head.has_any else aligned
+        if head.shared:
+            for function in {aligned, any_}:
+                self.library.allow_shared(function, head.shared)
+        with self._lock:
+            handle = self._next_handle
+            self._next_handle += 1
+            self._handles[handle] = _Loaded(head, aligned, any_)
+        return Kernel(
+            name=code.name,
+            handle=handle,
+            num_buffers=code.num_buffers,
+            num_variables=code.num_variables,
+            writes=code.writes,
+            scratch_bytes=code.scratch_bytes,
+        )
+
+    def _check_arch(self, head: CudaHead) -> None:
+        if head.arch != self.target.cpu_name:
+            raise UnsupportedError(
+                f"{self.name}: the code of {head.name} is for another card",
+                got=head.arch,
+                expected=self.target.cpu_name,
+            )
+        if head.shared > self.target.limits.shared_memory_bytes:
+            raise UnsupportedError(
+                f"{self.name}: {head.name} needs more shared memory than a block has",
+                got=head.shared,
+                expected=f"at most {self.target.limits.shared_memory_bytes}",
+            )
+
+    # ---- work
+
+    def submit(self, commands: Sequence[Command]) -> int:
+        """Queue `commands` and return a ticket."""
+        check_commands(self.target, self.name, commands)
+        with self._guard("submit"):
+            for command in commands:
+                self._queue(command)
+            return self._close_ticket(tuple(map(describe, commands)))
+
+    def record(self, commands: Sequence[Command]) -> CudaRecording:
+        """Prepare `commands` as a graph."""
+        check_commands(self.target, self.name, commands)
+        with self._guard("record"):
+            return CudaRecording(self, commands)
+
+    def wait(self, ticket: int, limit: WaitLimit) -> None:
+        """Block until `ticket` is done.
+
+        Raises: DeviceTimeoutError, after which the device is lost; what a kernel reported.
+        """
+        reclaim.run()
+        if ticket > self._ticket:
+            raise DeviceError(
+                f"{self.name}: no such ticket", got=ticket, expected=f"at most {self._ticket}"
+            )
+        turn = limit.start(f"{self.name}: waiting for ticket {ticket}")
+        started = time.perf_counter()
+        while True:
+            with self._guard("wait"):
+                self._collect()
+                if self._done >= ticket:
+                    break
+            try:
+                turn.check(self._done)
+            except DeviceTimeoutError as error:
+                self._lost = f"a wait ended without an answer: {self._in_flight()}"
+                error.add_note(f"in flight: {self._in_flight()}")
+                error.add_note("the device is lost; close it, and open it again")
+                raise
+            if time.perf_counter() - started > _SPIN_SECONDS:
+                time.sleep(turn.pause_seconds(_NAP_SECONDS))
+        self.raise_fault()
+
+    def time(self, commands: Sequence[Command]) -> tuple[float, ...]:
+        """Run `commands` to their end and return the seconds of each on the card."""
+        check_commands(self.target, self.name, commands)
+        with self._guard("time"):
+            marks = [self.library.event_create(timing=True) for _ in range(len(commands) + 1)]
+            try:
+                self.library.event_record(marks[0], self.stream)
+                for mark, command in zip(marks[1:], commands, strict=True):
+                    self._queue(command)
+                    self.library.event_record(mark, self.stream)
+                self._close_ticket(tuple(map(describe, commands)))
+                self._drain()
+                seconds = tuple(
+                    self.library.event_seconds(marks[i], marks[i + 1]) for i in range(len(commands))
+                )
+            finally:
+                for mark in marks:
+                    self.library.event_destroy(mark)
+        self.raise_fault()
+        return seconds
+
+    def raise_fault(self) -> None:
+        """Raise what a kernel has reported since the last look, and forget it."""
+        code = self._fault.value
+        if code:
+            self._fault.value = 0
+            raise self.describe_fault(code)
+
+    def close(self) -> None:
+        """Wait for queued work and give everything back; buffers that live on are stale."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            try:
+                if not self._lost:
+                    self._use()
+                    self._drain()
+            finally:
+                self._release_all()
+
+    # ---- inside
+
+    def launch_words(self, launch: Launch) -> tuple[_Loaded, int, int, _Arguments]:
+        """A kernel, its function for these buffers, its blocks, and its arguments."""
+        loaded = self._handles.get(launch.kernel.handle)
+        if loaded is None:
+            raise StaleHandleError(
+                f"{self.name}: the code of {launch.kernel.name} is not on this device"
+            )
+        (blocks,) = launch.grid
+        count = len(launch.buffers) + len(launch.variables)
+        arguments = _Arguments(count + 2)
+        words = arguments.words
+        together = 0
+        for position, buffer in enumerate(launch.buffers):
+            address = buffer.address
+            words[position] = address
+            together |= address
+        for position, value in enumerate(launch.variables, len(launch.buffers)):
+            words[position] = value & 0xFFFF_FFFF_FFFF_FFFF
+        words[count] = self._fault_buffer.address
+        if loaded.head.scratch:
+            words[count + 1] = self._scratch_for(loaded.head.scratch * blocks).address
+        is_aligned = together % ALIGNMENT_BYTES == 0
+        return loaded, loaded.aligned if is_aligned else loaded.any_, blocks, arguments
+
+    def _scratch_for(self, size_bytes: int) -> Buffer:
+        """Memory that the blocks of one launch share out; launches follow each other."""
+        if self._scratch is None or self._scratch.size_bytes < size_bytes:
+            self._scratch = None
+            self._scratch = allocate_buffer(self.allocator, size_bytes)
+        return self._scratch
+
+    def _queue(self, command: Command) -> None:
+        if isinstance(command, Launch):
+            if len(command.grid) != 1:
+                raise ShapeError(f"{self.name}: a grid has one number", got=command.grid)
+            if not command.grid[0]:
+                return
+            faults.hit("cuda.launch")
+            loaded, function, blocks, arguments = self.launch_words(command)
+            head = loaded.head
+            self.library.launch(
+                function, blocks, head.threads, head.shared, self.stream, arguments.address
+            )
+        elif isinstance(command, Copy):
+            if command.target.size_bytes:
+                faults.hit("cuda.copy")
+                self.library.copy_on_device(
+                    command.target.address, command.source.address, command.target.size_bytes,
+                    self.stream,
+                )  # fmt: skip
+        else:
+            raise UnsupportedError(f"{self.name}: no timelines on this device", got=repr(command))
+
+    def _close_ticket(self, what: tuple[str, ...]) -> int:
+        """Put a mark behind what was queued, and give it a number."""
+        self._collect()
+        event = self._events.pop() if self._events else self.library.event_create(timing=False)
+        self.library.event_record(event, self.stream)
+        self._ticket += 1
+        self._pending.append((self._ticket, event, what))
+        if trace.enabled():
+            trace.emit(trace.Launched(f"{len(what)} commands", self.name))
+        return self._ticket
+
+    def submitted_graph(self, instance: int, what: tuple[str, ...]) -> int:
+        """Queue a graph and return a ticket."""
+        with self._guard("submit"):
+            self.library.graph_launch(instance, self.stream)
+            return self._close_ticket(what)
+
+    def _collect(self) -> None:
+        """Take the tickets that are done off the list."""
+        while self._pending:
+            ticket, event, _ = self._pending[0]
+            if not self.library.event_is_done(event):
+                return
+            self._pending.popleft()
+            self._events.append(event)
+            self._done = ticket
+
+    def _drain(self) -> None:
+        self.library.stream_synchronize(self.stream)
+
+    def _use(self) -> None:
+        """Make the context current in this thread."""
+        if getattr(self._thread, "context", 0) != self.context:
+            self.library.context_use(self.context)
+            self._thread.context = self.context
+
+    @contextmanager
+    def guard(self, what: str) -> Iterator[None]:
+        """Run calls of the driver: one thread at a time, in the context, with typed errors."""
+        with self._guard(what):
+            yield
+
+    @contextmanager
+    def _guard(self, what: str) -> Iterator[None]:
+        with self._lock:
+            if self._is_closed:
+                raise StaleHandleError(f"{self.name}: the device was closed")
+            if self._lost:
+                raise DeviceLostError(
+                    f"{self.name}: the device is lost", got=self._lost,
+                    try_=f'close it, and open it again: Device["{self.name}"].close()',
+                )  # fmt: skip
+            if os.getpid() != self._process:
+                raise DeviceError(
+                    f"{self.name}: a forked child cannot use its parent's device",
+                    try_="start processes with the method spawn, or open the device after the fork",
+                )
+            # Another library of this process may have changed what is current.
+            self.library.context_use(self.context)
+            try:
+                yield
+            except CudaCallError as error:
+                raise self._translated(what, error) from error
+
+    def _translated(self, what: str, error: CudaCallError) -> TileworkError:
+        """The typed error for a failed call, which says whether the device can go on."""
+        if error.code not in LOST:
+            return DeviceError(f"{self.name}: {what} failed", got=str(error))
+        running = self._in_flight()
+        self._lost = f"{error.name} while these were in flight: {running}"
+        return DeviceFaultError(
+            f"{self.name}: a program failed on the card",
+            kind=error.name,
+            got=f"{error}; in flight: {running}",
+            try_="the device is lost: close it, and open it again; run with TILEWORK_VALIDATE=1 to"
+            " check each kernel",
+        )
+
+    def _in_flight(self) -> str:
+        """The launches that are not known to be done, the oldest first."""
+        rows = [text for _, _, what in self._pending for text in what]
+        shown = ", ".join(rows[:8]) or "nothing that is known"
+        return f"{shown} and {len(rows) - 8} more" if len(rows) > 8 else shown
+
+    def _plain_fault(self, code: int) -> TileworkError:
+        return DeviceFaultError(
+            f"{self.name}: a kernel reported a fault", kind=f"code {code}", got=code
+        )
+
+    def _check_sizes(self, buffer: Buffer, view: memoryview) -> None:
+        if buffer.size_bytes != view.nbytes:
+            raise ShapeError(
+                f"{self.name}: a copy between sizes that differ",
+                got=f"{view.nbytes} bytes on the host, {buffer.size_bytes} on the device",
+            )
+
+    def _release_all(self) -> None:
+        """Give everything back in reverse; a lost context goes as a whole."""
+        self._fault = ctypes.c_int64(0)
+        self._scratch = None
+        library, ledger = self.library, self._ledger
+        reclaim.run()
+        if self._lost:
+            self.allocator.abandon()
+        else:
+            self._use()
+            if hasattr(self, "_fault_buffer"):
+                self._fault_buffer.close()
+            self.allocator.close()
+            for _, event, _ in self._pending:
+                library.event_destroy(event)
+            for event in self._events:
+                library.event_destroy(event)
+            if self.stream:
+                library.stream_destroy(self.stream)
+        if self.stream:
+            ledger.give_back(self.name, Kind.RING)
+        programs = ledger.snapshot(self.name).get((self.name, Kind.PROGRAM), 0)
+        if programs:  # they go with the context
+            ledger.give_back(self.name, Kind.PROGRAM, programs)
+        self._pending.clear()
+        self._events.clear()
+        self._handles.clear()
+        try:
+            library.context_release(self.ordinal)
+        finally:
+            ledger.give_back(self.name, Kind.FW_CTX)
+
+
+class CudaRecording:
+    """Commands as a graph of the card, one after the other.  Not thread-safe."""
+
+    def __init__(self, driver: CudaDriver, commands: Sequence[Command]) -> None:
+        self._driver = driver
+        self._commands = list(commands)
+        self._what = tuple(map(describe, commands))
+        self._changed: set[int] = set()
+        self._nodes: dict[int, int] = {}
+        self._kept: dict[int, _Arguments] = {}
+        self._graph = driver.library.graph_create()
+        self._instance = 0
+        try:
+            self._build()
+            self._instance = driver.library.graph_instantiate(self._graph)
+        except BaseException:
+            driver.library.graph_destroy(self._graph)
+            raise
+
+    def _build(self) -> None:
+        driver, library, before = self._driver, self._driver.library, 0
+        for number, command in enumerate(self._commands):
+            if isinstance(command, Launch):
+                loaded, function, blocks, arguments = driver.launch_words(command)
+                head = loaded.head
+                self._kept[number] = arguments
+                before = library.graph_add_kernel(
+                    self._graph, before, function, max(blocks, 1), head.threads, head.shared,
+                    arguments.address,
+                )  # fmt: skip
+            elif isinstance(command, Copy):
+                before = library.graph_add_copy(
+                    self._graph, before, command.target.address, command.source.address,
+                    command.target.size_bytes, driver.context,
+                )  # fmt: skip
+            else:
+                raise UnsupportedError(f"{driver.name}: no timelines", got=repr(command))
+            self._nodes[number] = before
+
+    def set_buffer(self, command: int, slot: int, buffer: Buffer) -> None:
+        """Give launch number `command` another buffer (a copy: slot 0 target, 1 source)."""
+        old = self._commands[command]
+        if isinstance(old, Launch):
+            buffers = (*old.buffers[:slot], buffer, *old.buffers[slot + 1 :])
+            self._replace(command, Launch(old.kernel, buffers, old.variables, old.grid))
+        elif isinstance(old, Copy):
+            pair = (buffer, old.source) if slot == 0 else (old.target, buffer)
+            self._replace(command, Copy(*pair))
+
+    def set_variable(self, command: int, slot: int, value: int) -> None:
+        """Give launch number `command` another value of a variable."""
+        old = self._commands[command]
+        if isinstance(old, Launch):
+            values = (*old.variables[:slot], value, *old.variables[slot + 1 :])
+            self._replace(command, Launch(old.kernel, old.buffers, values, old.grid))
+
+    def set_grid(self, command: int, grid: tuple[int, ...]) -> None:
+        """Give launch number `command` another number of blocks."""
+        old = self._commands[command]
+        if isinstance(old, Launch):
+            self._replace(command, Launch(old.kernel, old.buffers, old.variables, grid))
+
+    def submit(self) -> int:
+        """Start it and return a ticket."""
+        self._check_open()
+        if any(isinstance(c, Launch) and not c.grid[0] for c in self._commands):
+            return self._driver.submit(self._commands)  # a graph has no empty launches
+        with self._driver.guard("submit"):
+            self._apply()
+        return self._driver.submitted_graph(self._instance, self._what)
+
+    def time(self) -> tuple[float, ...]:
+        """Run it to its end and return the seconds of each command."""
+        self._check_open()
+        return self._driver.time(self._commands)
+
+    def close(self) -> None:
+        """Release it; it must not be running."""
+        if not self._graph:
+            return
+        with self._driver.guard("close"):
+            self._driver.library.graph_release(self._instance)
+            self._driver.library.graph_destroy(self._graph)
+        self._graph = self._instance = 0
+        self._commands.clear()
+        self._kept.clear()
+
+    def _check_open(self) -> None:
+        if not self._graph:
+            raise StaleHandleError(f"{self._driver.name}: the recording was closed")
+
+    def _replace(self, number: int, command: Command) -> None:
+        check_commands(self._driver.target, self._driver.name, [command])
+        self._commands[number] = command
+        self._changed.add(number)
+
+    def _apply(self) -> None:
+        driver = self._driver
+        for number in sorted(self._changed):
+            command, node = self._commands[number], self._nodes[number]
+            if isinstance(command, Launch):
+                loaded, function, blocks, arguments = driver.launch_words(command)
+                head = loaded.head
+                self._kept[number] = arguments
+                driver.library.graph_set_kernel(
+                    self._instance, node, function, blocks, head.threads, head.shared,
+                    arguments.address,
+                )  # fmt: skip
+            elif isinstance(command, Copy):
+                driver.library.graph_set_copy(
+                    self._instance, node, command.target.address, command.source.address,
+                    command.target.size_bytes, driver.context,
+                )  # fmt: skip
+        self._changed.clear()
+
+
+def describe(command: Command) -> str:
+    """One command for an error text."""
+    if isinstance(command, Launch):
+        return f"{command.kernel.name} on {command.grid[0]} blocks"
+    if isinstance(command, Copy):
+        return f"a copy of {command.target.size_bytes} bytes"
+    return type(command).__name__

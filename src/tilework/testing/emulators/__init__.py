@@ -1,0 +1,1 @@
+"""Devices in software: what a driver talks to through its door, with a ledger of its own."""

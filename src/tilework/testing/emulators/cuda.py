@@ -1,0 +1,334 @@
+"""NVIDIA's driver in software: memory, queues, marks and graphs of a card that interprets kernels.
+
+`EmulatedCuda` stands where `runtime.bus.cuda.CudaLibrary` is asked for.  Its "cubin" is the text of
+the LINEAR statements, which it runs by `ir.interpret.blocks`.  Work is done when it is queued,
+unless `hold` keeps it back; `fail_next` lets a call give a status.  What is taken and not given
+back stands in `held`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tilework.base.errors import TileworkError
+from tilework.ir.interpret.blocks import run_blocks
+from tilework.ir.node import toposort
+from tilework.ir.ops.memory import PARAM
+from tilework.ir.text import parse
+from tilework.runtime.bus.cuda import CudaCallError
+
+_ALIGNMENT = 256
+_ATTRIBUTES = {16: 4, 75: 9, 76: 0, 38: 1 << 20, 36: 3_000_000, 37: 5120, 13: 1_700_000}
+
+
+class EmulatedCuda:
+    """One or more cards of compute capability 9.0."""
+
+    def __init__(self, cards: int = 1, memory_bytes: int = 1 << 30) -> None:
+        self.cards = cards
+        self.total_bytes = memory_bytes
+        self.held: Counter[str] = Counter()
+        self.calls: list[str] = []
+        self.launches: list[tuple[str, int, int, int]] = []
+        self._next = 1
+        self._memory: dict[int, Any] = {}
+        self._modules: dict[int, Any] = {}
+        self._functions: dict[int, tuple[Any, str]] = {}
+        self._graphs: dict[int, list[list[Any]]] = {}
+        self._failures: dict[str, int] = {}
+        self._queued: list[Any] = []
+        self._is_held = False
+        self._marks: dict[int, bool] = {}
+
+    # ---- what tests ask for
+
+    def fail_next(self, call: str, code: int) -> None:
+        """Let the next call of this name give a status."""
+        self._failures[call] = code
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Keep queued work back, as a card that hangs would."""
+        self._is_held = True
+        try:
+            yield
+        finally:
+            self._is_held = False
+            self._run_queue()
+
+    def _enter(self, call: str) -> None:
+        self.calls.append(call)
+        code = self._failures.pop(call, 0)
+        if code:
+            raise CudaCallError(call, code, f"CUDA_ERROR_{code}")
+
+    def _handle(self, kind: str) -> int:
+        self.held[kind] += 1
+        self._next += 1
+        return self._next
+
+    def _do(self, work: Any) -> None:
+        self._queued.append(work)
+        self._run_queue()
+
+    def _run_queue(self) -> None:
+        while self._queued and not self._is_held:
+            self._queued.pop(0)()
+
+    # ---- cards
+
+    def version(self) -> int:
+        return 13000
+
+    def device_count(self) -> int:
+        return self.cards
+
+    def device_name(self, ordinal: int) -> str:
+        return "Emulated GPU"
+
+    def attribute(self, ordinal: int, number: int) -> int:
+        return _ATTRIBUTES[number]
+
+    def memory_bytes(self, ordinal: int) -> int:
+        return self.total_bytes
+
+    def context_retain(self, ordinal: int) -> int:
+        self._enter("context_retain")
+        return self._handle("context")
+
+    def context_release(self, ordinal: int) -> None:
+        self.held["context"] -= 1
+
+    def context_use(self, context: int) -> None:
+        self._enter("context_use")
+
+    # ---- queues and marks
+
+    def stream_create(self) -> int:
+        self._enter("stream_create")
+        return self._handle("stream")
+
+    def stream_destroy(self, stream: int) -> None:
+        self.held["stream"] -= 1
+
+    def stream_synchronize(self, stream: int) -> None:
+        self._enter("stream_synchronize")
+        self._run_queue()
+
+    def event_create(self, *, timing: bool) -> int:
+        self._enter("event_create")
+        return self._handle("event")
+
+    def event_destroy(self, event: int) -> None:
+        self.held["event"] -= 1
+
+    def event_record(self, event: int, stream: int) -> None:
+        self._enter("event_record")
+        self._marks[event] = False
+        self._do(lambda: self._marks.__setitem__(event, True))
+
+    def event_is_done(self, event: int) -> bool:
+        self._enter("event_is_done")
+        return self._marks[event]
+
+    def event_seconds(self, start: int, end: int) -> float:
+        return 1e-6
+
+    # ---- memory
+
+    def memory_allocate(self, size_bytes: int) -> int:
+        self._enter("memory_allocate")
+        used = sum(len(block) for block in self._memory.values())
+        if used + size_bytes > self.total_bytes:
+            raise CudaCallError("memory_allocate", 2, "CUDA_ERROR_OUT_OF_MEMORY")
+        block = ctypes.create_string_buffer(b"\xa5" * (size_bytes + _ALIGNMENT))
+        address = -(-ctypes.addressof(block) // _ALIGNMENT) * _ALIGNMENT
+        self._memory[address] = block
+        self.held["memory"] += 1
+        return address
+
+    def memory_free(self, address: int) -> None:
+        del self._memory[address]
+        self.held["memory"] -= 1
+
+    def host_allocate(self, size_bytes: int) -> int:
+        self._enter("host_allocate")
+        return self.memory_allocate(size_bytes)
+
+    def host_free(self, address: int) -> None:
+        self.memory_free(address)
+
+    def host_register(self, address: int, size_bytes: int) -> int:
+        self._enter("host_register")
+        self.held["registered"] += 1
+        return address
+
+    def host_unregister(self, address: int) -> None:
+        self.held["registered"] -= 1
+
+    def _copy(self, call: str, target: int, source: int, size_bytes: int) -> None:
+        self._enter(call)
+        self._do(lambda: ctypes.memmove(target, source, size_bytes))
+
+    def copy_to_device(self, target: int, source: int, size_bytes: int, stream: int) -> None:
+        self._copy("copy_to_device", target, source, size_bytes)
+
+    def copy_to_host(self, target: int, source: int, size_bytes: int, stream: int) -> None:
+        self._copy("copy_to_host", target, source, size_bytes)
+
+    def copy_on_device(self, target: int, source: int, size_bytes: int, stream: int) -> None:
+        self._copy("copy_on_device", target, source, size_bytes)
+
+    def fill(self, target: int, byte: int, size_bytes: int, stream: int) -> None:
+        self._enter("fill")
+        self._do(lambda: ctypes.memset(target, byte, size_bytes))
+
+    # ---- code
+
+    def module_load(self, cubin: bytes) -> int:
+        self._enter("module_load")
+        try:
+            linear = parse(cubin.decode())
+        except (TileworkError, UnicodeDecodeError) as error:
+            raise CudaCallError("module_load", 200, "CUDA_ERROR_INVALID_IMAGE") from error
+        module = self._handle("module")
+        self._modules[module] = linear
+        return module
+
+    def module_unload(self, module: int) -> None:
+        del self._modules[module]
+        self.held["module"] -= 1
+
+    def function(self, module: int, name: str) -> int:
+        self._enter("function")
+        self._next += 1
+        self._functions[self._next] = (self._modules[module], name)
+        return self._next
+
+    def allow_shared(self, function: int, size_bytes: int) -> None:
+        self._enter("allow_shared")
+
+    def launch(
+        self, function: int, blocks: int, threads: int, shared_bytes: int, stream: int, extra: int
+    ) -> None:
+        self._enter("launch")
+        linear, name = self._functions[function]
+        words = _words(extra)
+        self.launches.append((name, blocks, threads, shared_bytes))
+        self._do(lambda: self._interpret(linear, words, blocks))
+
+    def _interpret(self, linear: Any, words: list[int], blocks: int) -> None:
+        from tilework.ir.ops.index import VARIABLE
+
+        nodes = toposort(linear)
+        names = sorted({node.attrs.name for node in nodes if node.op is VARIABLE})
+        count = len(words) - 2 - len(names)
+        values = {
+            name: ctypes.c_int64(word).value
+            for name, word in zip(names, words[count:], strict=False)
+        }
+        sizes = [1] * count
+        for node in nodes:
+            if node.op is PARAM:
+                elements = 1
+                for size in node.type.shape:
+                    elements *= size if isinstance(size, int) else self._bytes_at(words, node)
+                sizes[node.attrs.slot] = elements * node.type.dtype.itemsize
+        buffers = [
+            memoryview((ctypes.c_ubyte * size).from_address(address)).cast("B")
+            for address, size in zip(words, sizes, strict=False)
+        ]
+        codes = run_blocks(linear, buffers, values, blocks=blocks)
+        if codes:
+            ctypes.c_int64.from_address(words[-2]).value = codes[0]
+
+    def _bytes_at(self, words: list[int], node: Any) -> int:
+        """The most elements that a buffer of unknown size can have."""
+        address = words[node.attrs.slot]
+        for start, block in self._memory.items():
+            if start <= address < start + len(block) - _ALIGNMENT:
+                return int(start + len(block) - _ALIGNMENT - address) // int(
+                    node.type.dtype.itemsize
+                )
+        return 0
+
+    # ---- graphs
+
+    def graph_create(self) -> int:
+        self._enter("graph_create")
+        graph = self._handle("graph")
+        self._graphs[graph] = []
+        return graph
+
+    def graph_destroy(self, graph: int) -> None:
+        self.held["graph"] -= 1
+
+    def graph_add_kernel(
+        self,
+        graph: int,
+        after: int,
+        function: int,
+        blocks: int,
+        threads: int,
+        shared_bytes: int,
+        extra: int,
+    ) -> int:
+        self._enter("graph_add_kernel")
+        self._graphs[graph].append(["launch", function, blocks, threads, shared_bytes, extra])
+        return len(self._graphs[graph])
+
+    def graph_add_copy(
+        self, graph: int, after: int, target: int, source: int, size_bytes: int, context: int
+    ) -> int:
+        self._enter("graph_add_copy")
+        self._graphs[graph].append(["copy", target, source, size_bytes])
+        return len(self._graphs[graph])
+
+    def graph_instantiate(self, graph: int) -> int:
+        self._enter("graph_instantiate")
+        instance = self._handle("instance")
+        self._graphs[instance] = list(self._graphs[graph])
+        return instance
+
+    def graph_set_kernel(
+        self,
+        instance: int,
+        node: int,
+        function: int,
+        blocks: int,
+        threads: int,
+        shared_bytes: int,
+        extra: int,
+    ) -> None:
+        self._enter("graph_set_kernel")
+        row = ["launch", function, blocks, threads, shared_bytes, extra]
+        self._graphs[instance][node - 1] = row
+
+    def graph_set_copy(
+        self, instance: int, node: int, target: int, source: int, size_bytes: int, context: int
+    ) -> None:
+        self._enter("graph_set_copy")
+        self._graphs[instance][node - 1] = ["copy", target, source, size_bytes]
+
+    def graph_launch(self, instance: int, stream: int) -> None:
+        self._enter("graph_launch")
+        for kind, *row in self._graphs[instance]:
+            if kind == "copy":
+                self._copy("copy", *row)
+            else:
+                function, blocks, threads, shared_bytes, extra = row
+                self.launch(function, blocks, threads, shared_bytes, stream, extra)
+
+    def graph_release(self, instance: int) -> None:
+        self.held["instance"] -= 1
+
+
+def _words(extra: int) -> list[int]:
+    """The argument words that a list of launch options points to."""
+    options = (ctypes.c_void_p * 5).from_address(extra)
+    size = ctypes.c_size_t.from_address(int(options[3] or 0)).value
+    return list((ctypes.c_uint64 * (size // 8)).from_address(int(options[1] or 0)))
