@@ -37,12 +37,17 @@ class Cascade:
         rows: The output ranges that folds of a row depend on, outermost first.
         kept: The values that are kept; each depends on rows and perhaps on ranges along them.
         stores: The STOREs that come last.
+        key: The one range along which scores are kept and everything is folded; None where a row
+            has no scores (sums of products), or several such ranges.
+        lasts: The folds over `key` in the stores.
     """
 
     kernel: Kernel
     rows: tuple[Node, ...]
     kept: tuple[Node, ...]
     stores: tuple[Node, ...]
+    key: Node | None
+    lasts: tuple[Node, ...]
 
     def along(self, node: Node) -> list[Node]:
         """The ranges other than rows that a value depends on."""
@@ -68,7 +73,28 @@ def find_cascade(kernel: Kernel) -> Cascade | None:
     if not kept:
         return None
     order = tuple([node for node in kernel.order if node in kept])
-    return Cascade(kernel, rows, order, tuple(kernel.stores))
+    key, lasts = _key_of(kernel, rows, order)
+    return Cascade(kernel, rows, order, tuple(kernel.stores), key, lasts)
+
+
+def _key_of(
+    kernel: Kernel, rows: tuple[Node, ...], kept: tuple[Node, ...]
+) -> tuple[Node | None, tuple[Node, ...]]:
+    """The range along which all that is kept of a row runs, and the last folds over it."""
+    free = kernel.free
+    along: set[Node] = set()
+    has_scores = False
+    for node in kept:
+        own = [range_ for range_ in free.of(node) if range_ not in rows]
+        along.update(own or node.src[1:])
+        has_scores = has_scores or (bool(own) and node.op is REDUCE)
+    if len(along) != 1 or not has_scores:
+        return None, ()
+    (key,) = along
+    if any(free.mask[store] & free.bit(key) for store in kernel.stores):
+        return None, ()
+    lasts = [node for node in kernel.reduces if node not in kept and node.src[1:] == (key,)]
+    return key, tuple(lasts)
 
 
 def _may_be_one(kernel: Kernel) -> bool:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from tilework.codegen.analysis import analyse
 from tilework.codegen.cascade.find import find_cascade
-from tilework.codegen.cascade.phases import Phases, choose_tile
+from tilework.codegen.cascade.phases import BLOCK_NAME, Phases
+from tilework.codegen.cascade.tile import choose_tile
 from tilework.codegen.linearize.order import linearise
 from tilework.codegen.passes.decompose import decompose, decompose_node
 from tilework.codegen.passes.expand import expand
@@ -19,7 +20,7 @@ from tilework.dtypes import index
 from tilework.ir.build import const_index
 from tilework.ir.node import Node, toposort
 from tilework.ir.ops.control import ACCUMULATOR, ALLOCATE, END, AccumulateAttrs, AllocateAttrs
-from tilework.ir.ops.index import RANGE, RangeAttrs, Unit
+from tilework.ir.ops.index import RANGE, VARIABLE, RangeAttrs, Unit
 from tilework.ir.ops.memory import LOAD, PARAM
 from tilework.ir.ops.program import LINEAR
 from tilework.ir.symbolic import simplify
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 
     from tilework.codegen.analysis import Kernel
     from tilework.codegen.cascade.find import Cascade
-    from tilework.codegen.cascade.phases import Tile
+    from tilework.codegen.cascade.phases import Group
+    from tilework.codegen.cascade.tile import Tile
     from tilework.codegen.plan.plan import Plan
     from tilework.target.spec import ParallelUnit, TargetSpec
 
@@ -65,10 +67,11 @@ def lower_cascade(
     choose = _plain if is_plain else choose_plan
     phases = Phases(cascade, tile, _first_slot(kernel))
     total = sum(memory.count * node.type.dtype.itemsize for node, memory in phases.memories.items())
-    if total > (target.l2_bytes or 1 << 19) * 2:
-        return None
-    if tile.row is None and tile.count < 2 * target.cores:
-        return None  # too few rows to share out: plain loops use the cores better
+    if cascade.key is None:
+        if total > (target.l2_bytes or 1 << 19):
+            return None  # a row that leaves the cache is computed again as fast
+        if tile.row is None and tile.count < 2 * target.cores:
+            return None  # too few rows to share out: plain loops use the cores better
     return _Composition(cascade, tile, phases, target, choose).run()
 
 
@@ -121,7 +124,7 @@ class _Composition:
     def run(self) -> LoweredCascade:
         self._allocate()
         closing = self._outer()
-        plans = [self._phase(sink) for sink in self.phases.kernels()]
+        plans = [plan for group in self.phases.groups() for plan in self._group(group)]
         self.statements += [END(loop) for loop in closing]
         head = f"cascade in {self.tile.count} tiles of {self.tile.rows} rows: "
         return LoweredCascade(LINEAR(*self.statements), self.scratch_bytes, head + "; ".join(plans))
@@ -153,6 +156,7 @@ class _Composition:
                 if count % block == 0
                 else simplify.minimum(const_index(block), left)
             )
+            extent = decompose(extent, self.target)
             self._place(extent)
             inner = self._range(extent, Unit.LOOP)
             loops.append(inner)
@@ -170,12 +174,34 @@ class _Composition:
 
     def _place(self, value: Node) -> None:
         """Statements for index arithmetic outside of the phases."""
-        for node in toposort(decompose(value, self.target)):
+        for node in toposort(value):
             if node.src and node not in self.placed:
                 self.statements.append(node)
                 self.placed.add(node)
 
-    # ---- one phase
+    # ---- phases
+
+    def _group(self, group: Group) -> list[str]:
+        """The phases of a group, in a loop over blocks if it has one; their plans as text."""
+        if group.count is None:
+            return [self._phase(sink) for sink in group.sinks]
+        count, first = simplify.substitute([group.count, group.first], self.fixed)
+        count, first = decompose(count, self.target), decompose(first, self.target)
+        self._place(count)
+        loop = self._range(count, Unit.LOOP)
+        block = decompose(simplify.add(first, loop), self.target)
+        outside = set(self.placed)
+        self._place(block)
+        self.fixed.update(
+            (node, block)
+            for sink in group.sinks
+            for node in toposort(sink)
+            if node.op is VARIABLE and node.attrs.name == BLOCK_NAME
+        )
+        plans = [self._phase(sink) for sink in group.sinks]
+        self.statements.append(END(loop))
+        self.placed = outside
+        return plans
 
     def _phase(self, sink: Node) -> str:
         kernel = analyse(drop_single(sink))

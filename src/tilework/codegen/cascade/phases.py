@@ -1,40 +1,51 @@
 """The phases of a cascade: a small kernel for each value that is kept, then one for the stores.
 
-A phase runs for one tile of rows.  The tile's number is the VARIABLE `%tile`, and the memories that
-phases hand values on in are PARAMs above the kernel's own; `lower` replaces both.  So each phase is
-an ordinary kernel, and gets the plan that it would get on its own.
+A phase runs for one tile of rows, and perhaps for one block of the folded axis.  The numbers of the
+tile and the block are the VARIABLEs `%tile` and `%block`, and the memories that phases hand values
+on in are PARAMs above the kernel's own; `lower` replaces them.  So each phase is an ordinary
+kernel, and gets the plan that it would get on its own.
+
+Phases that need a fold's final value stand in a later group.  In a group that runs block by block,
+a fold adds each block's to what it has: (((0 + block 0) + block 1) + ...), whatever the number of
+threads.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tilework.codegen.analysis import stride, substitute_ranges
+from tilework.codegen.analysis import FreeRanges, substitute_ranges
+from tilework.codegen.cascade.live import Masked, find_mask, live_range
 from tilework.codegen.plan.extents import number, product, size
-from tilework.ir.build import const_index
+from tilework.ir.build import const_bits, const_index
+from tilework.ir.fold import combine, identity_bits
 from tilework.ir.node import Node, toposort
+from tilework.ir.ops import math
 from tilework.ir.ops.index import RANGE, VARIABLE, RangeAttrs, VariableAttrs
 from tilework.ir.ops.memory import INDEX, LOAD, PARAM, SINK, STORE, ParamAttrs
-from tilework.ir.ops.tensor import REDUCE
+from tilework.ir.ops.tensor import REDUCE, Fold, ReduceAttrs
 from tilework.ir.symbolic import simplify
 
 if TYPE_CHECKING:
     from tilework.codegen.cascade.find import Cascade
-    from tilework.target.spec import TargetSpec
+    from tilework.codegen.cascade.tile import Tile
 
-TILE_NAME = "%tile"
-#: Vectors of rows in a tile, the most first.
-_VECTORS = (4, 3, 2, 1)
+TILE_NAME, BLOCK_NAME = "%tile", "%block"
+_ZERO = const_index(0)
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Where a kept value lies: the PARAM that phases know it by, its ranges, its size."""
+    """Where a kept value lies: the PARAM that phases know it by, its ranges, its size.
+
+    Rows lie side by side, but for a last fold, whose stores run along its own ranges.
+    """
 
     param: Node
     along: tuple[Node, ...]
     rows: int
+    rows_first: bool = False
 
     @property
     def count(self) -> int:
@@ -42,55 +53,14 @@ class Memory:
         return product(self.along) * self.rows
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """How the rows of a cascade are cut.
+@dataclass(slots=True)
+class Group:
+    """Phases that run one after the other; for `count` blocks from `first` on, if that is given."""
 
-    Attributes:
-        row: The range of which a tile holds several values; None for one row at a time.
-        rows: Rows in a tile.
-        count: Tiles in all.
-    """
-
-    row: Node | None
-    rows: int
-    count: int
-
-
-def choose_tile(cascade: Cascade, target: TargetSpec) -> Tile:
-    """Vectors run along the rows where memory, or a sum of products, has them side by side."""
-    row = _row_range(cascade)
-    if row is None:
-        return Tile(None, 1, product(cascade.rows))
-    others = product(range_ for range_ in cascade.rows if range_ is not row)
-    lanes = max(target.vector_bits // 32, 1)
-    limit = (target.l2_bytes or 1 << 19) // 2
-    per_row = sum(product(cascade.along(node)) * node.type.dtype.itemsize for node in cascade.kept)
-    rows = size(row)
-    for vectors in _VECTORS:
-        rows = min(vectors * lanes, size(row))
-        tiles = -(-size(row) // rows) * others
-        if rows * per_row <= limit and tiles >= 4 * target.cores:
-            break
-    return Tile(row, rows, -(-size(row) // rows) * others)
-
-
-def _row_range(cascade: Cascade) -> Node | None:
-    """The range of rows along which a tile is cut."""
-    free = cascade.kernel.free
-    for node in cascade.kept:
-        if node.op is not REDUCE or not cascade.along(node) or len(node.src[0].src) != 2:
-            continue
-        a, b = node.src[0].src
-        apart = free.mask[a] ^ free.mask[b]
-        own = [range_ for range_ in cascade.rows if apart & free.bit(range_)]
-        if own:
-            return own[-1]
-    for range_ in cascade.rows:
-        for load in cascade.kernel.loads:
-            if stride(load.src[0].src[1], range_) == 1 and cascade.along(load):
-                return range_
-    return None
+    sinks: list[Node]
+    count: Node | None = None
+    first: Node = _ZERO
+    folded: set[Node] = field(default_factory=set)
 
 
 class Phases:
@@ -106,18 +76,50 @@ class Phases:
         self.cascade = cascade
         self.tile = tile
         self.memories: dict[Node, Memory] = {}
-        self._ranges = {number(r): r for r in cascade.kernel.free.ranges}
-        self._inside = RANGE(
-            const_index(tile.rows), attrs=RangeAttrs(max(self._ranges, default=0) + 1)
-        )
+        ranges = {number(r): r for r in cascade.kernel.free.ranges}
+        self._next = max(ranges, default=0) + 1
+        self._inside = self._range(tile.rows)
         self.variable = VARIABLE(attrs=VariableAttrs(TILE_NAME, 0, tile.count - 1))
         self._rows = self._row_values()
         self._local: dict[Node, Node] = {}
-        for position, node in enumerate(cascade.kept):
-            along = tuple(cascade.along(node))
-            count = product(along) * tile.rows
-            attrs = ParamAttrs(first_slot + position, (count,), node.type.dtype)
-            self.memories[node] = Memory(PARAM(attrs=attrs), along, tile.rows)
+        self._slot = first_slot
+        self.masked = find_mask(cascade) if tile.block else None
+        self._cut_axis()
+        if tile.block:
+            for factor in self._gathered():
+                self._keep(factor)
+        for node in cascade.kept:
+            self._keep(node)
+        if tile.block:
+            for node in cascade.lasts:
+                self._keep(node, rows_first=True)
+
+    def _range(self, extent: int) -> Node:
+        made = RANGE(const_index(extent), attrs=RangeAttrs(self._next))
+        self._next += 1
+        return made
+
+    def _keep(self, node: Node, *, rows_first: bool = False) -> None:
+        along = tuple(self.cascade.along(node))
+        count = product(along) * self.tile.rows
+        attrs = ParamAttrs(self._slot, (count,), node.type.dtype)
+        self._slot += 1
+        self.memories[node] = Memory(PARAM(attrs=attrs), along, self.tile.rows, rows_first)
+
+    def _gathered(self) -> list[Node]:
+        """Factors of the scores whose rows lie far apart: copied once, side by side."""
+        free = self.cascade.kernel.free
+        found: dict[Node, None] = {}
+        for node in self.cascade.kept:
+            if node.op is not REDUCE or not self.cascade.along(node):
+                continue
+            for factor in node.src[0].src:
+                mask = free.mask[factor]
+                if self.cascade.key is None or mask & free.bit(self.cascade.key):
+                    continue
+                if self.tile.row is not None and mask & free.bit(self.tile.row):
+                    found[factor] = None
+        return list(found)
 
     def _row_values(self) -> dict[Node, Node]:
         """Every range of rows as an expression over the tile's number and the row in the tile."""
@@ -137,22 +139,160 @@ class Phases:
             values[range_] = position
         return values
 
-    def kernels(self) -> list[Node]:
-        """The SINKs of the phases, in order."""
+    def _cut_axis(self) -> None:
+        """Whole blocks from `first` to `end`, and `rest_count` times what they leave."""
+        key, block = self.cascade.key, self.tile.block
+        self.whole, self.rest = divmod(size(key), block) if key is not None and block else (0, 0)
+        self.first, self.end, self.rest_count = _ZERO, const_index(self.whole), const_index(1)
+        if self.masked is None or key is None:
+            return
+        first, end = live_range(self.masked.condition, key, size(key), self._rows, self._inside)
+        most = const_index(self.whole)
+        ceiling = simplify.idiv(simplify.add(end, const_index(block - 1)), const_index(block))
+        self.first = _within(simplify.idiv(first, const_index(block)), _ZERO, most)
+        self.end = _within(ceiling, self.first, most)
+        over = simplify.sub(end, const_index(self.whole * block))
+        self.rest_count = _within(over, _ZERO, const_index(1))
+
+    # ---- groups
+
+    def groups(self) -> list[Group]:
+        """The phases in order."""
+        if not self.tile.block:
+            sinks = [self._placed(self._map(node), {}) for node in self.memories]
+            return [Group([*sinks, self._placed(self._stores(), {})])]
+        made = [Group([])]
+        blocks = Group([])
+        for node in self.memories:
+            if not self._runs_along(node):
+                made[0].sinks.append(self._placed(self._map(node), {}))
+                continue
+            if self._reads(node) & blocks.folded:
+                made += self._in_blocks(blocks)
+                blocks = Group([])
+            if node.op is REDUCE and self.cascade.key in node.src[1:]:
+                made[-1].sinks.append(self._placed(self._start(node), {}))
+                blocks.sinks.append(self._accumulate(node))
+                blocks.folded.add(node)
+            else:
+                blocks.sinks.append(self._map(node))
+        made += self._in_blocks(blocks)
+        made[-1].sinks.append(self._placed(self._stores(), {}))
+        return made
+
+    def _runs_along(self, node: Node) -> bool:
+        key = self.cascade.key
+        return key in self.memories[node].along or key in node.src[1:]
+
+    def _reads(self, node: Node) -> set[Node]:
+        """The kept values that a kept value is computed from."""
+        found: set[Node] = set()
+        stack = list(node.src)
+        while stack:
+            part = stack.pop()
+            if part in self.memories:
+                found.add(part)
+            else:
+                stack.extend(part.src)
+        return found
+
+    def _in_blocks(self, group: Group) -> list[Group]:
+        """A group for each block, one for what the last block leaves, one for what comes next."""
+        key = self.cascade.key
+        if key is None:
+            return [group]
+        block = self.tile.block
         found = []
-        for node in self.cascade.kept:
-            memory = self.memories[node]
-            address = INDEX(memory.param, self._offset(memory))
-            found.append(SINK(STORE(address, self._body(node))))
-        stores = [
-            STORE(
-                INDEX(store.src[0].src[0], self._value(store.src[0].src[1])),
-                self._value(store.src[1]),
-            )
-            for store in self.cascade.stores
+        if self.whole:
+            variable = VARIABLE(attrs=VariableAttrs(BLOCK_NAME, 0, self.whole - 1))
+            start = simplify.scale(variable, block)
+            sinks = [self._at(sink, start, block) for sink in group.sinks]
+            found.append(Group(sinks, simplify.sub(self.end, self.first), self.first))
+        if self.rest:
+            start = const_index(size(key) - self.rest)
+            sinks = [self._at(sink, start, self.rest) for sink in group.sinks]
+            found.append(Group(sinks, self.rest_count))
+        return [*found, Group([])]
+
+    def _at(self, sink: Node, start: Node, extent: int) -> Node:
+        """A phase for the positions from `start` on."""
+        key = self.cascade.key
+        if key is None or extent == 1:
+            return self._placed(sink, {} if key is None else {key: start})
+        inner = RANGE(const_index(extent), attrs=RangeAttrs(self._next))
+        return self._placed(sink, {key: simplify.add(start, inner)}, {key: (inner,)})
+
+    # ---- phases
+
+    def _map(self, node: Node) -> Node:
+        memory = self.memories[node]
+        return SINK(STORE(INDEX(memory.param, self._offset(memory)), self._body(node)))
+
+    def _start(self, node: Node) -> Node:
+        memory = self.memories[node]
+        dtype = node.type.dtype
+        start: Node = const_bits(identity_bits(node.attrs.fold, dtype), dtype)
+        if self.masked is not None and node.attrs.fold is Fold.ADD:
+            start = math.ADD(start, self._if_any(self._skipped(node, self.masked)))
+        return SINK(STORE(INDEX(memory.param, self._offset(memory)), start))
+
+    def _skipped(self, node: Node, masked: Masked) -> Node:
+        """What the positions that are left out add to a sum: 0, or NaN."""
+        body = node.src[0]
+        if node not in self.cascade.lasts or body.op is not math.MUL:
+            return self._value(masked.at_masked[body])
+        row, other = (masked.at_masked[factor] for factor in body.src)
+        free = FreeRanges(toposort(row, other))
+        if self.cascade.key is not None and free.mask[row] & free.bit(self.cascade.key):
+            row, other = other, row
+        zero = const_bits(0, other.type.dtype)
+        total: Node = zero
+        for start, count in self._left_out():
+            range_ = RANGE(count, attrs=RangeAttrs(self._next))
+            self._next += 1
+            at = {self.cascade.key: simplify.add(start, range_)} if self.cascade.key else {}
+            product_ = substitute_ranges(math.MUL(zero, other), at, {})
+            total = math.ADD(total, REDUCE(product_, range_, attrs=ReduceAttrs(Fold.ADD)))
+        return math.ADD(self._value(row), self._value(total))
+
+    def _if_any(self, value: Node) -> Node:
+        """`value` if this tile leaves positions out, else 0."""
+        count = _ZERO
+        for _, part in self._left_out():
+            count = simplify.add(count, part)
+        condition = simplify.less(_ZERO, count)
+        zero = const_bits(0, value.type.dtype)
+        if condition.op is math.CONST:
+            return value if condition is simplify.TRUE else zero
+        return math.WHERE(condition, value, zero)
+
+    def _left_out(self) -> list[tuple[Node, Node]]:
+        """The positions that are left out: from where on, and how many."""
+        block = self.tile.block
+        whole = const_index(self.whole)
+        rest = simplify.sub(const_index(1), self.rest_count)
+        parts = [
+            (_ZERO, simplify.scale(self.first, block)),
+            (simplify.scale(self.end, block), simplify.scale(simplify.sub(whole, self.end), block)),
+            (simplify.scale(whole, block), simplify.scale(rest, self.rest)),
         ]
-        found.append(SINK(*stores))
-        return [self._placed(sink) for sink in found]
+        return [(start, count) for start, count in parts if simplify.value_of(count) != 0]
+
+    def _accumulate(self, node: Node) -> Node:
+        memory = self.memories[node]
+        address = INDEX(memory.param, self._offset(memory))
+        return SINK(STORE(address, combine(node.attrs.fold, LOAD(address), self._body(node))))
+
+    def _stores(self) -> Node:
+        return SINK(
+            *[
+                STORE(
+                    INDEX(store.src[0].src[0], self._value(store.src[0].src[1])),
+                    self._value(store.src[1]),
+                )
+                for store in self.cascade.stores
+            ]
+        )
 
     def _offset(self, memory: Memory) -> Node:
         total = const_index(0)
@@ -160,11 +300,12 @@ class Phases:
             total = simplify.add(simplify.mul(total, range_.src[0]), range_)
         if memory.rows == 1:
             return total
+        if memory.rows_first:
+            return simplify.add(simplify.scale(self._inside, product(memory.along)), total)
         return simplify.add(simplify.scale(total, memory.rows), self._inside)
 
     def _body(self, node: Node) -> Node:
-        src = tuple([self._value(source) for source in node.src])
-        return node if src == node.src else simplify.rebuild(node, src)
+        return self._rebuilt(node, tuple([self._value(source) for source in node.src]))
 
     def _value(self, root: Node) -> Node:
         """`root` with kept values loaded from their memories."""
@@ -176,23 +317,32 @@ class Phases:
             if memory is not None:
                 done[node] = LOAD(INDEX(memory.param, self._offset(memory)))
             else:
-                done[node] = self._body_of(node, done)
+                done[node] = self._rebuilt(node, tuple([done[source] for source in node.src]))
         return done[root]
 
-    def _body_of(self, node: Node, done: dict[Node, Node]) -> Node:
-        src = tuple([done[source] for source in node.src])
+    def _rebuilt(self, node: Node, src: tuple[Node, ...]) -> Node:
         return node if src == node.src else simplify.rebuild(node, src)
 
-    def _placed(self, sink: Node) -> Node:
+    def _placed(
+        self,
+        sink: Node,
+        values: dict[Node, Node],
+        binders: dict[Node, tuple[Node, ...]] | None = None,
+    ) -> Node:
         """A phase for the rows of its tile, with ranges numbered from the outside in."""
-        sink = substitute_ranges(sink, self._rows, {})
+        sink = substitute_ranges(sink, self._rows | values, binders or {})
         order = toposort(sink)
         bound = {r for node in order if node.op is REDUCE for r in node.src[1:]}
+        first = any(m.rows_first and m.param in order for m in self.memories.values())
         ranges = [node for node in order if node.op is RANGE]
-        # Rows of a tile lie next to each other, so they are innermost of what is no fold.
-        ranges.sort(key=lambda r: (r in bound, r is self._inside, number(r)))
-        values = {
+        # The order of the ranges is that in memory; those of folds are innermost.
+        ranges.sort(key=lambda r: (r in bound, (r is self._inside) != first, number(r)))
+        fresh = {
             range_: RANGE(range_.src[0], attrs=RangeAttrs(position))
             for position, range_ in enumerate(ranges)
         }
-        return substitute_ranges(sink, values, {old: (new,) for old, new in values.items()})
+        return substitute_ranges(sink, fresh, {old: (new,) for old, new in fresh.items()})
+
+
+def _within(value: Node, low: Node, high: Node) -> Node:
+    return simplify.minimum(simplify.maximum(value, low), high)
