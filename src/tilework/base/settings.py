@@ -100,6 +100,9 @@ class Settings:
     validate: bool = setting(
         False, "run each kernel on a reference too, and raise at the first one that differs"
     )
+    prove_accesses: bool = setting(
+        False, "refuse kernels with an access that is not proven to lie inside of its buffer"
+    )
     log_level: int = setting(0, "0 silent, 1 devices, 2 kernels, 3 passes, 4 IR", least=0, most=4)
     compile_workers: int = setting(
         0, "processes that compile kernels; 0 takes one per core", least=0
@@ -301,6 +304,14 @@ def unknown_variables(environment: Mapping[str, str] | None = None) -> tuple[str
     given = os.environ if environment is None else environment
     known = {PREFIX + name.upper() for name in _FIELDS}
     return tuple(sorted(name for name in given if name.startswith(PREFIX) and name not in known))
+
+
+def program_variable(name: str) -> str | None:
+    """Return a variable that a program reads under a name of its own, or None.
+
+    Settings of tilework are not read through here.
+    """
+    return os.environ.get(name)
 
 
 def default_cache_dir(environment: Mapping[str, str]) -> Path | None:

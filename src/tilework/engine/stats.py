@@ -31,6 +31,16 @@ COUNTERS: Final = Counters()
 """The counters of this process."""
 
 
+def counters() -> dict[str, int]:
+    """Return how often the engine did what in this process, by name.
+
+    Example:
+        >>> sorted(counters())[:4]
+        ['allocations', 'captures', 'compiles', 'kernels']
+    """
+    return COUNTERS.snapshot()
+
+
 def difference(before: dict[str, int]) -> dict[str, int]:
     """Return by how much each counter has risen since `before`, those at rest left out."""
     now = COUNTERS.snapshot()

@@ -26,6 +26,7 @@ from tilework.tensor.version import (
     Storage,
     Version,
     apply_chain,
+    can_merge,
     merge_bindings,
     records_history,
     write_node,
@@ -104,9 +105,9 @@ class TensorBase:
         base = self._storage.version.node
         node = apply_chain(base, chain)
         if bindings is not None:
-            bindings = merge_bindings((self._bindings, bindings), op.name)
+            bindings = merge_bindings((self._live_bindings(), bindings), op.name)
         else:
-            bindings = self._bindings
+            bindings = self._live_bindings()
         made = type(self).__new__(type(self))
         made._set(self._storage, chain, node.type, bindings)
         made._seen_from = base
@@ -135,7 +136,7 @@ class TensorBase:
             attrs,
             tuple([operand._storage.version for operand in operands]),
             tuple([operand._chain for operand in operands]) if has_views else None,
-            merge_bindings([operand._bindings for operand in operands], node.op.name)
+            merge_bindings([operand._live_bindings() for operand in operands], node.op.name)
             if has_bindings
             else None,
         )
@@ -145,6 +146,12 @@ class TensorBase:
     def _with_gradient(self, rule: Any, *sources: TensorBase) -> Self:
         """This value with a gradient of its own: `rule(sources, g)` gives those of the sources."""
         return self._apply(None, *sources, attrs=CustomGradient(rule))
+
+    def _live_bindings(self) -> Mapping[str, int] | None:
+        """The values of variables that this tensor still depends on."""
+        if self._bindings is None or self._chain or self._storage.version.buffer is None:
+            return self._bindings
+        return self._storage.version.bindings
 
     # --- what it is --------------------------------------------------------------------------
 
@@ -301,6 +308,11 @@ class TensorBase:
             source = value._storage.version
             if source.device != old.device:
                 raise _other_device(memory.STORE, (self, value))
+            given = (self._live_bindings(), value._live_bindings())
+            if not can_merge((old.bindings, *given)):
+                # What is not computed yet was written with another value of a variable.
+                realize.realize([old, source])
+                given = (self._live_bindings(), value._live_bindings())
             node = write_node(old, self._chain, value.node)
             new = Version(
                 node,
@@ -309,7 +321,7 @@ class TensorBase:
                 None,
                 (old, source),
                 (self._chain, value._chain),
-                merge_bindings((old.bindings, self._bindings, value._bindings), "assign"),
+                merge_bindings((old.bindings, *given), "assign"),
             )
         new.is_state = old.is_state
         if old.leaves:

@@ -20,8 +20,8 @@ from tilework.engine.device import Device
 from tilework.ir.ops import math as ops
 from tilework.ir.ops import tensor
 from tilework.tensor import host, realize
-from tilework.tensor.convolution import Convolution
 from tilework.tensor.creation import as_dtype
+from tilework.tensor.familiar import Familiar
 from tilework.tensor.movement import as_sizes
 from tilework.tensor.threefry import threefry, threefry_numbers
 from tilework.tensor.version import Storage, from_buffer
@@ -87,7 +87,7 @@ def _seed() -> int:
     return _Sources.seed
 
 
-class Random(Convolution):
+class Random(Familiar):
     """Draws; each takes `dtype`, `device` and `requires_grad`."""
 
     __slots__ = ()

@@ -84,6 +84,16 @@ class Variable:
         return bounds(self.node)[1]
 
     @property
+    def vmin(self) -> int:
+        """Another name for `minimum`."""
+        return self.minimum
+
+    @property
+    def vmax(self) -> int:
+        """Another name for `maximum`."""
+        return self.maximum
+
+    @property
     def name(self) -> str:
         """The name of a plain variable."""
         return str(self.node.attrs.name) if self.node.op is VARIABLE else repr(self.node)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilework import dtypes
+from tilework.base.errors import UserError
 from tilework.nn.optim.optimizer import Optimizer
 from tilework.tensor.tensor import Tensor
 
@@ -20,9 +21,11 @@ class LAMB(Optimizer):
         eps: added to the root of the mean square.
         weight_decay: of the parameter, added to the step (not to the gradient).
         adam: leave the scaling out.
+        device: see `Optimizer`.
+        fused: see `Optimizer`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # the arguments that programs give
         self,
         params: Sequence[Tensor],
         lr: float = 0.001,
@@ -31,8 +34,12 @@ class LAMB(Optimizer):
         eps: float = 1e-6,
         weight_decay: float = 0.0,
         adam: bool = False,
+        device: str | None = None,
+        fused: bool = False,
     ) -> None:
-        super().__init__(params, lr)
+        if weight_decay < 0:
+            raise UserError("optimizer: the weight decay is negative", got=weight_decay)
+        super().__init__(params, lr, device, fused)
         self.b1 = b1
         self.b2 = b2
         self.eps = eps
@@ -84,6 +91,8 @@ class AdamW(LAMB):
         b2: share of the old mean of their squares.
         eps: added to the root of the mean square.
         weight_decay: of the parameter, added to the step.
+        device: see `Optimizer`.
+        fused: see `Optimizer`.
     """
 
     def __init__(
@@ -94,8 +103,10 @@ class AdamW(LAMB):
         b2: float = 0.999,
         eps: float = 1e-8,
         weight_decay: float = 0.01,
+        device: str | None = None,
+        fused: bool = False,
     ) -> None:
-        super().__init__(params, lr, b1, b2, eps, weight_decay, adam=True)
+        super().__init__(params, lr, b1, b2, eps, weight_decay, True, device, fused)
 
 
 class Adam(AdamW):
@@ -108,5 +119,7 @@ class Adam(AdamW):
         b1: float = 0.9,
         b2: float = 0.999,
         eps: float = 1e-8,
+        device: str | None = None,
+        fused: bool = False,
     ) -> None:
-        super().__init__(params, lr, b1, b2, eps, weight_decay=0.0)
+        super().__init__(params, lr, b1, b2, eps, 0.0, device, fused)

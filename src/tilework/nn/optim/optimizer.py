@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tilework import dtypes
 from tilework.base.errors import UserError
+from tilework.engine.device import Device
 from tilework.tensor.tensor import Tensor
 
 
@@ -15,12 +16,22 @@ class Optimizer:
     Args:
         params: tensors to change; those that nobody has spoken for get requires_grad.
         lr: the learning rate.
+        device: where the state lives; by default where the first parameter does.
+        fused: accepted for programs that say it: all parameters change in one go anyway.
 
     Raises:
-        UserError: there are no parameters, or one is no float.
+        UserError: there are no parameters, one is no float, or the rate is negative.
     """
 
-    def __init__(self, params: Sequence[Tensor], lr: float) -> None:
+    def __init__(
+        self,
+        params: Sequence[Tensor],
+        lr: float,
+        device: str | None = None,
+        fused: bool = False,
+    ) -> None:
+        if lr < 0:
+            raise UserError("optimizer: the learning rate is negative", got=lr)
         found = {id(param): param for param in params if param.requires_grad is not False}
         self.params = list(found.values())
         if not self.params:
@@ -29,7 +40,7 @@ class Optimizer:
             if param.requires_grad is None:
                 param.requires_grad_()
         self.buffers = [param for param in params if param.requires_grad is False]
-        self.device = self.params[0].device
+        self.device = self.params[0].device if device is None else Device.canonicalize(device)
         # A tensor, so that a captured step follows a change of the rate.
         self.lr = Tensor([float(lr)], device=self.device, dtype=dtypes.float32, requires_grad=False)
 
@@ -83,6 +94,11 @@ class OptimizerGroup:
     def __init__(self, *optimizers: Optimizer) -> None:
         self.optimizers = optimizers
         self.params = [param for each in optimizers for param in each.params]
+        self.buffers = [buffer for each in optimizers for buffer in each.buffers]
+
+    def __getitem__(self, i: int) -> Optimizer:
+        """One of them."""
+        return self.optimizers[i]
 
     def zero_grad(self) -> None:
         """Forget the gradients."""

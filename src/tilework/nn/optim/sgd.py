@@ -1,14 +1,98 @@
-"""Stochastic gradient descent."""
+"""Steps along the gradient: plain, with momentum, scaled by layer, made orthogonal."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilework.base.errors import UserError
 from tilework.nn.optim.optimizer import Optimizer
 from tilework.tensor.tensor import Tensor
 
 
-class SGD(Optimizer):
+class LARS(Optimizer):
+    """Momentum whose step for each parameter is scaled to the parameter (You and others, 2017).
+
+    Args:
+        params: see `Optimizer`.
+        lr: the learning rate.
+        momentum: share of the last step that is kept.
+        weight_decay: of the parameter, added to its gradient.
+        ns_steps: rounds of the iteration that makes a step nearly orthogonal; 0 leaves it out.
+        ns_coefficients: of that iteration; see `Tensor.newton_schulz`.
+        nesterov: look ahead by one step of momentum.
+        classic: multiply with the learning rate before momentum, not after it.
+        pre_wd: add the weight decay to the gradient, before momentum; else to the step.
+        tcoef: the scale's coefficient; 0 leaves the scaling out.
+        device: see `Optimizer`.
+        fused: see `Optimizer`.
+
+    Raises:
+        UserError: the momentum is negative.
+    """
+
+    def __init__(  # noqa: PLR0913  # the arguments that programs give
+        self,
+        params: Sequence[Tensor],
+        lr: float = 0.001,
+        momentum: float = 0.9,
+        weight_decay: float = 1e-4,
+        ns_steps: int = 0,
+        ns_coefficients: Sequence[float] | None = None,
+        nesterov: bool = False,
+        classic: bool = True,
+        pre_wd: bool = True,
+        tcoef: float = 0.001,
+        device: str | None = None,
+        fused: bool = False,
+    ) -> None:
+        if momentum < 0:
+            raise UserError("optimizer: the momentum is negative", got=momentum)
+        super().__init__(params, lr, device, fused)
+        self.momentum = momentum
+        self.wd = weight_decay
+        self.ns_steps = ns_steps
+        self.ns_coefficients = None if ns_coefficients is None else tuple(ns_coefficients)
+        self.nesterov = nesterov
+        self.classic = classic
+        self.pre_wd = pre_wd
+        self.tcoef = tcoef
+        self.b = self._state(self.params) if momentum else []
+
+    def _update(self, params: list[Tensor]) -> list[Tensor]:
+        written: list[Tensor] = []
+        velocity = {id(param): b for param, b in zip(self.params, self.b, strict=False)}
+        for param in params:
+            g = self._gradient(param)
+            value = param.cast(g.dtype)
+            rate = self.lr.cast(g.dtype)
+            if self.tcoef:
+                rate = rate * self._trust(value, g)
+            if self.pre_wd and self.wd:
+                g = g + value * self.wd
+            if self.classic:
+                g = g * rate
+            if self.momentum:
+                b = velocity[id(param)]
+                b.assign(b * self.momentum + g)
+                written.append(b)
+                g = g + b * self.momentum if self.nesterov else b
+            if self.ns_coefficients is not None:
+                flat = g.reshape(g.shape[0], -1)
+                g = flat.newton_schulz(self.ns_steps, self.ns_coefficients).reshape(g.shape)
+            step = g if self.classic else g * rate
+            if self.wd and not self.pre_wd:
+                step = step + value * (self.lr.cast(g.dtype) * self.wd)
+            param.assign((value - step).cast(param.dtype))
+        return written
+
+    def _trust(self, value: Tensor, g: Tensor) -> Tensor:
+        """The norm of the parameter over that of its gradient; 1 where one of them is 0."""
+        a, b = value.square().sum().sqrt(), g.square().sum().sqrt()
+        is_usable = (a > 0) & (b > 0)
+        return is_usable.where(a * self.tcoef / is_usable.where(b + a * self.wd, 1.0), 1.0)
+
+
+class SGD(LARS):
     """Steps against the gradient, with momentum as PyTorch has it.
 
     Args:
@@ -17,6 +101,9 @@ class SGD(Optimizer):
         momentum: share of the last step that is kept.
         weight_decay: of the parameter, added to its gradient.
         nesterov: look ahead by one step of momentum.
+        classic: multiply with the learning rate before momentum, not after it.
+        device: see `Optimizer`.
+        fused: see `Optimizer`.
     """
 
     def __init__(
@@ -26,25 +113,44 @@ class SGD(Optimizer):
         momentum: float = 0.0,
         weight_decay: float = 0.0,
         nesterov: bool = False,
+        classic: bool = False,
+        device: str | None = None,
+        fused: bool = False,
     ) -> None:
-        super().__init__(params, lr)
-        self.momentum = momentum
-        self.weight_decay = weight_decay
-        self.nesterov = nesterov
-        self.b = self._state(self.params) if momentum else []
+        super().__init__(
+            params, lr, momentum, weight_decay, 0, None, nesterov, classic,
+            tcoef=0.0, device=device, fused=fused,
+        )  # fmt: skip
 
-    def _update(self, params: list[Tensor]) -> list[Tensor]:
-        written: list[Tensor] = []
-        velocity = {id(param): b for param, b in zip(self.params, self.b, strict=False)}
-        for param in params:
-            g = self._gradient(param)
-            value = param.cast(g.dtype)
-            if self.weight_decay:
-                g = g + value * self.weight_decay
-            if self.momentum:
-                b = velocity[id(param)]
-                b.assign(b * self.momentum + g)
-                written.append(b)
-                g = g + b * self.momentum if self.nesterov else b
-            param.assign((value - g * self.lr.cast(g.dtype)).cast(param.dtype))
-        return written
+
+class Muon(LARS):
+    """Momentum whose steps are made nearly orthogonal (Jordan, 2024).
+
+    Args:
+        params: see `Optimizer`; each has two axes at least.
+        lr: the learning rate.
+        momentum: share of the last step that is kept.
+        weight_decay: of the parameter, added to the step.
+        ns_steps: rounds of the iteration that makes the step orthogonal.
+        ns_coefficients: of that iteration; see `Tensor.newton_schulz`.
+        nesterov: look ahead by one step of momentum.
+        device: see `Optimizer`.
+        fused: see `Optimizer`.
+    """
+
+    def __init__(  # noqa: PLR0913  # the arguments that programs give
+        self,
+        params: Sequence[Tensor],
+        lr: float = 0.001,
+        momentum: float = 0.95,
+        weight_decay: float = 0.1,
+        ns_steps: int = 5,
+        ns_coefficients: Sequence[float] = (3.4445, -4.775, 2.0315),
+        nesterov: bool = True,
+        device: str | None = None,
+        fused: bool = False,
+    ) -> None:
+        super().__init__(
+            params, lr, momentum, weight_decay, ns_steps, ns_coefficients, nesterov,
+            classic=False, pre_wd=False, tcoef=0.0, device=device, fused=fused,
+        )  # fmt: skip

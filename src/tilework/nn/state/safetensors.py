@@ -26,13 +26,14 @@ from tilework.tensor import host
 from tilework.tensor.tensor import Tensor
 from tilework.tensor.version import from_buffer
 
-_NAMES: dict[str, DType] = {
+#: The names of dtypes in files.
+safe_dtypes: dict[str, DType] = {
     "BOOL": dtypes.bool_, "I8": dtypes.int8, "U8": dtypes.uint8, "I16": dtypes.int16,
     "U16": dtypes.uint16, "I32": dtypes.int32, "U32": dtypes.uint32, "I64": dtypes.int64,
     "U64": dtypes.uint64, "F16": dtypes.float16, "BF16": dtypes.bfloat16, "F32": dtypes.float32,
     "F64": dtypes.float64, "F8_E4M3": dtypes.fp8e4m3, "F8_E5M2": dtypes.fp8e5m2,
 }  # fmt: skip
-_CODES = {dtype: name for name, dtype in _NAMES.items()}
+_CODES = {dtype: name for name, dtype in safe_dtypes.items()}
 _MOST_HEADER_BYTES = 100 << 20
 _ALIGNMENT = 64
 
@@ -170,12 +171,12 @@ def _checked(name: str, row: Any, room: int) -> tuple[DType, tuple[int, ...], in
         begin, end = row["data_offsets"]
     except (TypeError, KeyError, ValueError) as error:
         raise ModelFileError(f"safe_load: the row of {name!r} is damaged", got=f"{row}") from error
-    dtype = _NAMES.get(code)
+    dtype = safe_dtypes.get(code)
     if dtype is None:
         raise UnsupportedError(
             f"safe_load: {name!r} has a dtype that is not known",
             got=f"{code}",
-            expected=", ".join(_NAMES),
+            expected=", ".join(safe_dtypes),
         )
     numbers = (*shape, begin, end)
     is_whole = all(isinstance(number, int) and number >= 0 for number in numbers)

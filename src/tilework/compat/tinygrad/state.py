@@ -1,0 +1,37 @@
+"""What `from tinygrad.nn.state import ...` gives."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tilework import Tensor
+from tilework.nn.state import (
+    get_parameters,
+    get_state_dict,
+    gguf_load,
+    load_state_dict,
+    safe_dtypes,
+    safe_load,
+    safe_save,
+    tar_extract,
+    torch_load,
+    zip_extract,
+)
+
+inverse_safe_dtypes = {dtype: name for name, dtype in safe_dtypes.items()}
+
+
+def safe_load_metadata(t: Tensor | str | Path) -> tuple[Tensor, int, dict[str, Any]]:
+    """The bytes of a safetensors file, where its data begins, and its header."""
+    data = t if isinstance(t, Tensor) else Tensor(Path(t))
+    start = int.from_bytes(data[:8].data(), "little") + 8
+    return data, start, json.loads(data[8:start].data().tobytes())
+
+
+__all__ = [
+    "get_parameters", "get_state_dict", "gguf_load", "inverse_safe_dtypes", "load_state_dict",
+    "safe_dtypes", "safe_load", "safe_load_metadata", "safe_save", "tar_extract", "torch_load",
+    "zip_extract",
+]  # fmt: skip
