@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from contextlib import ContextDecorator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tilework import dtypes
@@ -35,7 +36,7 @@ class Tensor(Functional):
 
     Args:
         data: a number, (nested) lists of numbers, a NumPy array or whatever NumPy can read, bytes,
-            a Variable, or a tensor.
+            a Variable, a `pathlib.Path` (its bytes as uint8), or a tensor.
         device: where it lives; the default device unless given.
         dtype: the element type; by default that of the data: Python floats are float32, Python
             integers int32 (int64 or uint64 if they don't fit).
@@ -316,6 +317,8 @@ def _read(data: Any, dtype: DType | None, device: str) -> Version:
         return _read_list(data, dtype, device)
     if isinstance(data, range):
         return host.from_nested(list(data), dtype, device)
+    if isinstance(data, Path):
+        return host.from_buffer_protocol(data.read_bytes(), dtype, device)
     if hasattr(data, "__array_interface__") or hasattr(data, "__array__"):
         return host.from_array(_detached(data), dtype, device)
     if hasattr(data, "__dlpack__"):
