@@ -23,6 +23,7 @@ from tilework.base import faults, settings, trace
 from tilework.base.collection import no_collection
 from tilework.base.errors import ModelFileError, TileworkError
 from tilework.base.forks import new_lock, new_outer_lock
+from tilework.base.switching import prompt_switching
 from tilework.engine.device import OpenDevice
 from tilework.engine.expressions import Expression, from_plain, from_size
 from tilework.engine.kernels import estimate_work, written_slots
@@ -311,6 +312,7 @@ def _builder(compiler: Compiler, count: int) -> Iterator[WorkerPool | BuildThrea
         # LLVM holds one lock for the process; outside compilers are processes of their own.
         pool = BuildThreads(lambda source: _build(compiler, source), 1 if how else width)
     try:
-        yield pool
+        with prompt_switching():
+            yield pool
     finally:
         pool.close()
