@@ -14,11 +14,11 @@ from tilework.codegen.linearize.order import linearise
 from tilework.codegen.naming import kernel_name
 from tilework.codegen.passes.decompose import decompose, decompose_node
 from tilework.codegen.passes.expand import expand
-from tilework.codegen.passes.normalise import normalise_ranges
 from tilework.codegen.passes.run import PassRun
 from tilework.codegen.plan.apply import apply_plan
 from tilework.codegen.plan.check import check
 from tilework.codegen.plan.choose import choose_plan, estimate_work, plain_plan
+from tilework.codegen.plan.dot_products import ready_for_plans
 from tilework.codegen.sort.lower import is_sort, lower_sort, sort_work
 from tilework.ir.build import const_index
 from tilework.ir.lowered import LoweredKernel
@@ -91,7 +91,7 @@ def lower_kernel(
         passes = PassRun(PASSES, sink, Stage.KERNEL)
         simple = passes.run("simplify", sink, lambda node: rewrite(node, SIMPLIFY))
         loose = passes.run("loosen", simple, lambda node: loosen(node, target))
-        kernel = analyse(passes.run("normalise", loose, normalise_ranges))
+        kernel = analyse(passes.run("normalise", loose, lambda node: ready_for_plans(node, target)))
         cascade = None if plan else lower_cascade(kernel, target, is_plain=is_plain)
         if cascade is not None:
             if settings.current().verify != "off":

@@ -20,6 +20,7 @@ from tilework.ir.ops.program import FAULT_IF
 from tilework.ir.symbolic.bounds import bounds
 from tilework.ir.symbolic.simplify import TRUE
 from tilework.render.base import cannot_render
+from tilework.render.llvm_dot import INSTRUCTIONS, written_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -525,6 +526,25 @@ def _multiply_add(function: _Function, node: Node) -> str:
     return function.define(f"add {kind} {product}, {z}")
 
 
+def _dot(function: _Function, node: Node) -> str:
+    kind = type_of(node)
+    x, y, z = (function.operand(source) for source in node.src)
+    instruction = INSTRUCTIONS.get((node.op, node.type.lanes))
+    if instruction is None or not node.type.shape:
+        total = written_out(node.op, kind, x, y, function.define)
+        return function.define(f"add {kind} {total}, {z}")
+    name, part, accumulates = instruction
+    left = function.define(f"bitcast {kind} {x} to {part}")
+    right = function.define(f"bitcast {kind} {y} to {part}")
+    factors = f"{part} {left}, {part} {right}"
+    if accumulates:
+        full = function.declare(kind, name, kind, part, part)
+        return function.define(f"call {kind} @{full}({kind} {z}, {factors})")
+    full = function.declare(kind, name, part, part)
+    total = function.define(f"call {kind} @{full}({factors})")
+    return function.define(f"add {kind} {total}, {z}")
+
+
 def _cast(function: _Function, node: Node) -> str:
     source, target = node.src[0].type.dtype, node.type.dtype
     text = function.typed(node.src[0])
@@ -678,6 +698,8 @@ EMITTERS: dict[OpDef, Any] = {
     math.NEG: _negate,
     math.ABS: _absolute,
     math.MULACC: _multiply_add,
+    math.DOT_PAIRS: _dot,
+    math.DOT_QUADS: _dot,
     math.WHERE: _where,
     math.CAST: _cast,
     math.BITCAST: _bitcast,

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilework.ir.build import const_like
+from tilework.dtypes import uint32
+from tilework.ir.build import cast, const_like
 from tilework.ir.ops import math
 from tilework.ir.rules.division import divide
 from tilework.ir.rules.integer import idiv_by_power_of_two, mod_by_power_of_two
@@ -109,6 +110,24 @@ def shift_right(node: Node) -> Node:
         most = const_like(x.dtype.bits - 1, count)
         return math.SHR(x, math.WHERE(_count_fits(count), _clamped(count), most))
     return math.WHERE(_count_fits(count), math.SHR(x, _clamped(count)), _zero(x))
+
+
+def dot_of_words(node: Node) -> Node:
+    """DOT_PAIRS and DOT_QUADS by shifts and multiplications."""
+    x, y, total = node.src
+    bits = 16 if node.op is math.DOT_PAIRS else 8
+    first = x if node.op is math.DOT_PAIRS else cast(x, uint32)
+    for place in range(0, 32, bits):
+        factors = [
+            cast(math.SHR(_shifted(word, 32 - bits - place), const_like(32 - bits, word)), x.dtype)
+            for word in (first, y)
+        ]
+        total = math.ADD(total, math.MUL(*factors))
+    return total
+
+
+def _shifted(word: Node, count: int) -> Node:
+    return math.SHL(word, const_like(count, word)) if count else word
 
 
 def _is_proper(count: Node) -> bool:

@@ -285,6 +285,8 @@ class _Opened:
             return self._running(node, value, accumulator, loops | around)
         if fold is Fold.ADD and value.op is math.MUL and value.dtype.is_float:
             updated = math.MULACC(value.src[0], value.src[1], accumulator)
+        elif fold is Fold.ADD and _is_plain_dot(value):
+            updated = value.op(value.src[0], value.src[1], accumulator)
         else:
             updated = fold_op(fold, value.dtype)(accumulator, value)
         update = self._update(accumulator, accumulator, updated, loops | around)
@@ -330,3 +332,11 @@ class _Opened:
         update = ACCUMULATE(accumulator, legal)
         self.inside[update] = loops
         return update
+
+
+def _is_plain_dot(value: Node) -> bool:
+    """Whether a value is a sum of products of words to which nothing is added yet."""
+    if value.op not in math.DOTS:
+        return False
+    added = value.src[2]
+    return added.op is math.CONST and not added.attrs.bits

@@ -91,6 +91,7 @@ class _Rules:
             math.SHR: integers.shift_right,
             control.FOLD_LANES: self._fold_lanes,
             control.FOLD_THREADS: self._fold_threads,
+            **dict.fromkeys(math.DOTS, self._dot),
         }
         self.rounds = {
             math.FLOOR: rounding.floor,
@@ -129,6 +130,10 @@ class _Rules:
             return None
         dtype = node.src[0].dtype if node.op in _COMPARISONS else node.dtype
         return dtype if dtype.is_float and dtype not in self.computes else None
+
+    def _dot(self, node: Node) -> Node:
+        is_native = node.op.name in self.target.native_ops
+        return node if is_native else integers.dot_of_words(node)
 
     def _fold_lanes(self, node: Node) -> Node:
         is_small = node.dtype.is_float and node.dtype not in self.computes

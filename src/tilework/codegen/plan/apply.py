@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 from tilework.base.errors import UnsupportedError
 from tilework.codegen.analysis import Kernel, substitute_ranges
 from tilework.codegen.passes.normalise import merge_neighbours
-from tilework.codegen.plan.contraction import Contraction, oriented
+from tilework.codegen.plan.contraction import Contraction, oriented, with_factors
 from tilework.ir.build import const_index
 from tilework.ir.fold import combine
 from tilework.ir.node import toposort
-from tilework.ir.ops import math
 from tilework.ir.ops.control import STAGE, StageAttrs
 from tilework.ir.ops.index import RANGE, RangeAttrs, Unit
 from tilework.ir.ops.memory import INDEX, LOAD, STORE
@@ -332,18 +331,11 @@ class _Staging:
         self.contraction = contraction
 
     def run(self) -> Node:
-        reduce = self.contraction.reduce
-        factors = [self.contraction.a, self.contraction.b]
+        factors: dict[Node, Node] = {}
         for number, staged in enumerate(self.application.plan.staged):
-            factors[staged.operand] = self._stage(number, staged)
-        product = math.MUL(*self._in_order(factors))
-        new = REDUCE(product, *reduce.src[1:], attrs=reduce.attrs)
-        (sink,) = simplify.substitute([self.application.kernel.sink], {reduce: new})
-        return sink
-
-    def _in_order(self, factors: list[Node]) -> list[Node]:
-        first = self.contraction.reduce.src[0].src[0]
-        return factors if first is self.contraction.a else factors[::-1]
+            factor = self.contraction.b if staged.operand == 1 else self.contraction.a
+            factors[factor] = self._stage(number, staged)
+        return with_factors(self.application.kernel.sink, self.contraction, factors)
 
     def _stage(self, number: int, staged: Staged) -> Node:
         """The load, from the stage, that stands for a factor.

@@ -10,13 +10,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilework.codegen.analysis import Kernel, stride
-from tilework.ir.node import toposort
+from tilework.ir.node import make, toposort
 from tilework.ir.ops import math
 from tilework.ir.ops.memory import LOAD
-from tilework.ir.ops.tensor import Fold
+from tilework.ir.ops.tensor import REDUCE, Fold
+from tilework.ir.symbolic import simplify
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tilework.ir.node import Node
+
+
+_PRODUCTS = frozenset({math.MUL, *math.DOTS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +39,8 @@ class Contraction:
     m: tuple[Node, ...]
     n: tuple[Node, ...]
     k: tuple[Node, ...]
+    #: Sums over one factor and a constant, which cost no more than a row of the contraction.
+    corrections: tuple[Node, ...] = ()
 
 
 def orientations(kernel: Kernel) -> list[Contraction]:
@@ -41,15 +49,16 @@ def orientations(kernel: Kernel) -> list[Contraction]:
     There is one when a single sum of products stands in every store, and both factors have output
     ranges of their own.
     """
-    if len(kernel.reduces) != 1 or kernel.serial:
+    sums = [reduce for reduce in kernel.reduces if not _is_correction(reduce)]
+    if len(sums) != 1 or kernel.serial:
         return []
-    reduce = kernel.reduces[0]
-    if reduce.attrs.fold is not Fold.ADD or reduce.src[0].op is not math.MUL:
+    reduce = sums[0]
+    if reduce.attrs.fold is not Fold.ADD or reduce.src[0].op not in _PRODUCTS:
         return []
     outputs = _mask(kernel, kernel.outputs)
     if any(kernel.free.mask[store] != outputs for store in kernel.stores):
         return []
-    first, second = reduce.src[0].src
+    first, second = reduce.src[0].src[:2]
     return [
         found
         for found in (
@@ -58,6 +67,23 @@ def orientations(kernel: Kernel) -> list[Contraction]:
         )
         if found is not None
     ]
+
+
+def _is_correction(reduce: Node) -> bool:
+    product = reduce.src[0]
+    return product.op in math.DOTS and any(x.op is math.CONST for x in product.src[:2])
+
+
+def with_factors(sink: Node, contraction: Contraction, factors: Mapping[Node, Node]) -> Node:
+    """The kernel with other factors in the sums of its contraction."""
+    new: dict[Node, Node] = {}
+    for reduce in (contraction.reduce, *contraction.corrections):
+        product = reduce.src[0]
+        src = tuple([factors.get(factor, factor) for factor in product.src])
+        summed = make(product.op, src, product.attrs)
+        new[reduce] = REDUCE(summed, *reduce.src[1:], attrs=reduce.attrs)
+    (changed,) = simplify.substitute([sink], new)
+    return changed
 
 
 def oriented(kernel: Kernel, swapped: bool) -> Contraction:
@@ -79,7 +105,8 @@ def _orient(kernel: Kernel, reduce: Node, a: Node, b: Node) -> Contraction | Non
     shared = tuple(r for r in kernel.outputs if r not in m and r not in n)
     if not m or not n:
         return None
-    return Contraction(reduce, a, b, shared, m, n, tuple(reduce.src[1:]))
+    corrections = tuple(other for other in kernel.reduces if other is not reduce)
+    return Contraction(reduce, a, b, shared, m, n, tuple(reduce.src[1:]), corrections)
 
 
 def _in(kernel: Kernel, range_: Node, mask: int) -> bool:

@@ -11,16 +11,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilework.codegen.analysis import Kernel, analyse, substitute_ranges
-from tilework.codegen.passes.normalise import normalise_ranges, renumber
-from tilework.codegen.plan.contraction import Contraction, is_plain_load, load_stride, orientations
+from tilework.codegen.passes.normalise import renumber
+from tilework.codegen.plan.contraction import (
+    Contraction,
+    is_plain_load,
+    load_stride,
+    orientations,
+    with_factors,
+)
+from tilework.codegen.plan.dot_products import ready_for_plans
 from tilework.codegen.plan.extents import ceil_div, fitting_lanes, lanes_for, product, size
 from tilework.codegen.plan.tile_contraction import cheapest, register_tile
 from tilework.ir.build import const_index
 from tilework.ir.node import Node, in_use, toposort
-from tilework.ir.ops import math
 from tilework.ir.ops.index import RANGE, RangeAttrs
 from tilework.ir.ops.memory import INDEX, LOAD, PARAM, SINK, STORE, ParamAttrs
-from tilework.ir.ops.tensor import REDUCE
 from tilework.ir.symbolic import simplify
 
 if TYPE_CHECKING:
@@ -76,7 +81,7 @@ def prepack(sink: Node, target: TargetSpec, constants: frozenset[int]) -> Prepac
         The split kernel; None where the kernel is best as it is.
     """
     with in_use():
-        kernel = analyse(_spread(normalise_ranges(sink)))
+        kernel = analyse(_spread(ready_for_plans(sink, target)))
         default = cheapest(kernel, target)
         if default is None or default[0] < _WORTH_CYCLES:
             return None
@@ -97,7 +102,7 @@ def _spread(sink: Node) -> Node:
 
 
 def _cost(candidate: Prepacked, target: TargetSpec) -> float | None:
-    main = cheapest(analyse(normalise_ranges(candidate.kernel)), target)
+    main = cheapest(analyse(ready_for_plans(candidate.kernel, target)), target)
     if main is None:
         return None
     cycles = main[0]
@@ -199,11 +204,7 @@ class _Split:
 
     def result(self, constants: frozenset[int]) -> Prepacked:
         """The new kernel and its copies."""
-        reduce = self.contraction.reduce
-        first, second = reduce.src[0].src
-        product_ = math.MUL(self.factors[first], self.factors[second])
-        new = REDUCE(product_, *reduce.src[1:], attrs=reduce.attrs)
-        (sink,) = simplify.substitute([self.kernel.sink], {reduce: new})
+        sink = with_factors(self.kernel.sink, self.contraction, self.factors)
         sink = substitute_ranges(sink, self.values, {})
         packs = []
         for copy, factor, slot, size_bytes in self.packs:

@@ -145,6 +145,17 @@ def _multiply_add(x: int, y: int, z: int) -> int:
     return x * y + z
 
 
+def _parts(x: int, bits: int, *, signed: bool) -> list[int]:
+    """The integers of `bits` bits that a word of 32 bits holds, the lowest first."""
+    half, mask = (1 << (bits - 1) if signed else 0), (1 << bits) - 1
+    return [((x >> at & mask) + half & mask) - half for at in range(0, 32, bits)]
+
+
+def _dot(x: int, y: int, bits: int, *, signed: bool) -> int:
+    pairs = zip(_parts(x, bits, signed=signed), _parts(y, bits, signed=True), strict=True)
+    return sum(a * b for a, b in pairs)
+
+
 _WRAPPED: dict[OpDef, Callable[..., int]] = {
     math.ADD: operator.add,
     math.SUB: operator.sub,
@@ -152,6 +163,8 @@ _WRAPPED: dict[OpDef, Callable[..., int]] = {
     math.NEG: operator.neg,
     math.ABS: abs,
     math.MULACC: _multiply_add,
+    math.DOT_PAIRS: lambda x, y, z: _dot(x, y, 16, signed=True) + z,
+    math.DOT_QUADS: lambda x, y, z: _dot(x, y, 8, signed=False) + z,
     math.IDIV: floor_divide,
     math.MOD: floor_modulo,
     math.CDIV: _truncated_divide,

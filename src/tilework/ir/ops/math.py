@@ -28,7 +28,7 @@ from tilework.ir.ops.define import (
     infer_same,
     same_type,
 )
-from tilework.ir.stage import EVERYWHERE, Stage
+from tilework.ir.stage import EVERYWHERE, IN_KERNEL, Stage
 from tilework.ir.types import Shape, Type, make_type
 
 
@@ -168,6 +168,26 @@ MULACC = define_op(
     doc="x * y + z, rounded once for floats (a fused multiply-add).",
     elementwise=True,
 )
+DOT_PAIRS = define_op(
+    "dot_pairs",
+    operands=("x", "y", "z"),
+    infer=infer_integer("dot_pairs"),
+    stages=IN_KERNEL,
+    doc="x and y are two int16 each, in one int32: z plus the two products, modulo 2**32.",
+    elementwise=True,
+)
+DOT_QUADS = define_op(
+    "dot_quads",
+    operands=("x", "y", "z"),
+    infer=infer_integer("dot_quads"),
+    stages=IN_KERNEL,
+    doc="x is four uint8 and y four int8, each in one int32: z plus the four products.",
+    elementwise=True,
+)
+
+
+#: Sums of products of integers that lie side by side in words.
+DOTS = frozenset({DOT_PAIRS, DOT_QUADS})
 
 
 def _infer_where(src: tuple[Node, ...], attrs: Any) -> Type:

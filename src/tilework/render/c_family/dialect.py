@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from tilework.dtypes import DType, decode, float32, float64
 from tilework.ir.ops import math
+from tilework.render.c_family.dots import dot_text
 
 if TYPE_CHECKING:
     from tilework.ir.node import Node, OpDef
@@ -177,6 +178,12 @@ def emit_multiply_add(node: Node, names: Names) -> str:
     return f"({type_name(dtype)})({x} * {y} + {z})"
 
 
+def emit_dot(node: Node, names: Names) -> str:
+    """Sums of products within words."""
+    x, y, z = (names[source] for source in node.src)
+    return dot_text(node.op, (x, y, z), "int", "unsigned int")
+
+
 def emit_cast(node: Node, names: Names) -> str:
     """A conversion by value: floats to integers saturate, NaN gives 0."""
     source, target = node.src[0].type.dtype, node.type.dtype
@@ -242,6 +249,7 @@ class CFamily:
         math.NEG: emit_negate,
         math.ABS: emit_absolute,
         math.MULACC: emit_multiply_add,
+        **dict.fromkeys(math.DOTS, emit_dot),
         math.WHERE: emit_where,
         math.CAST: emit_cast,
         math.BITCAST: emit_bitcast,

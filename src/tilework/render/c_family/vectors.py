@@ -21,6 +21,7 @@ from tilework.render.c_family.dialect import (
     literal_one,
     type_name,
 )
+from tilework.render.c_family.dots import dot_text
 
 if TYPE_CHECKING:
     from tilework.ir.node import Node, OpDef
@@ -221,6 +222,13 @@ def emit_multiply_add(node: Node, names: Names) -> str:
     return f"({vector_type(node)})({x} * {y} + {z})"
 
 
+def emit_dot(node: Node, names: Names) -> str:
+    """Sums of products within words."""
+    x, y, z = (names[source] for source in node.src)
+    unsigned = _integers("u", node.type.dtype, lanes_of(node))
+    return dot_text(node.op, (x, y, z), vector_type(node), unsigned)
+
+
 def emit_cast(node: Node, names: Names) -> str:
     """A conversion by value: floats to integers saturate, NaN gives 0."""
     source, target = node.src[0].type.dtype, node.type.dtype
@@ -307,6 +315,7 @@ EMITTERS: Final[Mapping[OpDef, Emit]] = {
     math.NEG: emit_negate,
     math.ABS: emit_absolute,
     math.MULACC: emit_multiply_add,
+    **dict.fromkeys(math.DOTS, emit_dot),
     math.WHERE: emit_where,
     math.CAST: emit_cast,
     math.BITCAST: emit_vector_bitcast,

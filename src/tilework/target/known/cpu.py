@@ -137,7 +137,9 @@ def x86_spec(
         caches or Caches(),
         native,
         frozenset({"mulacc"} if "fma" in kept else ())
-        | (_ROUNDING_OPS if "sse4.1" in kept else frozenset()),
+        | (_ROUNDING_OPS if "sse4.1" in kept else frozenset())
+        | frozenset({"dot_pairs"} if "sse2" in kept else ())
+        | frozenset({"dot_quads"} if ("avx512vnni" if wide else "avxvnni") in kept else ()),
     )
 
 
