@@ -24,10 +24,15 @@ class DType:
     """One element type; the table below holds the only instances, so identity is equality.
 
     `exponent_bits` and `mantissa_bits` (stored bits, without the hidden one) describe floats and
-    are 0 otherwise; `finite_only` marks formats without infinities (fp8 e4m3).
+    are 0 otherwise; `finite_only` marks formats without infinities (fp8 e4m3).  `itemsize` is the
+    bytes that one stored element takes.  `is_integer` means a signed or unsigned integer, never
+    bool; `minimum` and `maximum` are those of an integer or bool dtype.
     """
 
-    __slots__ = ("bits", "exponent_bits", "finite_only", "kind", "mantissa_bits", "name", "rank")
+    __slots__ = (
+        "bits", "exponent_bits", "finite_only", "is_bool", "is_float", "is_integer", "is_signed",
+        "is_unsigned", "itemsize", "kind", "mantissa_bits", "maximum", "minimum", "name", "rank",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -46,48 +51,15 @@ class DType:
         self.exponent_bits: Final = exponent_bits
         self.mantissa_bits: Final = mantissa_bits
         self.finite_only: Final = finite_only
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes that one stored element takes."""
-        return (self.bits + 7) // 8
-
-    @property
-    def is_float(self) -> bool:
-        """A float of any format."""
-        return self.kind is Kind.FLOAT
-
-    @property
-    def is_integer(self) -> bool:
-        """A signed or unsigned integer; bool is neither."""
-        return self.kind is Kind.SIGNED or self.kind is Kind.UNSIGNED
-
-    @property
-    def is_signed(self) -> bool:
-        """A signed integer."""
-        return self.kind is Kind.SIGNED
-
-    @property
-    def is_unsigned(self) -> bool:
-        """An unsigned integer."""
-        return self.kind is Kind.UNSIGNED
-
-    @property
-    def is_bool(self) -> bool:
-        """The dtype bool."""
-        return self.kind is Kind.BOOL
-
-    @property
-    def minimum(self) -> int:
-        """Least value of an integer or bool dtype."""
-        return -(1 << (self.bits - 1)) if self.kind is Kind.SIGNED else 0
-
-    @property
-    def maximum(self) -> int:
-        """Greatest value of an integer or bool dtype."""
-        if self.kind is Kind.BOOL:
-            return 1
-        return (1 << (self.bits - (1 if self.kind is Kind.SIGNED else 0))) - 1
+        # Facts that follow are stored: the compiler asks for them at nearly every node.
+        self.itemsize: Final = (bits + 7) // 8
+        self.is_float: Final = kind is Kind.FLOAT
+        self.is_bool: Final = kind is Kind.BOOL
+        self.is_signed: Final = kind is Kind.SIGNED
+        self.is_unsigned: Final = kind is Kind.UNSIGNED
+        self.is_integer: Final = kind in (Kind.SIGNED, Kind.UNSIGNED)
+        self.minimum: Final = -(1 << (bits - 1)) if kind is Kind.SIGNED else 0
+        self.maximum: Final = (1 << (bits - (kind is Kind.SIGNED))) - 1
 
     def __repr__(self) -> str:
         return f"dtypes.{self.name}"

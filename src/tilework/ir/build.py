@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tilework.dtypes import encode, index
 from tilework.ir.ops.math import BITCAST, CAST, CONST, CastAttrs, ConstAttrs
@@ -25,7 +25,17 @@ def const_bits(bits: int, dtype: DType, shape: Shape = ()) -> Node:
 
 def const_index(value: int) -> Node:
     """An integer of index arithmetic."""
-    return CONST(attrs=ConstAttrs(value & 0xFFFF_FFFF_FFFF_FFFF, index))
+    found = _small.get(value)
+    if found is None:
+        found = CONST(attrs=ConstAttrs(value & 0xFFFF_FFFF_FFFF_FFFF, index))
+        if 0 <= value < _MOST_SMALL:
+            _small[value] = found
+    return found
+
+
+#: Small integers of index arithmetic, which are asked for all the time.
+_small: Final[dict[int, Node]] = {}
+_MOST_SMALL: Final = 1024
 
 
 def const_like(value: float | int | bool, node: Node) -> Node:

@@ -202,6 +202,7 @@ class InternTable:
             if self.busy or not (force or grown):
                 return 0
             self.epoch = None
+            _orders.clear()
             try:
                 dropped = self._drop_unreferenced()
                 TYPES.drop_unused()
@@ -229,6 +230,10 @@ class InternTable:
 
 _TABLE: Final = InternTable()
 _facts_lock: Final = new_lock()
+#: The orders of the last graphs that were walked: one pass after the other asks for the same.
+_orders: Final[dict[Node, tuple[Node, ...]]] = {}
+_MOST_ORDERS: Final = 8
+_LONG_ORDER: Final = 64
 make: Final = _TABLE.make
 sweep: Final = _TABLE.sweep
 in_use: Final = _TABLE.in_use
@@ -255,23 +260,30 @@ def toposort(*roots: Node) -> list[Node]:
 
     Walks with an explicit stack, so a chain of any length is fine.
     """
+    if len(roots) == 1:
+        known = _orders.get(roots[0])
+        if known is not None:
+            return list(known)
     order: list[Node] = []
-    state: dict[Node, bool] = {}
-    for root in roots:
-        if root in state:
-            continue
-        stack: list[Node] = [root]
-        while stack:
-            node = stack[-1]
-            done = state.get(node)
-            if done is None:
-                state[node] = False
-                stack.extend([source for source in reversed(node.src) if source not in state])
-                continue
+    done: set[Node] = set()
+    stack = list(roots[::-1])
+    while stack:
+        node = stack[-1]
+        if node in done:
             stack.pop()
-            if not done:
-                state[node] = True
-                order.append(node)
+            continue
+        for source in node.src:
+            if source not in done:
+                stack.extend([each for each in node.src[::-1] if each not in done])
+                break
+        else:
+            stack.pop()
+            done.add(node)
+            order.append(node)
+    if len(roots) == 1 and len(order) >= _LONG_ORDER:
+        if len(_orders) >= _MOST_ORDERS:
+            _orders.clear()
+        _orders[roots[0]] = tuple(order)
     return order
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tilework.base.errors import VerifyError
 from tilework.dtypes import bool_
 from tilework.ir.free_ranges import free_ranges
+from tilework.ir.node import toposort
 from tilework.ir.ops import control, math, memory, program, tensor
 from tilework.ir.ops import index as index_ops
 from tilework.ir.ops.index import Unit
@@ -74,10 +75,11 @@ def _describe(fault: Fault, nodes: Sequence[Node]) -> Iterator[str]:
 
 def nodes_of(root: Node, stage: Stage) -> list[Node]:
     """The nodes of a graph, sources first, without the bodies of its CALLs."""
+    if stage is not Stage.SCHEDULE and stage is not Stage.TENSOR:
+        return toposort(root)
     order: list[Node] = []
     seen: set[Node] = set()
     stack = [(root, False)]
-    enters_calls = stage is not Stage.SCHEDULE and stage is not Stage.TENSOR
     while stack:
         node, ready = stack.pop()
         if ready:
@@ -86,7 +88,7 @@ def nodes_of(root: Node, stage: Stage) -> list[Node]:
             seen.add(node)
             stack.append((node, True))
             sources = node.src
-            if node.op is program.CALL and not enters_calls:
+            if node.op is program.CALL:
                 sources = sources[1:]
             stack.extend([(source, False) for source in sources[::-1] if source not in seen])
     return order
@@ -98,9 +100,10 @@ def find_faults(root: Node, stage: Stage, nodes: Sequence[Node] | None = None) -
         nodes = nodes_of(root, stage)
     found: list[Fault] = []
     counts = _COUNTS
+    illegal = {op for op in {node.op for node in nodes} if not op.stages & stage}
     for node in nodes:
         op = node.op
-        if not op.stages & stage:
+        if op in illegal:
             found.append(Fault("op-in-stage", node, f"{op.name} is not legal in this stage"))
         least, most = counts.get(op) or _count_operands(op)
         if not least <= len(node.src) <= most:
