@@ -19,13 +19,16 @@ from tilework.ir.build import const_index
 from tilework.ir.fold import identity_bits
 from tilework.ir.node import Node, toposort
 from tilework.ir.ops import math
+from tilework.ir.ops.memory import LOAD
 from tilework.ir.ops.tensor import REDUCE, Fold
 from tilework.ir.symbolic import simplify
+from tilework.ir.symbolic.bounds import bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tilework.codegen.cascade.find import Cascade
+    from tilework.ir.node import OpDef
 
 
 class _Kind(Enum):
@@ -55,32 +58,54 @@ def find_mask(cascade: Cascade) -> Masked | None:
     if key is None:
         return None
     for node in cascade.kernel.order:
-        if node.op is math.WHERE and _masks(node, key):
-            masked = Masked(node.src[0], _at_masked(cascade, node.src[0]))
-            if _is_sound(cascade, masked, key):
-                return masked
+        if node.op is not math.WHERE or not _is_of_positions(node.src[0], key):
+            continue
+        found = _condition_of(node)
+        if found is None:
+            continue
+        condition, branch = found
+        masked = Masked(condition, _at_masked(cascade, node.src[0], branch))
+        if _is_sound(cascade, masked, key):
+            return masked
     return None
 
 
-def _masks(node: Node, key: Node) -> bool:
-    condition, _, other = node.src
-    if other.op is not math.CONST or not other.type.dtype.is_float:
-        return False
-    if other.attrs.bits != identity_bits(Fold.MAX, other.type.dtype):
-        return False
+def _is_of_positions(condition: Node, key: Node) -> bool:
+    """Is a condition decided by positions alone, those along `key` among them?"""
     return depends_on(condition, key) and all(
-        part.type.dtype is index or part.type.dtype.is_bool for part in toposort(condition)
+        part.op is not LOAD and part.op is not REDUCE and not part.type.dtype.is_float
+        for part in toposort(condition)
     )
 
 
-def _at_masked(cascade: Cascade, condition: Node) -> dict[Node, Node]:
-    """Every node as it is where the condition does not hold; folds are what they are."""
+def _condition_of(node: Node) -> tuple[Node, int] | None:
+    """Where a WHERE takes a score, and which operand elsewhere; None if that is not -inf."""
+    condition, x, y = node.src
+    if _is_lowest(y):
+        return condition, 2
+    if not _is_lowest(x):
+        return None
+    if condition.op is math.LT:
+        return math.LE(condition.src[1], condition.src[0]), 1
+    if condition.op is math.LE:
+        return math.LT(condition.src[1], condition.src[0]), 1
+    return None
+
+
+def _is_lowest(node: Node) -> bool:
+    if node.op is not math.CONST or not node.type.dtype.is_float:
+        return False
+    return bool(node.attrs.bits == identity_bits(Fold.MAX, node.type.dtype))
+
+
+def _at_masked(cascade: Cascade, condition: Node, branch: int) -> dict[Node, Node]:
+    """Every node as it is where a score is masked; folds are what they are."""
     done: dict[Node, Node] = {}
     for node in cascade.kernel.order:
         if node.op is REDUCE or not node.src:
             done[node] = node
         elif node.op is math.WHERE and node.src[0] is condition:
-            done[node] = done[node.src[2]]
+            done[node] = done[node.src[branch]]
         else:
             src = tuple([done[source] for source in node.src])
             done[node] = node if src == node.src else simplify.rebuild(node, src)
@@ -128,7 +153,7 @@ def _kind(value: Node) -> _Kind:
     """What is known of a value that stands at masked positions."""
     op = value.op
     if op is math.CONST:
-        if value.attrs.bits == identity_bits(Fold.MAX, value.type.dtype):
+        if _is_lowest(value):
             return _Kind.LOWEST
         return _Kind.ZERO if value.attrs.bits == 0 else _Kind.OTHER
     if op is math.CAST and value.type.dtype.is_float and value.src[0].type.dtype.is_float:
@@ -184,7 +209,10 @@ def live_range(
     for part in simplify.conjuncts(condition):
         if part.op is not math.LT and part.op is not math.LE:
             continue
-        low, high = simplify.substitute(part.src, rows)
+        sides = [_position(side) for side in part.src]
+        if sides[0] is None or sides[1] is None:
+            continue
+        low, high = simplify.substitute([sides[0], sides[1]], rows)
         # The condition is: room > 0, with room = high - low (+ 1 for LE).
         room = simplify.sub(high, low)
         if part.op is math.LE:
@@ -202,6 +230,31 @@ def live_range(
         else:
             first = simplify.maximum(first, simplify.sub(const_index(1), most))
     return first, end
+
+
+def _position(value: Node) -> Node | None:
+    """An integer as index arithmetic; None where it might wrap around, or is no such sum."""
+    dtype = value.type.dtype
+    if dtype is index:
+        return value
+    if value.op is math.CONST and dtype.is_integer:
+        return const_index(bounds(value)[0])
+    parts = [_position(source) for source in value.src]
+    known = [part for part in parts if part is not None]
+    build = _ARITHMETIC.get(value.op)
+    if not dtype.is_integer or build is None or len(known) != len(parts):
+        return None
+    result = build(*known)
+    low, high = bounds(result)
+    return result if dtype.minimum <= low and high <= dtype.maximum else None
+
+
+_ARITHMETIC: dict[OpDef, Callable[..., Node]] = {
+    math.CAST: lambda x: x,
+    math.ADD: simplify.add,
+    math.SUB: simplify.sub,
+    math.MUL: simplify.mul,
+}
 
 
 def _greatest(value: Node, inside: Node) -> Node | None:
