@@ -53,7 +53,8 @@ def plans(draw: st.DrawFn, case: Case, level: str) -> Plan:
     for operand in range(2) if found else ():
         if draw(st.booleans()):
             depth = draw(st.integers(tasks, len(nest)))
-            staged.append(Staged(operand, Memory.TILE, depth, draw(st.sampled_from([1, 4]))))
+            lanes, windows = draw(st.sampled_from([1, 4])), draw(st.booleans())
+            staged.append(Staged(operand, Memory.TILE, depth, lanes, windows=windows))
     plan = Plan(tuple(splits), tuple(nest), tasks, tuple(staged), draw(st.booleans()), swapped)
     try:
         check(plan, kernel, target(level))

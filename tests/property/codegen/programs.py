@@ -421,6 +421,53 @@ def contractions(draw: Draw) -> Case:
 
 
 @st.composite
+def convolutions(draw: Draw) -> Case:
+    """Sums over windows: strides, dilations (also backwards), padding by gates, an epilogue."""
+    dtype = draw(st.sampled_from([dtypes.float32, dtypes.float32, dtypes.int32]))
+    images, taken, made = draw(st.integers(1, 2)), draw(st.integers(1, 3)), draw(st.integers(1, 18))
+    axes = [draw(windows(28)), draw(windows(5))][: draw(st.integers(1, 2))]
+    n, o = loop(0, images), loop(1, made)
+    c = loop(4, taken)
+    at, kept, gate = linear((n, taken), (c, 1)), linear((n, made), (o, 1)), simplify.TRUE
+    weight = linear((o, taken), (c, 1))
+    bound = [c]
+    for number, (out, taps, size, step, dilation, start) in enumerate(axes):
+        y, tap = loop(2 + number, out), loop(5 + number, taps)
+        place = linear((y, step), (tap, dilation), start=start)
+        inside = simplify.less(place, const_index(size))
+        inside = simplify.both(inside, simplify.less(const_index(-1), place))
+        gate = simplify.both(gate, inside)
+        at = simplify.add(simplify.scale(at, size), place)
+        kept = simplify.add(simplify.scale(kept, out), y)
+        weight = simplify.add(simplify.scale(weight, taps), tap)
+        bound.append(tap)
+    outputs, taps_of_all = prod(axis[0] for axis in axes), prod(axis[1] for axis in axes)
+    sizes = [images * made * outputs, images * taken * prod(axis[2] for axis in axes)]
+    sizes.append(made * taken * taps_of_all)
+    gates = [] if gate is simplify.TRUE else [gate]
+    pair = math.MUL(load(1, sizes[1], dtype, at, *gates), load(2, sizes[2], dtype, weight))
+    total = REDUCE(pair, *bound, attrs=ReduceAttrs(Fold.ADD))
+    seed = draw(st.integers(0, 2**32))
+    buffers = [blank(dtype, sizes[0])]
+    buffers += [small_numbers(dtype, size, seed + i) for i, size in enumerate(sizes[1:])]
+    if draw(st.booleans()):
+        total = math.MAXIMUM(math.ADD(total, load(3, sizes[0], dtype, kept)), const(0, dtype))
+        buffers.append(small_numbers(dtype, sizes[0], seed + 3))
+    return Case(SINK(store(0, sizes[0], dtype, kept, total)), buffers)
+
+
+@st.composite
+def windows(draw: Draw, most: int) -> tuple[int, int, int, int, int, int]:
+    """One axis of a convolution: outputs, taps, inputs, step, dilation, where the first one is."""
+    out, taps = draw(st.integers(1, most)), draw(st.integers(1, 3))
+    step, dilation = draw(st.sampled_from([(1, 1), (1, 1), (2, 1), (1, 2), (1, -1), (2, -1)]))
+    padding = draw(st.integers(0, 2))
+    reach = step * (out - 1) + abs(dilation) * (taps - 1) + 1
+    start = (abs(dilation) * (taps - 1) if dilation < 0 else 0) - padding
+    return out, taps, max(reach - 2 * padding, 1), step, dilation, start
+
+
+@st.composite
 def symbolic(draw: Draw) -> Case:
     """Sizes that are known at run time alone: elementwise, reductions, products."""
     dtype = draw(COMMON)
@@ -472,5 +519,6 @@ PROGRAMS = {
     "gathers": gathers(),
     "in_place": in_place(),
     "contractions": contractions(),
+    "convolutions": convolutions(),
     "symbolic": symbolic(),
 }

@@ -9,7 +9,7 @@ at the end of each iteration, read after it.
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tilework.base.errors import InternalError
 from tilework.codegen.analysis import FreeRanges
@@ -47,7 +47,8 @@ class _Linearisation:
         self.context = opened.context
         # A fold of a value that its loop does not change names the loop in `inside` alone.
         loops = frozenset[Node]().union(*self.inside.values())
-        self.order = toposort(self.sink, *sorted(loops, key=_number))
+        first = _by_operands(opened.products)
+        self.order = toposort(*first, self.sink, *sorted(loops, key=_number))
         self.index = {node: i for i, node in enumerate(self.order)}
         self.free = FreeRanges(())
         self.blocks: dict[Node, Node | None] = {}  # node -> innermost range around it
@@ -240,6 +241,35 @@ def _is_free(node: Node) -> bool:
     return not node.src and node.op is not RANGE
 
 
+class _Product(NamedTuple):
+    """An accumulator's update by a product, in the loops of its reduction."""
+
+    loops: frozenset[Node]
+    x: Node
+    y: Node
+    update: Node
+
+
+def _by_operands(products: list[_Product]) -> list[Node]:
+    """The updates of a register tile in an order that holds few operands in registers at a time.
+
+    Of a tile's rows and columns, the side with fewer values is held; each value of the other side
+    is used for all of them at once, and dropped.
+    """
+    groups: dict[frozenset[Node], list[_Product]] = {}
+    for product in products:
+        groups.setdefault(product.loops, []).append(product)
+    ordered: list[Node] = []
+    for group in groups.values():
+        xs = {x: i for i, x in enumerate(dict.fromkeys(product.x for product in group))}
+        ys = {y: i for i, y in enumerate(dict.fromkeys(product.y for product in group))}
+        places = [(xs[product.x], ys[product.y], product.update) for product in group]
+        if len(xs) < len(ys):
+            places = [(y, x, update) for x, y, update in places]
+        ordered += [update for *_, update in sorted(places, key=lambda place: place[:2])]
+    return ordered
+
+
 class _Opened:
     """The kernel with REDUCE, SCAN and END replaced by accumulators and plain effects.
 
@@ -255,6 +285,7 @@ class _Opened:
         self.context: dict[Node, frozenset[Node]] = {}
         order = toposort(sink)
         self.free = FreeRanges(order)
+        self.products: list[_Product] = []
         self.number = 0
         done: dict[Node, Node] = {}
         for node in order:
@@ -290,6 +321,8 @@ class _Opened:
         else:
             updated = fold_op(fold, value.dtype)(accumulator, value)
         update = self._update(accumulator, accumulator, updated, loops | around)
+        if value.op is math.MUL or value.op in math.DOTS:
+            self.products.append(_Product(loops, value.src[0], value.src[1], update))
         result = AFTER(accumulator, update)
         self.leaves[result] = loops
         return result

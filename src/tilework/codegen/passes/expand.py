@@ -12,6 +12,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from tilework.codegen.analysis import BINDERS, FreeRanges, depends_on, stride
+from tilework.codegen.passes.transpose import segments, transpose
 from tilework.dtypes import index, int32
 from tilework.ir.build import cast, const_bits, const_index
 from tilework.ir.fold import combine
@@ -24,13 +25,11 @@ from tilework.ir.ops.control import (
     EXTRACT,
     FOLD_LANES,
     FOLD_THREADS,
-    SHUFFLE,
     STACK,
     STAGE,
     AllocateAttrs,
     FoldAttrs,
     LaneAttrs,
-    ShuffleAttrs,
 )
 from tilework.ir.ops.index import LANES, RANGE, LanesAttrs, Unit
 from tilework.ir.ops.memory import AFTER, INDEX, LOAD, SINK, STORE, LoadAttrs
@@ -44,6 +43,8 @@ if TYPE_CHECKING:
 
 Environment = tuple[tuple[int, int], ...]  # (position of an UNROLL range, its value), ascending
 
+#: Fewer elements side by side than this are not worth a transpose.
+_LEAST_SEGMENT = 4
 _ALIGNMENT = 64  # bytes: stages start on a cache line, so vector accesses to them are aligned
 
 
@@ -69,7 +70,7 @@ class _Expansion:
         self.memo: dict[tuple[Node, Environment], Node] = {}
         self.substitutions: dict[Environment, dict[Node, Node]] = {}
         self.allocations: dict[Node, Node] = {}
-        self.squares: dict[tuple[Node, int, Environment], list[Node]] = {}
+        self.blocks: dict[tuple[Node, int, Environment], list[Node]] = {}
         self.scratch_bytes = 0
 
     def run(self, sink: Node) -> Node:
@@ -80,10 +81,52 @@ class _Expansion:
 
     def _effects(self, effect: Node) -> list[Node]:
         """All copies of a STORE or FAULT_IF over the unrolled ranges that it depends on."""
+        environments = self._environments(self.free.mask[effect], ())
+        across = self._stored_across(effect, environments[0])
+        if across is not None:
+            return self._transposed_stores(effect, across, environments)
         found: list[Node] = []
-        for environment in self._environments(self.free.mask[effect], ()):
+        for environment in environments:
             lowered = self.lower(effect, environment)
             found.extend(lowered.src if lowered.op is SINK else (lowered,))
+        return found
+
+    def _stored_across(self, effect: Node, env: Environment) -> int | None:
+        """The unrolled range along which a STORE of vectors is contiguous, while they are not."""
+        if effect.op is not STORE or len(effect.src) > 2:
+            return None
+        offset = effect.src[0].src[1]
+        lane = self._lane_range(effect)
+        if lane is None or _loaded_in(offset) or stride(offset, lane) in (None, 0, 1):
+            return None
+        if simplify.value_of(lane.src[0]) == 1:
+            return None
+        return self._contiguous_copies(offset, env)
+
+    def _transposed_stores(
+        self, effect: Node, across: int, environments: list[Environment]
+    ) -> list[Node]:
+        """Blocks of vectors, transposed in registers, so that memory is written contiguously."""
+        buffer, offset = effect.src[0].src
+        lane = self._lane_range(effect)
+        assert lane is not None  # _stored_across found it
+        lanes = simplify.value_of(lane.src[0]) or 1
+        blocks: dict[Environment, list[Environment]] = {}
+        for env in environments:
+            others = tuple(entry for entry in env if entry[0] != across)
+            blocks.setdefault(others, []).append(env)
+        found: list[Node] = []
+        for block in blocks.values():
+            rows = []
+            for env in block:
+                value = self.lower(effect.src[1], self._restrict(effect.src[1], env))
+                rows.append(value if value.type.shape else _broadcast(value, lanes))
+            length, starts = segments(len(rows), lanes)
+            for start in starts:
+                first = self._scalar_index(offset, block[start])
+                columns = transpose(rows[start : start + length])
+                for i, column in enumerate(columns):
+                    found.append(_store(buffer, _at_lane(first, lane, i), column, None))
         return found
 
     def _environments(self, mask: int, base: Environment) -> list[Environment]:
@@ -313,36 +356,49 @@ class _Expansion:
         lanes = simplify.value_of(lane.src[0]) or 1
         if _lane_stride(position, lane) == 1:
             return _load(target, _at_lane(position, lane, 0), gate, after, lanes)
-        across = self._contiguous_copies(offset, env, lanes) if gate is None else None
+        is_wide = gate is None and lanes > 1
+        across = self._contiguous_copies(offset, env) if is_wide else None
         if across is not None:
             return self._transposed(node, env, across, lane)
         return self._gather(
             target, [_at_lane(position, lane, i) for i in range(lanes)], gate, after
         )
 
-    def _contiguous_copies(self, offset: Node, env: Environment, lanes: int) -> int | None:
-        """The position of an unrolled range of `lanes` values along which memory is contiguous."""
+    def _contiguous_copies(self, offset: Node, env: Environment) -> int | None:
+        """The position of an unrolled range along which memory is contiguous for long enough."""
         for position, _ in env:
             range_ = self.free.ranges[position]
-            if simplify.value_of(range_.src[0]) == lanes and stride(offset, range_) == 1:
+            copies = simplify.value_of(range_.src[0]) or 1
+            if copies >= _LEAST_SEGMENT and stride(offset, range_) == 1:
                 return position
         return None
 
     def _transposed(self, node: Node, env: Environment, across: int, lane: Node) -> Node:
-        """One row of a square: its columns are loaded as vectors and transposed in registers."""
+        """One row of a block whose columns are loaded as vectors and transposed in registers."""
         others = tuple(entry for entry in env if entry[0] != across)
         key = (node, across, others)
-        rows = self.squares.get(key)
+        rows = self.blocks.get(key)
         if rows is None:
-            buffer, offset = node.src[0].src
-            target, after = self._buffer(buffer, env)
-            start = self._scalar_index(offset, tuple(sorted((*others, (across, 0)))))
-            lanes = simplify.value_of(lane.src[0]) or 1
-            columns = [
-                _load(target, _at_lane(start, lane, i), None, after, lanes) for i in range(lanes)
-            ]
-            rows = self.squares[key] = _transpose(columns)
+            rows = self.blocks[key] = self._transposed_loads(node, others, across, lane)
         return rows[dict(env)[across]]
+
+    def _transposed_loads(
+        self, node: Node, others: Environment, across: int, lane: Node
+    ) -> list[Node]:
+        buffer, offset = node.src[0].src
+        target, after = self._buffer(buffer, others)
+        lanes = simplify.value_of(lane.src[0]) or 1
+        count = simplify.value_of(self.free.ranges[across].src[0]) or 1
+        length, starts = segments(count, lanes)
+        rows: dict[int, Node] = {}
+        for start in starts:
+            first = self._scalar_index(offset, tuple(sorted((*others, (across, start)))))
+            columns = [
+                _load(target, _at_lane(first, lane, i), None, after, length) for i in range(lanes)
+            ]
+            for i, row in enumerate(transpose(columns)):
+                rows.setdefault(start + i, row)
+        return [rows[i] for i in range(count)]
 
     def _gather(
         self, target: Node, offsets: Node | Sequence[Node], gate: Node | None, after: Sequence[Node]
@@ -526,27 +582,6 @@ def _load(target: Node, offset: Node, gate: Node | None, after: Sequence[Node], 
     if gate is None and not after:
         return LOAD(address, attrs=attrs)
     return LOAD(address, gate if gate is not None else simplify.TRUE, *after, attrs=attrs)
-
-
-def _transpose(vectors: list[Node]) -> list[Node]:
-    """A square of vectors transposed: blocks are exchanged across the diagonal, halving their size.
-
-    Step d swaps, in every pair of rows d apart, the lanes whose bit d is set in the upper row with
-    those whose bit is clear in the lower one.
-    """
-    size = len(vectors)
-    rows = list(vectors)
-    step = size // 2
-    while step:
-        upper = tuple(i if not i & step else size + i - step for i in range(size))
-        lower = tuple(i + step if not i & step else size + i for i in range(size))
-        for row in range(size):
-            if not row & step:
-                x, y = rows[row], rows[row + step]
-                rows[row] = SHUFFLE(x, y, attrs=ShuffleAttrs(upper))
-                rows[row + step] = SHUFFLE(x, y, attrs=ShuffleAttrs(lower))
-        step //= 2
-    return rows
 
 
 def _gated_scalar(target: Node, offset: Node, gate: Node, after: Sequence[Node]) -> Node:

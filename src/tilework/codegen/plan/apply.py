@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from tilework.base.errors import UnsupportedError
 from tilework.codegen.analysis import Kernel, substitute_ranges
 from tilework.codegen.passes.normalise import merge_neighbours
-from tilework.codegen.plan.contraction import Contraction, oriented, with_factors
+from tilework.codegen.plan.contraction import oriented
+from tilework.codegen.plan.staging import Staging
 from tilework.ir.build import const_index
 from tilework.ir.fold import combine
 from tilework.ir.node import toposort
-from tilework.ir.ops.control import STAGE, StageAttrs
 from tilework.ir.ops.index import RANGE, RangeAttrs, Unit
-from tilework.ir.ops.memory import INDEX, LOAD, STORE
+from tilework.ir.ops.memory import LOAD, STORE
 from tilework.ir.ops.program import FAULT_IF
 from tilework.ir.ops.tensor import REDUCE
 from tilework.ir.symbolic import simplify
@@ -26,7 +26,7 @@ from tilework.ir.symbolic import simplify
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tilework.codegen.plan.plan import Plan, Split, Staged
+    from tilework.codegen.plan.plan import Plan, Split
     from tilework.ir.node import Node
 
 
@@ -44,7 +44,7 @@ class _Numbers:
 
 
 @dataclass
-class _Tiles:
+class Tiles:
     """Extents of a split range: its size, the tile's length and how many tiles there are."""
 
     size: Node
@@ -64,10 +64,12 @@ def apply_plan(kernel: Kernel, plan: Plan) -> Node:
             "plan: matrix instructions and rings of copies are not lowered yet",
             got=plan.matrix or f"depths {[staged.depth for staged in plan.staged]}",
         )
-    return _Application(kernel, plan).run()
+    return Application(kernel, plan).run()
 
 
-class _Application:
+class Application:
+    """A plan at work on a kernel: its loops, the values of its ranges, what is staged."""
+
     def __init__(self, kernel: Kernel, plan: Plan) -> None:
         self.kernel = kernel
         self.plan = plan
@@ -83,12 +85,13 @@ class _Application:
         self.keys: dict[Node, tuple[Node, ...]] = {}
 
     def run(self) -> Node:
+        """The TILED kernel."""
         self._nest()
         for range_ in self.kernel.outputs:
             self.values[range_] = self._value(range_)
         sink = self.kernel.sink
         if self.plan.staged:
-            sink = _Staging(self, oriented(self.kernel, self.plan.swapped)).run()
+            sink = Staging(self, oriented(self.kernel, self.plan.swapped)).run()
         moved: dict[Node, Node] = {}
         sink = substitute_ranges(sink, self.values, {}, moved)
         sink = self._reduces(self._gated(sink, moved))
@@ -96,10 +99,11 @@ class _Application:
 
     # ---- output ranges
 
-    def tiles(self, split: Split, range_: Node) -> _Tiles:
+    def tiles(self, split: Split, range_: Node) -> Tiles:
+        """How a range divides into the tiles of its split."""
         size, tile = range_.src[0], split.tile_size
         count = simplify.idiv(simplify.add(size, const_index(tile - 1)), const_index(tile))
-        return _Tiles(size, tile, count)
+        return Tiles(size, tile, count)
 
     def extents(self, number: int) -> list[Node]:
         """How many values each outer part has (inner parts: at most)."""
@@ -157,7 +161,7 @@ class _Application:
             size = const_index(split.outer[index].size)
             position = simplify.add(simplify.mul(position, size), self.parts[number, index])
         start = simplify.scale(position, tiles.tile)
-        inside = _within_tile(self.tile_parts[number])
+        inside = within_tile(self.tile_parts[number])
         exact = simplify.mod(tiles.size, const_index(tiles.tile))
         if simplify.value_of(exact) == 0:
             return simplify.add(start, inside)
@@ -254,9 +258,7 @@ class _Application:
                 continue
             loop = self.numbers.range(simplify.idiv(size, const_index(split.tile_size)), Unit.LOOP)
             parts = [self.numbers.range(part.size, part.unit) for part in split.tile]
-            values[range_] = simplify.add(
-                simplify.scale(loop, split.tile_size), _within_tile(parts)
-            )
+            values[range_] = simplify.add(simplify.scale(loop, split.tile_size), within_tile(parts))
             ranges.append(loop)
             tiles.extend(parts)
         return ranges + tiles, values
@@ -315,94 +317,9 @@ def _with_gate(node: Node, src: tuple[Node, ...], condition: Node) -> tuple[Node
     return (*src[:position], gate, *src[position + 1 :])
 
 
-def _within_tile(parts: list[Node]) -> Node:
+def within_tile(parts: list[Node]) -> Node:
     """The position inside a tile: the last part moves fastest."""
     value = const_index(0)
     for part in parts:
         value = simplify.add(simplify.mul(value, part.src[0]), part)
     return value
-
-
-class _Staging:
-    """Puts factors of the contraction into STAGEs, filled at their level of the nest."""
-
-    def __init__(self, application: _Application, contraction: Contraction) -> None:
-        self.application = application
-        self.contraction = contraction
-
-    def run(self) -> Node:
-        factors: dict[Node, Node] = {}
-        for number, staged in enumerate(self.application.plan.staged):
-            factor = self.contraction.b if staged.operand == 1 else self.contraction.a
-            factors[factor] = self._stage(number, staged)
-        return with_factors(self.application.kernel.sink, self.contraction, factors)
-
-    def _stage(self, number: int, staged: Staged) -> Node:
-        """The load, from the stage, that stands for a factor.
-
-        The stage is laid out (inner outer-parts of its own range, k..., tile): a panel per tile.
-        """
-        own = self.contraction.n if staged.operand == 1 else self.contraction.m
-        factor = self.contraction.b if staged.operand == 1 else self.contraction.a
-        application = self.application
-        outside = set(application.plan.nest[: staged.level])
-        fill_values: dict[Node, Node] = {}
-        dims: list[tuple[Node, Node]] = []  # (fill range, reader's position), outermost first
-        late: list[tuple[Node, Node]] = []
-        for range_ in own:
-            loops, tile = self._own_range(range_, outside, fill_values, staged.lanes)
-            dims.extend(loops)
-            late.extend(tile)
-        for range_ in self.contraction.k:
-            loop = application.numbers.range(range_.src[0], Unit.LOOP)
-            fill_values[range_] = loop
-            dims.append((loop, range_))
-        dims.extend(late)
-        for range_ in self.contraction.batch:
-            fill_values[range_] = application.values[range_]
-        value = substitute_ranges(factor, fill_values, {})
-        stage = STAGE(
-            value,
-            *(fill for fill, _ in dims),
-            attrs=StageAttrs(staged.memory, number),
-        )
-        offset = const_index(0)
-        for fill, position in dims:
-            offset = simplify.add(simplify.mul(offset, fill.src[0]), position)
-        return LOAD(INDEX(stage, offset))
-
-    def _own_range(
-        self,
-        range_: Node,
-        outside: set[tuple[int, int]],
-        fill_values: dict[Node, Node],
-        lanes: int,
-    ) -> tuple[list[tuple[Node, Node]], list[tuple[Node, Node]]]:
-        application = self.application
-        number = int(range_.attrs.number)
-        split = application.plan.split_of(number)
-        extents = application.extents(number)
-        loops: list[tuple[Node, Node]] = []
-        position = const_index(0)
-        for part in range(len(split.outer)):
-            value = application.parts[number, part]
-            if (number, part) not in outside and value.op is RANGE:
-                fill = application.numbers.range(extents[part], Unit.LOOP)
-                loops.append((fill, value))
-                value = fill
-            if part:
-                position = simplify.mul(position, const_index(split.outer[part].size))
-            position = simplify.add(position, value)
-        tile: list[tuple[Node, Node]] = []
-        for part_node in application.tile_parts[number]:
-            unit = part_node.attrs.unit
-            # Lanes of the fill may be narrower than the tile (a gathering copy goes one by one).
-            copy_unit = unit if lanes > 1 else Unit.LOOP
-            fill = application.numbers.range(part_node.src[0], copy_unit)
-            tile.append((fill, part_node))
-        tiles = application.tiles(split, range_)
-        # The fill of a last block runs past the range if the block is not full.
-        last = simplify.sub(tiles.size, const_index(tiles.tile))
-        start = simplify.minimum(simplify.scale(position, tiles.tile), last)
-        fill_values[range_] = simplify.add(start, _within_tile([fill for fill, _ in tile]))
-        return loops, tile

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from tilework.base.errors import PlanError
 from tilework.codegen.plan.contraction import orientations
 from tilework.codegen.plan.extents import ceil_div, least_size, number, size
+from tilework.codegen.plan.windows import windows_of
 from tilework.ir.build import const_index
 from tilework.ir.ops.index import Unit
 from tilework.ir.ops.tensor import SCAN
@@ -290,8 +291,13 @@ class _Check:
                 got=f"level {staged.level}",
                 expected=f"{self.plan.tasks} .. {len(self.plan.nest)}",
             )
-        if staged.lanes < 1:
-            raise PlanError("plan: a copy without lanes", got=str(staged.lanes))
+        most = max(self.target.vector_bits // 8, 1)
+        if not 1 <= staged.lanes <= most or staged.lanes & (staged.lanes - 1):
+            raise PlanError(
+                "plan: a copy with another number of lanes than vectors have",
+                got=str(staged.lanes),
+                expected=f"a power of two up to {most}",
+            )
         if staged.depth != 1 and (staged.depth < 1 or not self.target.copy_engines):
             raise PlanError(
                 "plan: a ring of copies that no copy engine of this target fills",
@@ -312,22 +318,36 @@ class _Check:
         """The memory that a copy takes: what is inside of its level, its tile, all of k."""
         own = contraction.n if staged.operand else contraction.m
         factor = contraction.b if staged.operand else contraction.a
-        outside = set(self.plan.nest[: staged.level])
+        windows = windows_of(factor, own, contraction.k) if staged.windows else []
+        spans = {window.own: window for window in windows}
+        inner = {window.inside for window in windows}
         count = 1
         for range_ in own:
-            split = self.plan.split_of(number(range_))
-            inner = 1
-            for part in split.outer[1:]:
-                inner *= part.size
-            extents = [ceil_div(ceil_div(size(range_), split.tile_size), inner)]
-            extents += [part.size for part in split.outer[1:]]
-            for part_number, extent in enumerate(extents):
-                if (number(range_), part_number) not in outside:
-                    count *= extent
-            count *= split.tile_size
+            extent = min(self._extent_inside(range_, staged.level), size(range_))
+            if range_ in spans:
+                span = spans[range_].span(extent)
+                is_last = range_ is windows[-1].own
+                count *= ceil_div(span, staged.lanes) * staged.lanes if is_last else span
+            else:
+                count *= self._extent_inside(range_, staged.level)
         for range_ in contraction.k:
-            count *= size(range_)
+            count *= 1 if range_ in inner else size(range_)
         return count * factor.type.dtype.itemsize * staged.depth
+
+    def _extent_inside(self, range_: Node, level: int) -> int:
+        """How many values of a range the part of the nest from `level` on runs through."""
+        outside = set(self.plan.nest[:level])
+        split = self.plan.split_of(number(range_))
+        inner = 1
+        for part in split.outer[1:]:
+            inner *= part.size
+        extents = [ceil_div(ceil_div(size(range_), split.tile_size), inner)]
+        extents += [part.size for part in split.outer[1:]]
+        count = split.tile_size
+        for part_number, extent in enumerate(extents):
+            if (number(range_), part_number) not in outside:
+                count *= extent
+        return count
 
 
 def _unrolled(split: Split) -> int:

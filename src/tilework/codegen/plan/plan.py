@@ -63,9 +63,12 @@ class Staged:
         operand: 0 or 1, the first or second factor of the product.
         memory: Where the copy lives (TILE: an L2 pack buffer, shared memory, LDS, VTCM).
         level: How many entries of the nest stand outside of the copy loop.
-        lanes: Elements copied by one vector move.
+        lanes: Elements copied by one vector move; squares of them are transposed where memory is
+            contiguous along k instead of along the tile.
         depth: How many copies are in flight: 1 copies, then computes; more form a ring, filled by
             a copy engine while earlier copies are used.
+        windows: Copy each element once where those of neighbouring outputs overlap (the patches
+            of a convolution), instead of once for each output that reads it.
     """
 
     operand: int
@@ -73,6 +76,7 @@ class Staged:
     level: int
     lanes: int = 1
     depth: int = 1
+    windows: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 #: Raised by one when the meaning of a field changes; older plans are refused.
-FORMAT: Final = 1
+FORMAT: Final = 2
 
 
 def plan_to_json(plan: Plan) -> dict[str, Any]:
@@ -37,6 +37,7 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
                 "level": staged.level,
                 "lanes": staged.lanes,
                 "depth": staged.depth,
+                "windows": staged.windows,
             }
             for staged in plan.staged
         ],
@@ -85,6 +86,7 @@ def _staged(data: Any) -> Staged:
         _integer(data["level"]),
         _integer(data["lanes"]),
         _integer(data["depth"]),
+        _flag(data["windows"]),
     )
 
 

@@ -27,6 +27,7 @@ from tilework.codegen.plan.extents import (
     size,
 )
 from tilework.codegen.plan.plan import Part, Plan, Split, Staged
+from tilework.codegen.plan.windows import windows_of
 from tilework.ir.ops.index import Unit
 from tilework.ir.types import Memory
 
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
 
 #: Cycles to copy one element into a panel: by vectors, gated vectors, one by one, gated one by one.
 #: (Fitted to measurements on AVX-512 and AVX2 machines, as the other numbers here.)
+#: The same for squares transposed in registers.
+_COPY_SQUARE = 0.5
+#: Cycles to store an element of vectors transposed in registers, or one by one.
+_TRANSPOSED_STORE, _SCATTERED_STORE = 0.5, 2.0
 _COPY_VECTOR, _COPY_GATED, _COPY_SCALAR, _COPY_SCALAR_GATED = 1.0, 3.0, 1.5, 4.0
 #: What one step along k takes beyond its multiply-adds: its own, and for each load.
 _STEP_CYCLES, _LOAD_CYCLES = 0.5, 0.1
@@ -65,6 +70,7 @@ def cheapest(kernel: Kernel, target: TargetSpec) -> tuple[float, Plan] | None:
                 continue
             tiling = _Tiling(kernel, contraction, lane, target, bool(swapped))
             candidates = [tiling.by_columns(block) for block in tiling.column_blocks()]
+            candidates += [tiling.by_windows(*blocks) for blocks in tiling.window_blocks()]
             for candidate in (*candidates, tiling.by_rows()):
                 if best is None or candidate[0] < best[0]:
                     best = candidate
@@ -108,8 +114,16 @@ class _Tiling:
         self.gated_b = is_gated(contraction.b)
         self.along = load_stride(contraction.b, lane) == 1
         self.direct_b = self.along and is_plain_load(contraction.b)
+        is_square = is_plain_load(contraction.b) and self._has_squares()
+        self.copy_lanes = self.lanes if self.along or is_square else 1
+        self.windows = windows_of(contraction.a, contraction.m, contraction.k)
 
-    # ---- the two loop orders
+    def _has_squares(self) -> bool:
+        """Does b lie side by side along k, so that squares of it are transposed in registers?"""
+        along = [r for r in self.contraction.k if load_stride(self.contraction.b, r) == 1]
+        return bool(along) and size(along[-1]) % min(self.lanes, 4) == 0 and self.lanes >= 4
+
+    # ---- the loop orders
 
     def by_columns(self, block: int) -> tuple[float, Plan]:
         """A block of panels of b stays in the cache while all rows of a pass: tasks are blocks."""
@@ -119,11 +133,12 @@ class _Tiling:
         around = product(outer) * blocks
         reuse = product(self.m_rest) * self.row_tiles
         cycles = self._compute() + self._read_a(around * block) + self._stream_a(around)
+        cycles += self._first_b()
         nest = [(number(r), 0) for r in [*outer, self.lane]]
         tasks = len(nest)
         staged: list[Staged] = []
         if self._stage_b(reuse, block):
-            staged.append(Staged(1, Memory.TILE, len(nest), self.lanes if self.along else 1))
+            staged.append(Staged(1, Memory.TILE, len(nest), self.copy_lanes))
             cycles += around * block * self.columns * self.depth * self._copy_b()
         elif not self.direct_b:
             cycles += around * block * reuse * self.columns * self.depth * self._copy_b()
@@ -133,9 +148,8 @@ class _Tiling:
             range_ = inner[tasks - len(outer) - 1]
             count *= self.row_tiles if range_ is self.row else size(range_)
             tasks += 1
-        parts = (Part(Unit.LOOP),)
+        parts = _outer_parts(block if block > 1 else 0)
         if block > 1:
-            parts = (Part(Unit.LOOP), Part(Unit.LOOP, block))
             nest.append((number(self.lane), 1))
         rows = Split(number(self.row), (Part(Unit.LOOP),), self._row_tile())
         splits = (rows, Split(number(self.lane), parts, self._lane_tile()))
@@ -175,17 +189,91 @@ class _Tiling:
             cycles += self._read_a(around * panels)
         nest += [(number(r), 0) for r in self.n_rest] + [(number(self.lane), 0)]
         if self._stage_b(block):
-            staged.append(Staged(1, Memory.TILE, len(nest), self.lanes if self.along else 1))
+            staged.append(Staged(1, Memory.TILE, len(nest), self.copy_lanes))
             cycles += around * panels * self.columns * self.depth * self._copy_b()
         elif not self.direct_b:
             cycles += around * panels * block * self.columns * self.depth * self._copy_b()
         cycles += self._stream_b(around, panels)
         nest.append((number(self.row), 1))
-        outer_parts = (Part(Unit.LOOP), Part(Unit.LOOP, block))
         lanes = Split(number(self.lane), (Part(Unit.LOOP),), self._lane_tile())
-        splits = (Split(number(self.row), outer_parts, self._row_tile()), lanes)
+        splits = (Split(number(self.row), _outer_parts(block), self._row_tile()), lanes)
         plan = Plan(splits, tuple(nest), tasks, tuple(staged), self.overlap, self.swapped)
         return self._parallel(cycles, around), plan
+
+    def by_windows(self, block: int, shares: int) -> tuple[float, Plan]:
+        """The input of a block of outputs is copied once into the cache; panels of b pass.
+
+        With several `shares` the panels of b are divided among as many tasks, which copy the same
+        input.
+        """
+        blocked = self.m_rest[-1] if self.m_rest else self.row
+        tiles = size(blocked) if self.m_rest else self.row_tiles
+        outer = [*self.contraction.batch, *self.m_rest[:-1], blocked]
+        around = product(outer[:-1]) * ceil_div(tiles, block)
+        shared = self.lane if self.lane_tiles > 1 or not self.n_rest else self.n_rest[-1]
+        passes = self.lane_tiles if shared is self.lane else size(shared)
+        share = ceil_div(passes, shares)
+        tasks = around * ceil_div(passes, share)
+        nest = [(number(r), 0) for r in outer]
+        if shares > 1:
+            nest.append((number(shared), 0))
+        level = len(nest)
+        staged = [Staged(0, Memory.TILE, level, self.lanes, windows=True)]
+        cycles = self._compute() + tasks * self._window_elements(block) * _COPY_GATED / self.lanes
+        own = [*self.n_rest, self.lane]
+        nest += [(number(r), int(shares > 1 and r is shared)) for r in own]
+        panels = product(self.n_rest) * self.lane_tiles
+        reuse = block * self.row_tiles if self.m_rest else block
+        if self._stage_b(reuse):
+            staged.append(Staged(1, Memory.TILE, len(nest), self.copy_lanes))
+            cycles += around * panels * self.columns * self.depth * self._copy_b()
+        elif not self.direct_b:
+            cycles += around * panels * reuse * self.columns * self.depth * self._copy_b()
+        cycles += self._stream_b(around, panels)
+        nest.append((number(blocked), 1))
+        if self.m_rest:
+            nest.append((number(self.row), 0))
+        tiles_of = {self.row: self._row_tile(), self.lane: self._lane_tile()}
+        blocks = {blocked: block} | ({shared: share} if shares > 1 else {})
+        splits = [
+            Split(number(r), _outer_parts(blocks.get(r, 0)), tiles_of.get(r, ()))
+            for r in dict.fromkeys([self.row, self.lane, *blocks])
+        ]
+        plan = Plan(tuple(splits), tuple(nest), level, tuple(staged), self.overlap, self.swapped)
+        return self._parallel(cycles, tasks), plan
+
+    def window_blocks(self) -> list[tuple[int, int]]:
+        """Blocks of outputs worth trying, and among how many tasks to divide the panels of b.
+
+        Even shares of the outputs whose input fits half of the cache.
+        """
+        if not self.windows:
+            return []
+        tiles = size(self.m_rest[-1]) if self.m_rest else self.row_tiles
+        item = self.contraction.a.type.dtype.itemsize
+        found = set()
+        blocks = 1
+        while blocks <= tiles:
+            block = ceil_div(tiles, blocks)
+            if self._window_elements(block) * item <= self.cache // 2:
+                found |= {(block, 1), (block, self.target.cores)}
+            blocks += max(blocks // 2, 1)
+        return sorted(found)
+
+    def _window_elements(self, block: int) -> int:
+        """What a copy of the input of `block` outputs holds."""
+        spans = {window.own: window for window in self.windows}
+        inner = {window.inside for window in self.windows}
+        count = product(r for r in self.contraction.k if r not in inner)
+        blocked = self.m_rest[-1] if self.m_rest else self.row
+        for range_ in self.contraction.m:
+            extent = size(range_)
+            if range_ is blocked:
+                extent = min(block * (1 if self.m_rest else self.rows), extent)
+            elif range_ is not self.row:
+                extent = 1
+            count *= spans[range_].span(extent) if range_ in spans else extent
+        return count
 
     # ---- parts
 
@@ -249,6 +337,8 @@ class _Tiling:
         return panels * tiles * self.depth * (_PAGE_CYCLES if far else _LINE_CYCLES)
 
     def _copy_b(self) -> float:
+        if self.copy_lanes > 1 and not self.along:
+            return _COPY_SQUARE
         return _copy_cost(self.along, self.gated_b, self.lanes)
 
     def _stream_a(self, times: int) -> float:
@@ -257,22 +347,39 @@ class _Tiling:
         total = product(self.m_rest) * size(self.row) * self.depth * item
         return times * total / _STREAM_BYTES_PER_CYCLE if total > self.cache // 2 else 0.0
 
+    def _first_b(self) -> float:
+        """b read once from far away."""
+        of_b = self.kernel.free.mask[self.contraction.b]
+        batch = [r for r in self.contraction.batch if of_b & self.kernel.free.bit(r)]
+        total = product([*batch, *self.contraction.n]) * self.depth
+        total *= self.contraction.b.type.dtype.itemsize
+        return total / _STREAM_BYTES_PER_CYCLE if total > self.cache // 2 else 0.0
+
     def _stream_b(self, times: int, panels: int) -> float:
         """b read again and again from L2, or from farther away where it does not fit."""
         item = self.contraction.b.type.dtype.itemsize
         total = panels * self.columns * self.depth * item
         fits = total <= self.cache
-        return times * total / (_L2_BYTES_PER_CYCLE if fits else _FAR_BYTES_PER_CYCLE)
+        return times * total / (_L2_BYTES_PER_CYCLE if fits else _STREAM_BYTES_PER_CYCLE)
 
     def _store_cycles(self) -> float:
         count = product(self.kernel.outputs) * len(self.kernel.stores)
-        along = all(stride(s.src[0].src[1], self.lane) == 1 for s in self.kernel.stores)
-        return count / self.lanes if along else count * 2.0
+        offsets = [s.src[0].src[1] for s in self.kernel.stores]
+        if all(stride(offset, self.lane) == 1 for offset in offsets):
+            return count / self.lanes
+        if self.rows >= 4 and all(stride(offset, self.row) == 1 for offset in offsets):
+            return count * _TRANSPOSED_STORE
+        return count * _SCATTERED_STORE
 
     def _parallel(self, cycles: float, tasks: int) -> float:
         """Cycles on all cores, with those that wait in the last round."""
         cores = self.target.cores
         return cycles * ceil_div(tasks, cores) / tasks
+
+
+def _outer_parts(block: int) -> tuple[Part, ...]:
+    """One loop, or with a block a loop over blocks and one inside."""
+    return (Part(Unit.LOOP), Part(Unit.LOOP, block)) if block else (Part(Unit.LOOP),)
 
 
 def _copy_cost(contiguous: bool, gated: bool, lanes: int) -> float:

@@ -253,7 +253,7 @@ def test_a_copy_loop_stands_between_tasks_and_tile(level: int) -> None:
 
 
 def test_a_copy_moves_at_least_one_element() -> None:
-    refuse(product(), staged(Staged(0, Memory.TILE, 1, 0)), "without lanes")
+    refuse(product(), staged(Staged(0, Memory.TILE, 1, 0)), "another number of lanes")
 
 
 @pytest.mark.parametrize("depth", [0, 2])

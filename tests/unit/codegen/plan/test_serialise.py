@@ -40,7 +40,7 @@ def test_another_format_is_refused() -> None:
         None,
         [],
         {},
-        {"format": 1},
+        {"format": 2},
         {**plan_to_json(PLAN), "tasks": "1"},
         {**plan_to_json(PLAN), "overlap": 1},
         {**plan_to_json(PLAN), "matrix": None},

@@ -1,0 +1,113 @@
+"""Windows: pairs of ranges of which a factor reads no more than a sum.
+
+A convolution reads its input at `y + ky` and `x + kx`: the patches of neighbouring outputs overlap.
+A copy over the sums holds each element once, where one over the pairs would hold it once for each
+output that reads it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+from typing import TYPE_CHECKING
+
+from tilework.codegen.analysis import depends_on
+from tilework.dtypes import index
+from tilework.ir.node import toposort
+from tilework.ir.ops import math
+from tilework.ir.symbolic import simplify
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tilework.ir.node import Node
+
+_SUMS = frozenset({math.ADD, math.SUB})
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A factor depends on `own * step + inside * dilation`, and otherwise on neither range."""
+
+    own: Node
+    inside: Node
+    step: int
+    dilation: int
+
+    @property
+    def start(self) -> int:
+        """What must be added to the sum, so that it starts from 0."""
+        return max(-self.dilation, 0) * (_extent(self.inside) - 1)
+
+    def span(self, extent: int) -> int:
+        """How many values the sum may have while `own` has `extent` consecutive ones."""
+        return self.step * (extent - 1) + abs(self.dilation) * (_extent(self.inside) - 1) + 1
+
+
+def windows_of(factor: Node, own: Sequence[Node], inside: Sequence[Node]) -> list[Window]:
+    """The windows of a factor, in the order of `own`; each range is in one at most.
+
+    Args:
+        factor: A factor of a contraction.
+        own: Its output ranges.
+        inside: The ranges that are summed over.
+    """
+    sums = _whole_sums(factor)
+    found: list[Window] = []
+    free = [r for r in inside if (simplify.value_of(r.src[0]) or 0) > 1]
+    for range_ in own:
+        if (simplify.value_of(range_.src[0]) or 0) < 2:
+            continue
+        for other in free:
+            window = _window(sums, range_, other)
+            if window is not None:
+                found.append(window)
+                free.remove(other)
+                break
+    return found
+
+
+def _extent(range_: Node) -> int:
+    return simplify.value_of(range_.src[0]) or 1
+
+
+def _window(sums: list[Node], own: Node, inside: Node) -> Window | None:
+    step = dilation = 0
+    for whole in sums:
+        _, total = simplify.terms(whole)
+        first, second = total.get(own, 0), total.get(inside, 0)
+        if any(
+            depends_on(t, own) or depends_on(t, inside) for t in total if t not in (own, inside)
+        ):
+            return None
+        if not first and not second:
+            continue
+        if not first or not second:
+            return None
+        if not step:
+            common = gcd(first, second) * (1 if first > 0 else -1)
+            step, dilation = first // common, second // common
+        if first * dilation != second * step:
+            return None
+    if not step or (step != 1 and dilation != 1):
+        return None
+    # With steps longer than the window a copy would hold what nobody reads.
+    return Window(own, inside, step, dilation) if step <= _extent(inside) else None
+
+
+def _whole_sums(factor: Node) -> list[Node]:
+    """The index expressions that something else than a longer sum uses."""
+    found: dict[Node, None] = {}
+    for node in toposort(factor):
+        if _is_sum(node):
+            continue
+        for source in node.src:
+            if source.type.dtype is index and source.type.shape == () and source.src:
+                found[source] = None
+    return list(found)
+
+
+def _is_sum(node: Node) -> bool:
+    if node.type.dtype is not index or node.type.shape != ():
+        return False
+    return node.op in _SUMS or (node.op is math.MUL and node.src[1].op is math.CONST)
