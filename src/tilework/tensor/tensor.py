@@ -19,8 +19,8 @@ from tilework.tensor import host
 from tilework.tensor.autograd import tape
 from tilework.tensor.core import TensorBase
 from tilework.tensor.creation import as_dtype
-from tilework.tensor.functional import Functional
 from tilework.tensor.promotion import check_fits, dtype_of_number
+from tilework.tensor.spectral import Spectral
 from tilework.tensor.variable import Variable, format_shape
 from tilework.tensor.version import Storage, Version, history
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import numpy
 
 
-class Tensor(Functional):
+class Tensor(Spectral):
     """An array of numbers on a device, computed when it is needed.
 
     Args:

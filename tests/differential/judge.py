@@ -1,0 +1,282 @@
+"""Runs one sample of PyTorch's here and there, and says whether the answers agree."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from tilework import Tensor, dtypes
+from tilework.base.errors import TileworkError
+
+Array = Any
+#: What a value may be off by, relative to itself and to the largest magnitude of its tensor.
+RELATIVE = 2e-5
+OF_LARGEST = 2e-5
+
+_TO_TILEWORK = {
+    torch.float32: dtypes.float32, torch.float64: dtypes.float64, torch.float16: dtypes.float16,
+    torch.bfloat16: dtypes.bfloat16, torch.int8: dtypes.int8, torch.uint8: dtypes.uint8,
+    torch.int16: dtypes.int16, torch.int32: dtypes.int32, torch.int64: dtypes.int64,
+    torch.bool: dtypes.bool_,
+}  # fmt: skip
+
+
+class NotApplicableError(Exception):
+    """The sample asks for something that is not a part of this language; the text says what."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one sample: "passed", "failed" or "skipped", and why."""
+
+    state: str
+    reason: str = ""
+
+
+def as_ours(value: Any) -> Any:
+    """A value of PyTorch (tensors in lists and dictionaries too) as one of tilework."""
+    if isinstance(value, torch.Tensor):
+        if value.layout is not torch.strided:
+            raise NotApplicableError("sparse tensors")
+        plain = value.detach()
+        if plain.is_complex():
+            plain = torch.view_as_real(plain.resolve_conj())
+        if plain.dtype not in _TO_TILEWORK:
+            raise NotApplicableError(f"dtype {plain.dtype}")
+        if plain.dtype is torch.bfloat16:
+            return Tensor(plain.float().numpy()).cast(dtypes.bfloat16)
+        return Tensor(np.array(plain.resolve_neg().numpy()))
+    if isinstance(value, torch.dtype):
+        if value not in _TO_TILEWORK:
+            raise NotApplicableError(f"dtype {value}")
+        return _TO_TILEWORK[value]
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*[as_ours(each) for each in value])
+    if isinstance(value, list | tuple):
+        return type(value)([as_ours(each) for each in value])
+    if isinstance(value, dict):
+        return {name: as_ours(each) for name, each in value.items()}
+    if isinstance(value, complex):
+        raise NotApplicableError("complex numbers")
+    return value
+
+
+def _walk(value: Any, kind: type) -> Iterator[Any]:
+    if isinstance(value, kind):
+        yield value
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _walk(each, kind)
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _walk(each, kind)
+
+
+def tensors_of(value: Any, kind: type) -> list[Any]:
+    """All tensors in nested lists, tuples and dictionaries."""
+    return list(_walk(value, kind))
+
+
+def _mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, torch.dtype):
+        return torch.float64 if value is torch.float32 else value
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*[_mapped(each, change) for each in value])
+    if isinstance(value, list | tuple):
+        return type(value)([_mapped(each, change) for each in value])
+    if isinstance(value, dict):
+        return {name: _mapped(each, change) for name, each in value.items()}
+    return value
+
+
+def _widened(x: torch.Tensor) -> torch.Tensor:
+    """The same numbers in float64, to compute the truth with."""
+    wide = {torch.float32: torch.float64, torch.complex64: torch.complex128}
+    return x.detach().to(wide.get(x.dtype, x.dtype)).clone()
+
+
+def _flat(value: Any) -> list[Any]:
+    """Tensors and numbers of a result, in order."""
+    if isinstance(value, list | tuple | torch.Size):
+        return [leaf for each in value for leaf in _flat(each)]
+    return [value]
+
+
+def _as_array(value: Any) -> Array:
+    if isinstance(value, torch.Tensor):
+        plain = value.detach().resolve_conj().resolve_neg()
+        if plain.is_complex():
+            plain = torch.view_as_real(plain)
+        return plain.float().numpy() if plain.dtype is torch.bfloat16 else plain.numpy()
+    if isinstance(value, Tensor):
+        return value.numpy()
+    return np.asarray(value)
+
+
+def difference(ours: Array, truth: Array, relative: float, of_largest: float) -> str:
+    """How two arrays differ beyond the tolerance, or an empty text."""
+    if ours.shape != truth.shape:
+        return f"shape {ours.shape}, expected {truth.shape}"
+    if not ours.size:
+        return ""
+    if not np.issubdtype(truth.dtype, np.floating):
+        wrong = ours != truth
+        return f"{int(wrong.sum())} of {wrong.size} differ" if wrong.any() else ""
+    a, b = ours.astype(np.float64), truth.astype(np.float64)
+    with np.errstate(all="ignore"):
+        finite = np.isfinite(b)
+        top = float(np.abs(b[finite]).max()) if finite.any() else 0.0
+        allowed = relative * np.abs(b) + of_largest * top + 1e-7
+        fits = np.where(finite, np.abs(a - b) <= allowed, (a == b) | (np.isnan(a) & np.isnan(b)))
+        # What float32 can't hold is infinite in it.
+        fits |= (np.abs(b) > 3.4028235e38) & (np.abs(a) >= 3.4e38) & (np.sign(a) == np.sign(b))
+    if fits.all():
+        return ""
+    place = int(np.argmin(fits.reshape(-1)))
+    return f"{a.reshape(-1)[place]!r}, expected {b.reshape(-1)[place]!r} at {place}"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One call: `function(input, *args, **kwargs)` in PyTorch."""
+
+    input: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How an op is compared."""
+
+    ours: Callable[..., Any]
+    theirs: Callable[..., Any]
+    relative: float = RELATIVE
+    of_largest: float = OF_LARGEST
+    has_gradient: bool = True
+
+
+def judge(how: Comparison, sample: Sample) -> Outcome:
+    """Run a sample on both sides and compare the values and the gradients."""
+    call = (sample.input, sample.args, sample.kwargs)
+    try:
+        given = as_ours(call)
+    except NotApplicableError as error:
+        return Outcome("skipped", str(error))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        truth = _truth(how, call)
+        try:
+            return _compared(how, given, truth)
+        except NotApplicableError as error:
+            return Outcome("skipped", str(error))
+        except TileworkError as error:
+            return Outcome("failed", f"{type(error).__name__}: {str(error).splitlines()[0]}")
+        except (TypeError, ValueError, AttributeError, KeyError, IndexError) as error:
+            return Outcome("failed", f"{type(error).__name__}: {error}")
+
+
+@dataclass(frozen=True)
+class _Truth:
+    """What PyTorch says: the result in the sample's dtype, and in float64 with gradients."""
+
+    plain: list[Any]
+    wide: list[Any]
+    gradients: list[Any] | None
+    cotangents: list[Any]
+
+
+def _truth(how: Comparison, call: Any) -> _Truth:
+    plain = _flat(_run(how, _mapped_plain(call)))
+    wide_call = _mapped(call, _widened)
+    leaves = [x for x in tensors_of(wide_call, torch.Tensor) if x.is_floating_point()]
+    for leaf in leaves:
+        leaf.requires_grad_(how.has_gradient)
+    try:
+        wide = _flat(_run(how, wide_call))
+    except (RuntimeError, TypeError, ValueError, NotImplementedError):
+        return _Truth(plain, plain, None, [])
+    outputs = [x for x in wide if isinstance(x, torch.Tensor) and x.requires_grad]
+    if not outputs:
+        return _Truth(plain, wide, None, [])
+    generator = torch.Generator().manual_seed(1)
+    cotangents: list[Any] = []
+    for x in wide:
+        if isinstance(x, torch.Tensor) and x.requires_grad:
+            shape = (*x.shape, 2) if x.is_complex() else tuple(x.shape)
+            cotangents.append(torch.randn(shape, generator=generator, dtype=torch.float64))
+        else:
+            cotangents.append(None)
+    total = torch.zeros((), dtype=torch.float64)
+    for x, g in zip(wide, cotangents, strict=True):
+        if g is not None:
+            real = torch.view_as_real(x) if x.is_complex() else x
+            total = total + (real * g).sum()
+    try:
+        found = torch.autograd.grad(total, leaves, allow_unused=True)
+    except (RuntimeError, NotImplementedError):
+        return _Truth(plain, wide, None, [])
+    return _Truth(plain, wide, list(found), cotangents)
+
+
+def _mapped_plain(call: Any) -> Any:
+    def copied(x: torch.Tensor) -> torch.Tensor:
+        return x.detach().clone()
+
+    if isinstance(call, torch.Tensor):
+        return copied(call)
+    if isinstance(call, tuple) and hasattr(call, "_fields"):
+        return type(call)(*[_mapped_plain(each) for each in call])
+    if isinstance(call, list | tuple):
+        return type(call)([_mapped_plain(each) for each in call])
+    if isinstance(call, dict):
+        return {name: _mapped_plain(each) for name, each in call.items()}
+    return call
+
+
+def _run(how: Comparison, call: Any) -> Any:
+    first, args, kwargs = call
+    return how.theirs(first, *args, **kwargs)
+
+
+def _compared(how: Comparison, given: Any, truth: _Truth) -> Outcome:
+    first, args, kwargs = given
+    leaves = [x for x in tensors_of(given, Tensor) if x.dtype.is_float]
+    ours = _flat(how.ours(first, *args, **kwargs))
+    if len(ours) != len(truth.plain):
+        return Outcome("failed", f"{len(ours)} results, expected {len(truth.plain)}")
+    gradients: list[Tensor] = []
+    if truth.gradients is not None and how.has_gradient:
+        total: Any = 0.0
+        for x, g in zip(ours, truth.cotangents, strict=True):
+            if g is not None:
+                total = total + (x * Tensor(g.numpy().astype(np.float32))).sum()
+        gradients = total.gradient(*leaves, materialize_grads=True)
+    Tensor.realize(*[x for x in [*ours, *gradients] if isinstance(x, Tensor)])
+    for number, (x, plain, wide) in enumerate(zip(ours, truth.plain, truth.wide, strict=True)):
+        if reason := _value_fault(how, x, plain, wide):
+            return Outcome("failed", f"result {number}: {reason}")
+    for number, (x, wide) in enumerate(zip(gradients, truth.gradients or (), strict=True)):
+        expected = np.zeros(x.shape) if wide is None else _as_array(wide)
+        if reason := difference(x.numpy(), expected, 4 * how.relative, 4 * how.of_largest):
+            return Outcome("failed", f"gradient {number}: {reason}")
+    return Outcome("passed")
+
+
+def _value_fault(how: Comparison, x: Any, plain: Any, wide: Any) -> str:
+    if isinstance(plain, torch.Tensor) and isinstance(x, Tensor):
+        kind = plain.dtype
+        kind = {torch.complex64: torch.float32, torch.complex128: torch.float64}.get(kind, kind)
+        if _TO_TILEWORK.get(kind) is not x.dtype:
+            return f"dtype {x.dtype.name}, expected {kind}"
+    reason = difference(_as_array(x), _as_array(wide), how.relative, how.of_largest)
+    if reason and not difference(_as_array(x), _as_array(plain), how.relative, how.of_largest):
+        return ""  # PyTorch itself gives another answer in float64, as for fractions and edges
+    return reason

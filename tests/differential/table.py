@@ -1,0 +1,72 @@
+"""Which of PyTorch's operators are compared, how, and why the others are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.differential.adapters import ADAPTERS, by_method, short_name
+from tests.differential.judge import Comparison
+
+_RANDOM = "random: its own tests are statistical"
+_EMPTY = "its elements are not defined"
+_INTERNAL = "an internal function of PyTorch"
+_COMPLEX = "complex numbers are pairs here; see the FFT"
+
+#: Operators that are not compared, each with its reason.
+SKIPPED: dict[str, str] = {
+    **dict.fromkeys(
+        ("bernoulli", "cauchy", "exponential", "geometric", "log_normal", "multinomial", "normal",
+         "normal.in_place", "normal.number_mean", "rand_like", "randint", "randint_like", "randn",
+         "randn_like", "uniform", "nn.functional.dropout", "nn.functional.dropout2d",
+         "nn.functional.dropout3d", "nn.functional.alpha_dropout", "nn.functional.rrelu",
+         "nn.functional.feature_alpha_dropout.with_train", "nn.functional.fractional_max_pool2d",
+         "nn.functional.fractional_max_pool3d", "svd_lowrank", "pca_lowrank"),
+        _RANDOM,
+    ),
+    **dict.fromkeys(
+        ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty",
+         "new_empty_strided", "resize_", "resize_as_"),
+        _EMPTY,
+    ),
+    **dict.fromkeys(
+        ("_segment_reduce.lengths", "_segment_reduce.offsets", "_softmax_backward_data",
+         "_unsafe_masked_index", "_unsafe_masked_index_put_accumulate", "_chunk_cat",
+         "_batch_norm_with_update", "_native_batch_norm_legit", "_upsample_bilinear2d_aa",
+         "torch.ops.aten._safe_softmax.default", "native_batch_norm", "native_group_norm",
+         "native_layer_norm", "native_dropout_backward", "max_pool2d_with_indices_backward",
+         "torch.ops.aten._efficient_attention_forward", "hash_tensor",
+         "torch.ops.aten._flash_attention_forward", "torch._scaled_mm", "torch._scaled_mm_v2",
+         "jiterator_2inputs_2outputs", "jiterator_4inputs_with_extra_args", "jiterator_binary",
+         "jiterator_binary_return_by_ref", "jiterator_unary"),
+        _INTERNAL,
+    ),
+    **dict.fromkeys(
+        ("cdouble", "cfloat", "chalf", "complex", "conj", "conj_physical", "imag", "real",
+         "polar", "view_as_complex", "view_as_real", "angle", "resolve_conj", "resolve_neg",
+         "H", "mH", "nn.functional.silu.complex", "linalg.eig", "linalg.eigvals", "sgn"),
+        _COMPLEX,
+    ),
+    **dict.fromkeys(
+        ("sparse.mm.reduce", "sparse.sampled_addmm", "to_sparse"), "sparse tensors are not here"
+    ),
+}  # fmt: skip
+
+#: Operators whose answers are off by more than the usual bound, with the reason.
+TOLERANCES: dict[str, tuple[float, float]] = {}
+
+#: Operators whose gradient is not compared, with the reason.
+NO_GRADIENT: dict[str, str] = {}
+
+
+def comparison_of(op: Any, name: str) -> Comparison | str:
+    """How an operator is compared, or why it is not."""
+    if name in SKIPPED:
+        return SKIPPED[name]
+    ours: Callable[..., Any] | None = ADAPTERS.get(name) or ADAPTERS.get(op.name)
+    ours = ours or by_method(short_name(op.name))
+    if ours is None:
+        return "there is no such method"
+    relative, of_largest = TOLERANCES.get(name, (Comparison.relative, Comparison.of_largest))
+    has_gradient = op.supports_autograd and name not in NO_GRADIENT
+    return Comparison(ours, op.op, relative, of_largest, has_gradient)
