@@ -71,6 +71,8 @@ class _Expansion:
         self.substitutions: dict[Environment, dict[Node, Node]] = {}
         self.allocations: dict[Node, Node] = {}
         self.blocks: dict[tuple[Node, int, Environment], list[Node]] = {}
+        self.loaded: dict[Node, list[Node]] = {}
+        self.straight: dict[Node, tuple[Node, int, dict[int, int]] | None] = {}
         self.scratch_bytes = 0
 
     def run(self, sink: Node) -> Node:
@@ -97,7 +99,7 @@ class _Expansion:
             return None
         offset = effect.src[0].src[1]
         lane = self._lane_range(effect)
-        if lane is None or _loaded_in(offset) or stride(offset, lane) in (None, 0, 1):
+        if lane is None or self._loaded_in(offset) or stride(offset, lane) in (None, 0, 1):
             return None
         if simplify.value_of(lane.src[0]) == 1:
             return None
@@ -125,8 +127,8 @@ class _Expansion:
             for start in starts:
                 first = self._scalar_index(offset, block[start])
                 columns = transpose(rows[start : start + length])
-                for i, column in enumerate(columns):
-                    found.append(_store(buffer, _at_lane(first, lane, i), column, None))
+                for at, column in zip(_at_lanes(first, lane, lanes), columns, strict=True):
+                    found.append(_store(buffer, at, column, None))
         return found
 
     def _environments(self, mask: int, base: Environment) -> list[Environment]:
@@ -187,15 +189,15 @@ class _Expansion:
             # Addresses and gates are built from the index arithmetic itself, values are lowered.
             found = [] if op is LOAD else [node.src[1]]
             _, offset = node.src[0].src
-            found.extend(n for n in _loaded_in(offset))
+            found.extend(n for n in self._loaded_in(offset))
             for gate in node.src[1 if op is LOAD else 2 :]:
-                found.extend(_loaded_in(gate))
+                found.extend(self._loaded_in(gate))
             buffer = node.src[0].src[0]
             if buffer.op is STAGE:
                 found.append(buffer)
             return [(n, self._restrict(n, env)) for n in dict.fromkeys(found)]
         if self._is_index(node):
-            return [(n, self._restrict(n, env)) for n in _loaded_in(node)]
+            return [(n, self._restrict(n, env)) for n in self._loaded_in(node)]
         return [(source, self._restrict(source, env)) for source in node.src]
 
     def _is_index(self, node: Node) -> bool:
@@ -223,18 +225,67 @@ class _Expansion:
 
     # ---- index arithmetic
 
+    def _loaded_in(self, node: Node) -> list[Node]:
+        """What an index expression or gate reads: LOADs and other opaque values, outermost only."""
+        known = self.loaded.get(node)
+        if known is not None:
+            return known
+        found: dict[Node, None] = {}
+        stack = [node]
+        seen: set[Node] = set()
+        while stack:
+            top = stack.pop()
+            if top in seen:
+                continue
+            seen.add(top)
+            if top.op is LOAD or top.op is SCAN or top.op in BINDERS or top.type.dtype.is_float:
+                found[top] = None
+            else:
+                stack.extend(top.src)
+        return self.loaded.setdefault(node, list(found))
+
     def _scalar_index(self, node: Node, env: Environment) -> Node:
         """Index arithmetic with unrolled ranges replaced and loads lowered; lanes stay."""
+        loaded = self._loaded_in(node)
+        straight = None if loaded else self._straight_in_copies(node)
+        if straight is not None:
+            base, start, steps = straight
+            values = dict(env)
+            if steps.keys() <= values.keys():
+                return simplify.plus(base, start + sum([steps[at] * values[at] for at in steps]))
         memo = self.substitutions.get(env)
         if memo is None:
             memo = {}
             for position, value in env:
                 memo[self.free.ranges[position]] = const_index(value)
             self.substitutions[env] = memo
-        for load in _loaded_in(node):
+        for load in loaded:
             memo[load] = self.memo[load, self._restrict(load, env)]
         (result,) = simplify.substitute([node], {}, memo)
         return result
+
+    def _straight_in_copies(self, node: Node) -> tuple[Node, int, dict[int, int]] | None:
+        """An offset as base + start + the sum of step * unrolled range, the steps by position."""
+        if node in self.straight:
+            return self.straight[node]
+        found: tuple[Node, int, dict[int, int]] | None = None
+        if node.type.dtype is index and not node.type.shape:
+            start, total = simplify.terms(node)
+            rest: dict[Node, int] = {}
+            steps: dict[int, int] = {}
+            is_straight = True
+            for term, factor in total.items():
+                mask = self.free.mask[term] & self.unrolled
+                if not mask:
+                    rest[term] = factor
+                elif term.op is RANGE:
+                    steps[mask.bit_length() - 1] = factor
+                else:
+                    is_straight = False
+            if is_straight and steps:
+                found = simplify.from_terms(0, rest), start, steps
+        self.straight[node] = found
+        return found
 
     def _lane_range(self, node: Node) -> Node | None:
         """The lane range that a node depends on."""
@@ -260,7 +311,7 @@ class _Expansion:
         factor = total.get(lane, 0)
         others = {term: c for term, c in total.items() if term is not lane}
         if any(depends_on(term, lane) for term in others):
-            return STACK(*(_at_lane(expression, lane, i) for i in range(lanes)))
+            return STACK(*_at_lanes(expression, lane, lanes))
         base = simplify.from_terms(constant, others)
         steps = LANES(attrs=LanesAttrs(lanes))
         if factor != 1:
@@ -274,7 +325,7 @@ class _Expansion:
         """Index arithmetic over loaded vectors, op by op."""
         lanes = self._lanes_of(node, env)
         done: dict[Node, Node] = {}
-        opaque = set(_loaded_in(node))
+        opaque = set(self._loaded_in(node))
         for part in toposort_above([node], opaque):
             if part in opaque:
                 done[part] = self.memo[part, self._restrict(part, env)]
@@ -321,7 +372,7 @@ class _Expansion:
                 else:
                     sides.append(_broadcast(cast(side, int32) if narrow else side, lanes))
             return op(*sides)
-        return STACK(*(_at_lane(condition, lane, i) for i in range(lanes)))
+        return STACK(*_at_lanes(condition, lane, lanes))
 
     def _narrow_vector(self, expression: Node, lane: Node, narrow: bool) -> Node:
         if not narrow:
@@ -360,9 +411,7 @@ class _Expansion:
         across = self._contiguous_copies(offset, env) if is_wide else None
         if across is not None:
             return self._transposed(node, env, across, lane)
-        return self._gather(
-            target, [_at_lane(position, lane, i) for i in range(lanes)], gate, after
-        )
+        return self._gather(target, _at_lanes(position, lane, lanes), gate, after)
 
     def _contiguous_copies(self, offset: Node, env: Environment) -> int | None:
         """The position of an unrolled range along which memory is contiguous for long enough."""
@@ -394,7 +443,7 @@ class _Expansion:
         for start in starts:
             first = self._scalar_index(offset, tuple(sorted((*others, (across, start)))))
             columns = [
-                _load(target, _at_lane(first, lane, i), None, after, length) for i in range(lanes)
+                _load(target, at, None, after, length) for at in _at_lanes(first, lane, lanes)
             ]
             for i, row in enumerate(transpose(columns)):
                 rows.setdefault(start + i, row)
@@ -429,7 +478,7 @@ class _Expansion:
         if _lane_stride(position, lane) == 1:
             value = value if value.type.shape else _broadcast(value, lanes)
             return _store(buffer, _at_lane(position, lane, 0), value, gate)
-        return _scatter(buffer, [_at_lane(position, lane, i) for i in range(lanes)], value, gate)
+        return _scatter(buffer, _at_lanes(position, lane, lanes), value, gate)
 
     def _buffer(self, buffer: Node, env: Environment) -> tuple[Node, tuple[Node, ...]]:
         """The memory that an INDEX points into, and the fill that must come before."""
@@ -460,7 +509,7 @@ class _Expansion:
             if _lane_stride(position, lane) == 1:
                 stores.append(_store(memory, _at_lane(position, lane, 0), value, None))
                 continue
-            offsets = [_at_lane(position, lane, i) for i in range(lanes)]
+            offsets = _at_lanes(position, lane, lanes)
             stores.extend(_scatter(memory, offsets, value, None).src)
         closed = END(SINK(*stores), *loops)
         return AFTER(memory, closed)
@@ -505,26 +554,9 @@ class _Expansion:
         return FOLD_THREADS(total, *units, attrs=FoldAttrs(fold)) if units else total
 
 
-def _loaded_in(node: Node) -> list[Node]:
-    """The LOADs and other opaque values that an index expression or gate reads, outermost only."""
-    found: dict[Node, None] = {}
-    stack = [node]
-    seen: set[Node] = set()
-    while stack:
-        top = stack.pop()
-        if top in seen:
-            continue
-        seen.add(top)
-        if top.op is LOAD or top.op is SCAN or top.op in BINDERS or top.type.dtype.is_float:
-            found[top] = None
-        else:
-            stack.extend(top.src)
-    return list(found)
-
-
 def _vector_loads(expansion: _Expansion, node: Node, env: Environment) -> bool:
     """Does an index expression read values that are vectors?"""
-    for load in _loaded_in(node):
+    for load in expansion._loaded_in(node):
         lowered = expansion.memo.get((load, expansion._restrict(load, env)))
         if lowered is not None and lowered.type.shape:
             return True
@@ -565,6 +597,29 @@ def _fits_int32(node: Node) -> bool:
 def _at_lane(expression: Node, lane: Node, position: int) -> Node:
     (result,) = simplify.substitute([expression], {lane: const_index(position)})
     return result
+
+
+def _at_lanes(expression: Node, lane: Node, count: int) -> list[Node]:
+    """What an expression is at each of the first `count` lanes."""
+    found = _straight(expression, lane)
+    if found is None:
+        return [_at_lane(expression, lane, i) for i in range(count)]
+    base, start, step = found
+    return [simplify.plus(base, start + step * i) for i in range(count)]
+
+
+def _straight(expression: Node, lane: Node) -> tuple[Node, int, int] | None:
+    """An offset as base + start + step * lane, the base a sum without a constant."""
+    if expression.type.dtype is not index:
+        return None
+    start, total = simplify.terms(expression)
+    step = total.get(lane)
+    if step is None:
+        return None
+    rest = {term: factor for term, factor in total.items() if term is not lane}
+    if any(depends_on(term, lane) for term in rest):
+        return None
+    return simplify.from_terms(0, rest), start, step
 
 
 def _lane_stride(offset: Node, lane: Node) -> int | None:

@@ -161,6 +161,13 @@ def add(a: Node, b: Node) -> Node:
     return from_terms(constant + other, total)
 
 
+def plus(base: Node, number: int) -> Node:
+    """A sum in normal form that has no constant, and a number."""
+    if base.op is math.CONST:
+        return const_index(bounds(base)[0] + number)
+    return make(math.ADD, (base, const_index(number)), None) if number else base
+
+
 def sub(a: Node, b: Node) -> Node:
     """a - b."""
     return add(a, scale(b, -1))
