@@ -14,7 +14,7 @@ from tilework.runtime.bus.cuda import CudaLibrary, open_library
 from tilework.runtime.driver import Probe
 from tilework.runtime.drivers import cuda as driver
 from tilework.runtime.registry import DeviceName
-from tilework.target.cuda_code import SOURCE_HEAD, CudaHead, pack_code
+from tilework.target.cuda_code import SOURCE_HEAD, CudaHead, box_from, pack_code
 from tilework.target.spec import TargetSpec
 from tilework.toolchain.nvrtc import EXTRA, MISSING, NvrtcToolchain, is_installed
 
@@ -65,6 +65,7 @@ class CudaCompiler:
         if not line.startswith(SOURCE_HEAD):
             raise InternalError("CUDA: the source has no head", got=line[:80])
         head = json.loads(line.removeprefix(SOURCE_HEAD))
+        head["boxes"] = tuple(map(box_from, head["boxes"]))
         return pack_code(
             CudaHead(arch=self.target.cpu_name, **head), self._toolchain.compile(source.text)
         )

@@ -18,6 +18,41 @@ ALIGNMENT_BYTES: Final = 16
 SOURCE_HEAD: Final = "//tilework "
 
 
+#: What is known of an array that a copy engine moves, with the types of its fields.
+_BOX_FIELDS: Final = {
+    "slot": int,
+    "dtype": str,
+    "start_bytes": int,
+    "sizes": list,
+    "strides_bytes": list,
+    "box": list,
+    "swizzle_bytes": int,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Box:
+    """An array that a copy engine moves boxes of: which buffer, and how its elements lie there.
+
+    Attributes:
+        slot: Which buffer.
+        dtype: The name of its dtype.
+        start_bytes: Where in the buffer the array starts.
+        sizes: Its extents, the axis whose elements lie side by side first.
+        strides_bytes: From one element of an axis to the next.
+        box: The extents of a box.
+        swizzle_bytes: The width of the rows in which chunks of 16 bytes are permuted, or 0.
+    """
+
+    slot: int
+    dtype: str
+    start_bytes: int
+    sizes: tuple[int, ...]
+    strides_bytes: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle_bytes: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaHead:
     """What a launch of a kernel must know.
@@ -31,6 +66,9 @@ class CudaHead:
         buffers: How many buffers the kernel takes.
         variables: How many variables.
         has_any: Whether there is a second entry point, for buffers that start anywhere.
+        is_persistent: Whether a block goes through many tasks: then there is one for each
+            multiprocessor.
+        boxes: The arrays that copy engines move; their descriptions follow the other arguments.
     """
 
     name: str
@@ -41,6 +79,8 @@ class CudaHead:
     buffers: int
     variables: int
     has_any: bool
+    is_persistent: bool = False
+    boxes: tuple[Box, ...] = ()
 
 
 def pack_code(head: CudaHead, cubin: bytes) -> bytes:
@@ -64,11 +104,28 @@ def unpack_code(data: bytes) -> tuple[CudaHead, bytes]:
         raise ModelFileError("CUDA: the code's head is malformed", got=str(error)) from error
     if not isinstance(head, dict):
         raise ModelFileError("CUDA: the code's head is malformed", got=type(head).__name__)
-    kinds = {"name": str, "arch": str, "has_any": bool}
+    kinds = {"name": str, "arch": str, "has_any": bool, "is_persistent": bool, "boxes": list}
     for row in fields(CudaHead):
         value = head.get(row.name)
         if type(value) is not kinds.get(row.name, int):
             raise ModelFileError(f"CUDA: field {row.name} is malformed", got=repr(value))
     if set(head) != {row.name for row in fields(CudaHead)}:
         raise ModelFileError("CUDA: the code's head has unknown fields", got=sorted(head))
+    head["boxes"] = tuple(map(box_from, head["boxes"]))
     return CudaHead(**head), data[start + length :]
+
+
+def box_from(found: object) -> Box:
+    """Return the array that a JSON object describes.  Raises: ModelFileError if it does not."""
+    if not isinstance(found, dict) or set(found) != set(_BOX_FIELDS):
+        raise ModelFileError("CUDA: the description of an array is malformed", got=repr(found))
+    for name, kind in _BOX_FIELDS.items():
+        value = found[name]
+        numbers = value if kind is list and isinstance(value, list) else []
+        if type(value) is not kind or any(type(number) is not int for number in numbers):
+            raise ModelFileError(f"CUDA: field {name} of an array is malformed", got=repr(value))
+    lists = {n: tuple(v) for n, v in found.items() if isinstance(v, list)}
+    box = Box(**{**found, **lists})
+    if not 1 <= len(box.sizes) == len(box.strides_bytes) == len(box.box) <= 5 or box.slot < 0:
+        raise ModelFileError("CUDA: the description of an array is malformed", got=repr(found))
+    return box

@@ -11,6 +11,8 @@ from tilework.codegen.gpu.check import check_gpu_plan
 from tilework.codegen.gpu.choose import choose_gpu_plan, plain_gpu_plan
 from tilework.codegen.gpu.plan import GpuPlan
 from tilework.codegen.linearize.order import linearise
+from tilework.codegen.matrix.choose import choose_ring_plan
+from tilework.codegen.matrix.lower import lower_ring
 from tilework.codegen.passes.decompose import decompose, decompose_node
 from tilework.codegen.passes.expand import expand
 from tilework.codegen.passes.normalise import normalise_ranges
@@ -37,6 +39,7 @@ PASSES = {
     "decompose": Stage.LOWERED,
     "linearise": Stage.LINEAR,
     "barriers": Stage.LINEAR,
+    "ring": Stage.LINEAR,
 }
 
 
@@ -64,8 +67,14 @@ def lower_for_blocks(
     simple = passes.run("simplify", sink, lambda node: rewrite(node, SIMPLIFY))
     loose = passes.run("loosen", simple, lambda node: loosen(node, target))
     kernel = analyse(passes.run("normalise", loose, normalise_ranges))
+    if plan is None and not is_plain:
+        plan = choose_ring_plan(kernel, target)
     if plan is None:
         plan = plain_gpu_plan(kernel) if is_plain else choose_gpu_plan(kernel, target)
+    if isinstance(plan, GpuPlan) and plan.matrix:
+        ring = plan
+        linear = passes.run("ring", kernel.sink, lambda _: lower_ring(kernel, ring, target))
+        return kernel, ring, linear, linear
     chosen = check_gpu_plan(plan, kernel, target)
     tiled = passes.run("apply-plan", kernel.sink, lambda _: apply_gpu_plan(kernel, chosen))
     lowered = passes.run("expand", tiled, lambda node: expand(unify_units(node))[0])

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: The units of a block's threads.
 THREADS = (Unit.WARP, Unit.LOCAL)
+#: Threads of a warp group, which issue a matrix instruction together.
+GROUP_THREADS = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,9 @@ class GpuPlan(Plan):
 
     @property
     def threads(self) -> int:
-        """The threads of one block."""
+        """The threads of one block; a ring's are its warp groups and one more, which feeds it."""
+        if self.matrix:
+            return (self.unit_size(Unit.WARP) + 1) * GROUP_THREADS
         return self.unit_size(Unit.WARP) * self.unit_size(Unit.LOCAL)
 
 

@@ -1,27 +1,30 @@
 """Blocks of threads that run a LINEAR kernel: barriers, folds over threads, shared memory.
 
 Every thread of a block runs the same statements with registers of its own; a block's TILE memory is
-shared.  Where threads meet (BARRIER, FOLD_THREADS) each waits for the others; a thread that does
-not come, and two threads that touch one place of shared memory without a barrier in between while
-one of them writes, are errors.
+shared.  Where threads meet (BARRIER, FOLD_THREADS) each waits for the others.  A thread that does
+not come is an error, and so are two threads that touch one place of shared memory, one of them to
+write, where nothing orders the two.  What is ordered is told by vector clocks (Lamport; Mattern,
+"Virtual time and global states of distributed systems", 1989): each thread counts what it has
+published, and knows how much of the others' counts it has seen through barriers and signals.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from tilework.base.errors import InternalError, TileworkError
 from tilework.ir.interpret.folds import fold_halves
 from tilework.ir.interpret.linear import compile_linear
 from tilework.ir.interpret.steps import TEAM
-from tilework.ir.ops import control
+from tilework.ir.ops import control, matrix
 from tilework.ir.ops import index as index_ops
 from tilework.ir.ops.index import Unit
 from tilework.ir.symbolic.bounds import bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tilework.ir.interpret.memory import Bytes, Cells
     from tilework.ir.interpret.program import Program
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
 #: Threads that fold by halves before their results are combined.
 NEIGHBOURS: Final = 32
 _WAIT_SECONDS: Final = 60.0
-_MEETINGS = frozenset([control.BARRIER, control.FOLD_THREADS])
+_MEETINGS = frozenset([control.BARRIER, control.FOLD_THREADS, matrix.SIGNAL_INIT])
 
 
 def run_blocks(
@@ -40,6 +43,7 @@ def run_blocks(
     variables: Mapping[str, int] | None = None,
     *,
     blocks: int,
+    tasks: int = 1,
 ) -> list[int]:
     """Run the statements of a kernel by blocks of threads, one block after the other.
 
@@ -48,6 +52,7 @@ def run_blocks(
         buffers: Memory of PARAM(0), PARAM(1), ...; written in place.
         variables: The value of each VARIABLE by name.
         blocks: How many blocks there are.
+        tasks: How many tasks one block runs, where its THREAD ranges are loops over tasks.
 
     Returns:
         The codes of the FAULT_IFs whose condition held, each once.
@@ -65,7 +70,7 @@ def run_blocks(
     faults: list[int] = []
     for block in range(blocks):
         team = Team(sizes[Unit.WARP], sizes[Unit.LOCAL])
-        base = program.frame(buffers, variables or {}, block, block + 1)
+        base = program.frame(buffers, variables or {}, block * tasks, (block + 1) * tasks)
         for node in program.allocations:
             slot = program.main.slots[node]
             base[slot] = SharedCells(base[slot], team)
@@ -117,9 +122,15 @@ class Team:
         self.warps = warps
         self.local = local
         self.count = warps * local
-        self.barrier = threading.Barrier(self.count)
+        self.clocks = [
+            [int(i == thread) for i in range(self.count)] for thread in range(self.count)
+        ]
+        everyone = range(self.count)
+        self.barrier = threading.Barrier(self.count, action=lambda: self._publish(everyone))
         self.values: list[Any] = [None] * self.count
-        self.epochs = [0] * self.count
+        self.signals: dict[tuple[int, int], Any] = {}
+        self.meetings: dict[Any, _Meeting] = {}
+        self.lock = threading.Lock()
         self.current = threading.local()
         self.error: Exception | None = None
 
@@ -128,16 +139,40 @@ class Team:
         if self.error is None:
             self.error = error
         self.barrier.abort()
+        with self.lock:
+            for meeting in self.meetings.values():
+                meeting.barrier.abort()
+            for signal in self.signals.values():
+                signal.give_up()
 
     def leave(self) -> None:
         """A thread is at its end; nobody may wait for it."""
         if self.barrier.n_waiting:
             self.barrier.abort()
 
-    def meet(self, thread: int) -> None:
+    def meet(self) -> None:
         """Wait for all threads."""
         self.barrier.wait(_WAIT_SECONDS)
-        self.epochs[thread] += 1
+
+    def meet_some(self, key: Any, thread: int, count: int) -> None:
+        """Wait for `count` threads that name the same meeting."""
+        with self.lock:
+            meeting = self.meetings.get(key)
+            if meeting is None:
+                meeting = self.meetings[key] = _Meeting(self, count)
+            meeting.present.append(thread)
+        meeting.barrier.wait(_WAIT_SECONDS)
+
+    def publish(self, threads: Iterable[int]) -> None:
+        """These threads have met: each has seen what any of them had."""
+        self._publish(list(threads))
+
+    def _publish(self, threads: Sequence[int]) -> None:
+        top = [max(column) for column in zip(*(self.clocks[t] for t in threads), strict=True)]
+        for thread in threads:
+            mine = list(top)
+            mine[thread] += 1
+            self.clocks[thread] = mine
 
     def group(self, thread: int, unit: Unit) -> list[int]:
         """The threads that differ from this one along a unit alone, in its order."""
@@ -145,6 +180,19 @@ class Team:
         if unit is Unit.LOCAL:
             return [warp * self.local + other for other in range(self.local)]
         return [other * self.local + local for other in range(self.warps)]
+
+
+class _Meeting:
+    """A barrier of some threads, by the name that they give it."""
+
+    def __init__(self, team: Team, count: int) -> None:
+        self.team = team
+        self.present: list[int] = []
+        self.barrier = threading.Barrier(count, action=self._met)
+
+    def _met(self) -> None:
+        threads, self.present = self.present, []
+        self.team.publish(threads)
 
 
 class Member:
@@ -155,10 +203,54 @@ class Member:
         self.thread = thread
         warp, local = divmod(thread, team.local)
         self.coordinates = {Unit.WARP: warp, Unit.LOCAL: local}
+        #: Reads that go on beside this thread, in groups, the oldest first: (memory, element).
+        self.reading: dict[str, list[list[tuple[SharedCells, int]]]] = {}
+        #: How many of the groups of products are closed.
+        self.products = 0
 
     def meet(self) -> None:
         """Wait for all threads."""
-        self.team.meet(self.thread)
+        self.team.meet()
+
+    def meet_some(self, key: Any, count: int) -> None:
+        """Wait for `count` threads that name the same meeting."""
+        self.team.meet_some(key, self.thread, count)
+
+    def tick(self) -> list[int]:
+        """What this thread has done and seen, for those who wait for its signal."""
+        clock = self.team.clocks[self.thread]
+        seen = list(clock)
+        clock[self.thread] += 1
+        return seen
+
+    def see(self, seen: Sequence[int]) -> None:
+        """Another thread's signal has come."""
+        mine = self.team.clocks[self.thread]
+        self.team.clocks[self.thread] = list(map(max, mine, seen))
+
+    def share_in_warp(self, value: Any) -> list[Any]:
+        """The values of the 32 threads of this thread's warp."""
+        warp = self.thread // NEIGHBOURS
+        team = self.team
+        team.values[self.thread] = value
+        self.meet_some(("warp", warp), NEIGHBOURS)
+        found = team.values[warp * NEIGHBOURS : (warp + 1) * NEIGHBOURS]
+        self.meet_some(("warp", warp), NEIGHBOURS)
+        return found
+
+    def begin_reads(self, kind: str, places: Iterable[tuple[SharedCells, int]]) -> None:
+        """Something beside this thread reads these places until `end_reads`."""
+        group = list(places)
+        for cells, at in group:
+            cells.begin_read(at)
+        self.reading.setdefault(kind, []).append(group)
+
+    def end_reads(self, kind: str, left: int) -> None:
+        """All groups of reads but the last `left` are over."""
+        groups = self.reading.get(kind, [])
+        while len(groups) > left:
+            for cells, at in groups.pop(0):
+                cells.end_read(at)
 
     def fold(self, node: Node, value: Any) -> Any:
         """The fold of the values of all threads along the units of a FOLD_THREADS."""
@@ -182,47 +274,69 @@ class Member:
 
 
 class SharedCells:
-    """Shared memory that notices when threads touch one place without a barrier in between."""
+    """Shared memory that notices when threads touch one place and nothing orders them."""
 
     def __init__(self, cells: Cells, team: Team) -> None:
         self._cells = cells
         self._team = team
         self._written: dict[int, tuple[int, int]] = {}
-        self._read: dict[int, tuple[int, int, bool]] = {}
+        self._read: dict[int, dict[int, int]] = {}
+        self._reading: Counter[int] = Counter()
         self._lock = threading.Lock()
 
     def load(self, at: int, node: Node) -> Any:
         """The element at `at`."""
-        thread, epoch = self._now()
         with self._lock:
-            writer = self._written.get(at)
-            if writer is not None and writer[0] != thread and writer[1] == epoch:
-                raise self._race(at, node, writer[0])
-            reader = self._read.get(at)
-            is_same = reader is not None and reader[1] == epoch
-            several = is_same and reader is not None and (reader[0] != thread or reader[2])
-            self._read[at] = (thread, epoch, several)
+            self._check_written(at, node)
+            self._note_read(at)
         return self._cells.load(at, node)
 
     def store(self, at: int, element: Any, node: Node) -> None:
         """Replace the element at `at`."""
-        thread, epoch = self._now()
         with self._lock:
-            writer = self._written.get(at)
-            if writer is not None and writer[0] != thread and writer[1] == epoch:
-                raise self._race(at, node, writer[0])
-            reader = self._read.get(at)
-            if reader is not None and reader[1] == epoch and (reader[0] != thread or reader[2]):
-                raise self._race(at, node, reader[0])
-            self._written[at] = (thread, epoch)
+            thread, clock = self._now()
+            self._check_written(at, node)
+            for reader, tick in self._read.get(at, {}).items():
+                if reader != thread and tick > clock[reader]:
+                    raise self._race(at, node, f"thread {reader}")
+            if self._reading[at] > 0:
+                raise self._race(at, node, "a copy or product that is not done")
+            self._written[at] = (thread, clock[thread])
         self._cells.store(at, element, node)
 
-    def _now(self) -> tuple[int, int]:
-        thread: int = self._team.current.thread
-        return thread, self._team.epochs[thread]
+    def peek(self, at: int, node: Node) -> Any:
+        """The element at `at` for a read that goes on beside the thread (`Member.begin_reads`)."""
+        with self._lock:
+            self._check_written(at, node)
+        return self._cells.load(at, node)
 
-    def _race(self, at: int, node: Node, other: int) -> InternalError:
+    def begin_read(self, at: int) -> None:
+        """Something reads this place, and may go on to."""
+        with self._lock:
+            self._reading[at] += 1
+
+    def end_read(self, at: int) -> None:
+        """It has read it."""
+        with self._lock:
+            self._reading[at] -= 1
+            self._note_read(at)
+
+    def _note_read(self, at: int) -> None:
+        thread, clock = self._now()
+        self._read.setdefault(at, {})[thread] = clock[thread]
+
+    def _check_written(self, at: int, node: Node) -> None:
+        thread, clock = self._now()
+        writer = self._written.get(at)
+        if writer is not None and writer[0] != thread and writer[1] > clock[writer[0]]:
+            raise self._race(at, node, f"thread {writer[0]}")
+
+    def _now(self) -> tuple[int, list[int]]:
+        thread: int = self._team.current.thread
+        return thread, self._team.clocks[thread]
+
+    def _race(self, at: int, node: Node, other: str) -> InternalError:
         return InternalError(
             "block: two threads touch one place of shared memory without a barrier in between",
-            got=f"element {at}, threads {self._now()[0]} and {other}, by {node!r}",
+            got=f"element {at}, thread {self._now()[0]} and {other}, by {node!r}",
         )

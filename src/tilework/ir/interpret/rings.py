@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import threading
 from itertools import product
+from operator import mul
 from typing import TYPE_CHECKING, Any, Final
 
 from tilework.base.errors import InternalError
+from tilework.dtypes import float32
+from tilework.ir.interpret.floats import rounder
 from tilework.ir.ops import matrix
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ _TEAM: Final = 3
 _WAIT_SECONDS: Final = 60.0
 _CHUNK_BYTES: Final = 16
 _ROW_BYTES: Final = 128
+_TO_FLOAT32: Final = rounder(float32)
 
 
 class Signal:
@@ -37,6 +41,7 @@ class Signal:
         self.arrived = 0
         self.bytes = 0
         self.phase = 0
+        self.given_up = False
         self.seen = [0] * threads
         self.changed = threading.Condition()
 
@@ -58,9 +63,16 @@ class Signal:
     def wait(self, parity: int) -> list[int] | None:
         """Wait for the phase of a parity; what those who arrived had seen, None if none came."""
         with self.changed:
-            if not self.changed.wait_for(lambda: (self.phase - 1) & 1 == parity, _WAIT_SECONDS):
-                return None
-            return list(self.seen)
+            self.changed.wait_for(
+                lambda: self.given_up or (self.phase - 1) & 1 == parity, _WAIT_SECONDS
+            )
+            return list(self.seen) if (self.phase - 1) & 1 == parity else None
+
+    def give_up(self) -> None:
+        """Nothing more will come: let nobody wait."""
+        with self.changed:
+            self.given_up = True
+            self.changed.notify_all()
 
     def _see(self, clock: list[int]) -> None:
         self.seen = list(map(max, self.seen, clock))
@@ -127,8 +139,7 @@ def _signal_expect(node: Node, target: int, sources: list[int]) -> Any:
 def _signal_arrive(node: Node, target: int, sources: list[int]) -> Any:
     def step(frame: Frame) -> None:
         member = _member(frame, node)
-        # A leading thread arrives for its group, whose products read the slot together.
-        _signal(frame, node, sources[0]).arrive(member.group_tick())
+        _signal(frame, node, sources[0]).arrive(member.tick())
 
     return step
 
@@ -171,10 +182,14 @@ def _store_box(node: Node, target: int, sources: list[int]) -> Any:
         buffer = frame[sources[0]]
         cells, start = frame[sources[1]]
         corner = [frame[slot] for slot in sources[2 : 2 + axes]]
+        places = []
         for position, at in _elements(attrs, corner):
+            place = start + swizzled(position, itemsize, attrs.swizzle_bytes)
+            places.append((cells, place))
+            value = cells.peek(place, node)
             if at is not None:
-                place = start + swizzled(position, itemsize, attrs.swizzle_bytes)
-                buffer.store(at, cells.load(place, node), node)
+                buffer.store(at, value, node)
+        _member(frame, node).begin_reads("boxes", places)
 
     return step
 
@@ -188,7 +203,7 @@ def _boxed(node: Node, target: int, sources: list[int]) -> Any:
 
 def _group_barrier(node: Node, target: int, sources: list[int]) -> Any:
     def step(frame: Frame) -> None:
-        _member(frame, node).meet_group(frame[sources[0]], node.attrs.count)
+        _member(frame, node).meet_some(("group", frame[sources[0]]), node.attrs.count)
 
     return step
 
@@ -206,59 +221,65 @@ def _place(row: int, depth: int, along_k: bool, chunk_bytes: int, itemsize: int)
     return chunk * (chunk_bytes // itemsize) + depth * width + rest
 
 
-def _operand(cells: Any, start: int, offset: int, itemsize: int, node: Node) -> float:
-    """An element of an operand: the swizzle permutes by the address, not by the offset."""
-    return float(cells.load(swizzled(start + offset, itemsize, _ROW_BYTES), node))
-
-
 def _matrix(node: Node, target: int, sources: list[int]) -> Any:
+    """A thread's share of a product: its two rows of `a` with its columns of `b`."""
     attrs = node.attrs
     itemsize = node.src[1].type.dtype.itemsize
+
+    def vector(frame: Frame, slot: int, row: int, layout: tuple[bool, int]) -> tuple[Any, Any]:
+        """The values along k, and the places that they are read from."""
+        cells, start = frame[slot]
+        # The swizzle permutes by the address, not by the place within an operand.
+        places = [
+            swizzled(start + _place(row, k, *layout, itemsize), itemsize, _ROW_BYTES)
+            for k in range(attrs.k)
+        ]
+        return [cells.peek(at, node) for at in places], [(cells, at) for at in places]
 
     def step(frame: Frame) -> None:
         member = _member(frame, node)
         sums = list(frame[sources[0]])
-        cells_a, start_a = frame[sources[1]]
-        cells_b, start_b = frame[sources[2]]
         thread = member.thread % 128
         first = 16 * (thread // 32) + thread % 32 // 4
-        for low in (0, 1):
-            row = first + 8 * low
-            a = [
-                _operand(
-                    cells_a,
-                    start_a,
-                    _place(row, k, attrs.a_along_k, attrs.a_chunk_bytes, itemsize),
-                    itemsize,
-                    node,
-                )
-                for k in range(attrs.k)
-            ]
-            for eighth, right in product(range(attrs.n // 8), (0, 1)):
-                column = 8 * eighth + 2 * (thread % 4) + right
-                b = [
-                    _operand(
-                        cells_b,
-                        start_b,
-                        _place(column, k, attrs.b_along_k, attrs.b_chunk_bytes, itemsize),
-                        itemsize,
-                        node,
-                    )
-                    for k in range(attrs.k)
-                ]
-                total = sum(x * y for x, y in zip(a, b, strict=True))
+        layout_a = (attrs.a_along_k, attrs.a_chunk_bytes)
+        layout_b = (attrs.b_along_k, attrs.b_chunk_bytes)
+        rows = [vector(frame, sources[1], first + 8 * low, layout_a) for low in (0, 1)]
+        read = [place for _, places in rows for place in places]
+        for eighth, right in product(range(attrs.n // 8), (0, 1)):
+            column = 8 * eighth + 2 * (thread % 4) + right
+            b, places = vector(frame, sources[2], column, layout_b)
+            read += places
+            for low, (a, _) in enumerate(rows):
                 at = 4 * eighth + 2 * low + right
-                sums[at] = float32_of(sums[at] + total)
+                sums[at] = _TO_FLOAT32(sums[at] + sum(map(mul, a, b)))
+        member.begin_reads("matrix", read)
         frame[target] = tuple(sums)
 
     return step
 
 
-def float32_of(value: float) -> float:
-    """The float32 nearest to a value."""
-    from tilework.ir.interpret.floats import to_float32
+def _matrix_wait(node: Node, target: int, sources: list[int]) -> Any:
+    """Products are those of 128 threads together: they wait for each other too."""
+    left = node.attrs.count
 
-    return to_float32(value)
+    def step(frame: Frame) -> None:
+        member = _member(frame, node)
+        groups = member.reading.get("matrix", [])
+        open_groups, member.products = len(groups) - member.products, 0
+        if open_groups:  # the products since the last wait are one group
+            joined = [place for group in groups[-open_groups:] for place in group]
+            del groups[-open_groups:]
+            groups.append(joined)
+        member.end_reads("matrix", left)
+        member.products = len(groups)
+        member.meet_some(("matrix", member.thread // 128), 128)
+
+    return step
+
+
+def _store_box_wait(node: Node, target: int, sources: list[int]) -> Any:
+    left = node.attrs.count
+    return lambda frame: _member(frame, node).end_reads("boxes", left)
 
 
 def _pick(node: Node, target: int, sources: list[int]) -> Any:
@@ -293,13 +314,13 @@ MAKERS: Final[dict[OpDef, Callable[[Node, int, list[int]], Any]]] = {
     matrix.SIGNAL_WAIT: _signal_wait,
     matrix.COPY_BOX: _copy_box,
     matrix.STORE_BOX: _store_box,
-    matrix.STORE_BOX_WAIT: _nothing,
+    matrix.STORE_BOX_WAIT: _store_box_wait,
     matrix.COPY_FENCE: _nothing,
     matrix.GROUP_BARRIER: _group_barrier,
     matrix.REGISTERS: _nothing,
     matrix.MATRIX: _matrix,
     matrix.MATRIX_BEGIN: _nothing,
-    matrix.MATRIX_WAIT: _nothing,
+    matrix.MATRIX_WAIT: _matrix_wait,
     matrix.PICK: _pick,
     matrix.STORE_FRAGMENT: _store_fragment,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tilework.base.errors import InternalError, UnsupportedError
-from tilework.ir.interpret import folds
+from tilework.ir.interpret import folds, rings
 from tilework.ir.interpret.scalars import (
     bitcast_scalars,
     scalar_from_bits,
@@ -280,6 +280,7 @@ _EFFECTS: frozenset[OpDef] = frozenset(
         control.END,
         program_ops.FAULT_IF,
         sort_ops.SORT_ROWS,
+        *(op for op in rings.MAKERS if not op.pure),
     ]
 )
 _MAKERS: dict[OpDef, Callable[[Node, int, list[int]], Any]] = {
@@ -298,5 +299,6 @@ _MAKERS: dict[OpDef, Callable[[Node, int, list[int]], Any]] = {
     control.SHUFFLE: _shuffle,
     control.FOLD_LANES: _fold_lanes,
     control.FOLD_THREADS: _fold_threads,
+    **rings.MAKERS,
 }
 COVERED = frozenset(_MAKERS)

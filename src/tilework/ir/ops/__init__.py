@@ -2,12 +2,12 @@
 
 `math` holds arithmetic, `tensor` what the TENSOR stage adds, `index` ranges and variables,
 `memory` buffers, loads and stores, `sort` the sort of a row, `control` staging, vectors and
-statements, `program` calls.
+statements, `matrix` matrix instructions and their rings, `program` calls.
 """
 
 from __future__ import annotations
 
-from tilework.ir.ops import control, index, math, memory, program, sort, tensor
+from tilework.ir.ops import control, index, math, matrix, memory, program, sort, tensor
 from tilework.ir.ops.define import OPS, define_op
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "define_op",
     "index",
     "math",
+    "matrix",
     "memory",
     "program",
     "sort",

@@ -25,7 +25,7 @@ from tilework.ir.symbolic.bounds import bounds
 from tilework.ir.symbolic.simplify import TRUE
 from tilework.ir.types import Memory
 from tilework.render.base import cannot_render
-from tilework.render.c_family import dialect
+from tilework.render.c_family import cuda_matrix, dialect
 from tilework.render.c_family.cuda_folds import fold_helper
 from tilework.render.c_family.cuda_prelude import PRELUDE
 from tilework.render.c_family.dialect import CFamily, Emit, type_name
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}")
 _WORD: Final = 1 << 31
+#: Longer vectors are arrays, which loops may index.
+_MOST_NAMES: Final = 16
 
 
 def _function(name: str) -> Emit:
@@ -74,6 +76,7 @@ def _emit_cast(node: Node, names: Mapping[Node, str]) -> str:
 _FUNCTIONS: Final = {
     math.SQRT: "sqrt", math.FLOOR: "floor", math.CEIL: "ceil", math.TRUNC: "trunc",
     math.ROUND: "rint", math.COPYSIGN: "copysign", math.FMOD: "fmod",
+    math.SIN: "sin", math.COS: "cos", math.TAN: "tan",
 }  # fmt: skip
 _NARROW: Final = {math.ADD: "+", math.SUB: "-", math.MUL: "*"}
 _DIVISIONS: Final = {math.CDIV: "/", math.CMOD: "%"}
@@ -109,24 +112,30 @@ class CudaRenderer:
             "buffers": kernel.parameters,
             "variables": len(kernel.variables),
             "has_any": function.has_vectors,
+            "is_persistent": function.is_persistent,
+            "boxes": [_box_of(boxed) for boxed in function.boxes],
         }
         helpers = "".join(function.helpers[key] for key in sorted(function.helpers))
         return (
-            f"{SOURCE_HEAD}{json.dumps(head, separators=(',', ':'))}\n{PRELUDE}{helpers}"
-            f"{self._entries(kernel, body, function.has_vectors)}"
+            f"{SOURCE_HEAD}{json.dumps(head, separators=(',', ':'))}\n{PRELUDE}"
+            f"{cuda_matrix.PRELUDE if function.boxes else ''}{helpers}"
+            f"{self._entries(kernel, body, function)}"
         )
 
-    def _entries(self, kernel: LoweredKernel, body: str, has_vectors: bool) -> str:
+    def _entries(self, kernel: LoweredKernel, body: str, function: _Function) -> str:
         words = [f"u64 w{i}" for i in range(kernel.parameters + len(kernel.variables) + 2)]
-        arguments = ", ".join(words)
-        passed = ", ".join(word.split()[1] for word in words)
-        text = f"template <bool ALIGNED> HELPER void body({arguments}) {{\n{body}}}\n"
+        boxes = list(function.boxes.values())
+        arguments = ", ".join(words + [f"const __grid_constant__ boxed_array {b}" for b in boxes])
+        taken = ", ".join(words + [f"const boxed_array &{box}" for box in boxes])
+        passed = ", ".join([word.split()[1] for word in words] + boxes)
+        text = f"template <bool ALIGNED> HELPER void body({taken}) {{\n{body}}}\n"
+        least = ", 1" if boxes else ""
         entries = [(kernel.name, "true")]
-        if has_vectors:
+        if function.has_vectors:
             entries.append((f"{kernel.name}{ANY_SUFFIX}", "false"))
         for name, aligned in entries:
             text += (
-                f'extern "C" __global__ void __launch_bounds__({kernel.threads})\n'
+                f'extern "C" __global__ void __launch_bounds__({kernel.threads}{least})\n'
                 f"{name}({arguments}) {{\n  body<{aligned}>({passed});\n}}\n"
             )
         return text
@@ -152,8 +161,13 @@ class _Function:
         self.names: dict[Node, str] = {}
         self.vectors: dict[Node, list[str]] = {}
         self.lines: list[str] = []
+        #: Vectors that are C arrays, by the array's name.
+        self.arrays: dict[Node, str] = {}
+        #: Arrays that a copy engine moves, by the name of their argument.
+        self.boxes: dict[Node, str] = {}
         self.helpers: dict[str, str] = {}
         self.has_vectors = False
+        self.is_persistent = False
         self.depth = 1
         self.counter = 0
         self.local = _unit_size(kernel, Unit.LOCAL)
@@ -162,10 +176,10 @@ class _Function:
         if self.kernel.scratch_bytes > self.renderer.shared_limit_bytes:
             last = self.kernel.parameters + len(self.kernel.variables) + 1
             size = self.kernel.scratch_bytes
-            self._emit(f"unsigned char *const shared = (unsigned char *)w{last}"
+            self.emit(f"unsigned char *const shared = (unsigned char *)w{last}"
                        f" + (u64)blockIdx.x * {size}ull;")  # fmt: skip
         elif self.kernel.scratch_bytes:
-            self._emit("extern __shared__ __align__(1024) unsigned char shared[];")
+            self.emit("extern __shared__ __align__(1024) unsigned char shared[];")
         for node in self.kernel.linear.src:
             self._statement(node)
         return "".join(self.lines)
@@ -210,12 +224,13 @@ class _Function:
         self.counter += 1
         return f"v{self.counter}"
 
-    def _emit(self, line: str) -> None:
+    def emit(self, line: str) -> None:
+        """Add a line."""
         self.lines.append(f"{'  ' * self.depth}{line}\n")
 
     def _define(self, kind: str, text: str) -> str:
         name = self._fresh()
-        self._emit(f"const {kind} {name} = {text};")
+        self.emit(f"const {kind} {name} = {text};")
         return name
 
     # ---- statements
@@ -253,11 +268,18 @@ class _Function:
         name = self._fresh()
         unit = node.attrs.unit
         kind = value_type(node)
-        if unit is Unit.LOOP:
-            self._emit(f"for ({kind} {name} = 0; {name} < {self[node.src[0]]}; {name}++) {{")
+        if unit is Unit.LOOP or unit is Unit.UNROLL:
+            if unit is Unit.UNROLL:
+                self.emit("#pragma unroll")
+            self.emit(f"for ({kind} {name} = 0; {name} < {self[node.src[0]]}; {name}++) {{")
+        elif unit is Unit.THREAD and self.depth > 1:
+            # Inside of the block's threads this is a loop over the tasks that the block runs.
+            self.is_persistent = True
+            count = self[node.src[0]]
+            self.emit(f"for ({kind} {name} = blockIdx.x; {name} < {count}; {name} += gridDim.x) {{")
         elif unit in _UNITS:
-            self._emit("{")
-            self._emit(f"  const {kind} {name} = {_UNITS[unit].format(local=self.local)};")
+            self.emit("{")
+            self.emit(f"  const {kind} {name} = {_UNITS[unit].format(local=self.local)};")
         else:
             raise cannot_render(self.renderer.name, node)
         self.names[node] = name
@@ -265,31 +287,41 @@ class _Function:
 
     def _close(self, node: Node) -> None:
         self.depth -= 1
-        self._emit("}")
+        self.emit("}")
 
     def _if(self, node: Node) -> None:
-        self._emit(f"if ({self[node.src[0]]}) {{")
+        self.emit(f"if ({self[node.src[0]]}) {{")
         self.depth += 1
 
     def _accumulator(self, node: Node) -> None:
         kind = type_name(node.type.dtype)
         if not node.type.shape:
             name = self.names[node] = self._fresh()
-            self._emit(f"{kind} {name} = {self[node.src[0]]};")
+            self.emit(f"{kind} {name} = {self[node.src[0]]};")
+            return
+        initials = self.lanes(node.src[0])
+        if len(initials) > _MOST_NAMES and len(set(initials)) == 1:
+            name = self.arrays[node] = self._fresh()
+            count = len(initials)
+            self.emit(f"{kind} {name}[{count}];")
+            self.emit("#pragma unroll")
+            self.emit(f"for (int i = 0; i < {count}; i++) {name}[i] = {initials[0]};")
+            self.vectors[node] = [f"{name}[{i}]" for i in range(count)]
             return
         self.vectors[node] = []
-        for initial in self.lanes(node.src[0]):
+        for initial in initials:
             name = self._fresh()
-            self._emit(f"{kind} {name} = {initial};")
+            self.emit(f"{kind} {name} = {initial};")
             self.vectors[node].append(name)
 
     def _accumulate(self, node: Node) -> None:
         variable, value = node.src
         if not value.type.shape:
-            self._emit(f"{self[variable]} = {self[value]};")
+            self.emit(f"{self[variable]} = {self[value]};")
             return
         for name, text in zip(self.lanes(variable), self.lanes(value), strict=True):
-            self._emit(f"{name} = {text};")
+            if name != text:  # a product adds to its accumulators where they are
+                self.emit(f"{name} = {text};")
 
     def _after(self, node: Node) -> None:
         """The value of an accumulator at this point; effects need no text."""
@@ -306,7 +338,7 @@ class _Function:
         """A set of effects, which have been written."""
 
     def _barrier(self, node: Node) -> None:
-        self._emit("__syncthreads();")
+        self.emit("__syncthreads();")
 
     # ---- vectors
 
@@ -358,7 +390,7 @@ class _Function:
             raise cannot_render(self.renderer.name, node)
         base, offset = (self[source] for source in node.src)
         name = self._fresh()
-        self._emit(f"{_memory_type(node)} *const {name} = {base} + {offset};")
+        self.emit(f"{_memory_type(node)} *const {name} = {base} + {offset};")
         self.names[node] = name
 
     def _pack(self, node: Node, lanes: int) -> str:
@@ -392,10 +424,10 @@ class _Function:
         kind = f"pack<{_memory_type(node)}, {lanes}>"
         loaded = f"load_pack<{self._pack(address, lanes)}>({pointer})"
         if gate is None:
-            self._emit(f"const {kind} {name} = {loaded};")
+            self.emit(f"const {kind} {name} = {loaded};")
         else:
-            self._emit(f"{kind} {name} = {{}};")
-            self._emit(f"if ({self[gate]}) {name} = {loaded};")
+            self.emit(f"{kind} {name} = {{}};")
+            self.emit(f"if ({self[gate]}) {name} = {loaded};")
         self.vectors[node] = [f"({name}.e[{lane}]{not_zero})" for lane in range(lanes)]
 
     def _store(self, node: Node) -> None:
@@ -404,21 +436,35 @@ class _Function:
         pointer = self[address]
         if not value.type.shape:
             guard = "" if gate is None else f"if ({self[gate]}) "
-            self._emit(f"{guard}{pointer}[0] = {self[value]};")
+            self.emit(f"{guard}{pointer}[0] = {self[value]};")
             return
         elements = self.lanes(value)
         if gate is not None and gate.type.shape:
             for lane, (on, text) in enumerate(zip(self.lanes(gate), elements, strict=True)):
-                self._emit(f"if ({on}) {pointer}[{lane}] = {text};")
+                self.emit(f"if ({on}) {pointer}[{lane}] = {text};")
             return
         guard = "" if gate is None else f"if ({self[gate]}) "
         kind = f"pack<{_memory_type(address)}, {len(elements)}>"
         stored = f"{kind}{{{{{', '.join(elements)}}}}}"
-        self._emit(f"{guard}store_pack<{self._pack(address, len(elements))}>({pointer}, {stored});")
+        self.emit(f"{guard}store_pack<{self._pack(address, len(elements))}>({pointer}, {stored});")
 
     def _fault(self, node: Node) -> None:
         word = self.kernel.parameters + len(self.kernel.variables)
-        self._emit(f"if ({self[node.src[0]]}) *(i64 *)w{word} = {int(node.attrs.code)};")
+        self.emit(f"if ({self[node.src[0]]}) *(i64 *)w{word} = {int(node.attrs.code)};")
+
+
+def _box_of(boxed: Node) -> dict[str, object]:
+    """What a launch must know to describe an array to the copy engine."""
+    attrs, dtype = boxed.attrs, boxed.src[0].type.dtype
+    return {
+        "slot": boxed.src[0].attrs.slot,
+        "dtype": dtype.name,
+        "start_bytes": attrs.start * dtype.itemsize,
+        "sizes": attrs.sizes,
+        "strides_bytes": [stride * dtype.itemsize for stride in attrs.strides],
+        "box": attrs.box,
+        "swizzle_bytes": attrs.swizzle_bytes,
+    }
 
 
 def _unit_size(kernel: LoweredKernel, unit: Unit) -> int:
@@ -495,4 +541,5 @@ _STATEMENTS: Final[Mapping[OpDef, Callable[[_Function, Node], None]]] = {
     LOAD: _Function._load,
     STORE: _Function._store,
     FAULT_IF: _Function._fault,
+    **cuda_matrix.STATEMENTS,
 }

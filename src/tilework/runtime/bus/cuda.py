@@ -6,17 +6,26 @@ object with the same methods.  Handles are integers.
 
 from __future__ import annotations
 
+import ctypes
+import struct
 from functools import cache
 from importlib.util import find_spec
 from typing import Any, Final, Protocol
 
 from tilework.base.errors import DeviceUnavailableError
+from tilework.target.cuda_code import Box
 
 MISSING_BINDINGS: Final = "cuda-bindings is not installed"
 EXTRA: Final = "pip install tilework[cuda]"
 #: Statuses after which nothing more can be done in this context.
 LOST: Final = frozenset({214, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 999})
 OUT_OF_MEMORY: Final = 2
+#: Numbers of dtypes and of swizzles (by their bytes) in CUDA's header.
+_BOX_DTYPES: Final = {
+    "uint8": 0, "int8": 0, "fp8e4m3": 0, "fp8e5m2": 0, "uint16": 1, "uint32": 2, "int32": 3,
+    "float16": 6, "float32": 7, "bfloat16": 9,
+}  # fmt: skip
+_SWIZZLES: Final = {0: 0, 32: 1, 64: 2, 128: 3}
 
 
 class CudaCallError(Exception):
@@ -150,6 +159,10 @@ class CudaLibrary(Protocol):
 
     def allow_shared(self, function: int, size_bytes: int) -> None:
         """Let a kernel have so much shared memory beside what its code declares."""
+        ...
+
+    def describe_box(self, address: int, box: Box) -> tuple[int, ...]:
+        """The sixteen words by which a copy engine knows an array that starts at an address."""
         ...
 
     def launch(
@@ -366,6 +379,25 @@ class _Bindings:
     def allow_shared(self, function: int, size_bytes: int) -> None:
         kind = self._module.CUfunction_attribute(8)  # MAX_DYNAMIC_SHARED_SIZE_BYTES
         self._call("cuFuncSetAttribute", function, kind, size_bytes)
+
+    def describe_box(self, address: int, box: Box) -> tuple[int, ...]:
+        module = self._module
+        word, wide = module.cuuint32_t, module.cuuint64_t
+        found = self._call(
+            "cuTensorMapEncodeTiled",
+            module.CUtensorMapDataType(_BOX_DTYPES[box.dtype]),
+            len(box.sizes),
+            address + box.start_bytes,
+            [wide(size) for size in box.sizes],
+            [wide(stride) for stride in box.strides_bytes[1:]],
+            [word(size) for size in box.box],
+            [word(1)] * len(box.sizes),
+            module.CUtensorMapInterleave(0),
+            module.CUtensorMapSwizzle(_SWIZZLES[box.swizzle_bytes]),
+            module.CUtensorMapL2promotion(3),  # 256 bytes
+            module.CUtensorMapFloatOOBfill(0),  # zeros
+        )
+        return struct.unpack("<16Q", ctypes.string_at(int(found.getPtr()), 128))
 
     def launch(
         self, function: int, blocks: int, threads: int, shared_bytes: int, stream: int, extra: int

@@ -51,7 +51,7 @@ from tilework.runtime.driver import (
 )
 from tilework.runtime.drivers.cuda_memory import CudaMemory, as_bytes_address
 from tilework.runtime.lease import Lease, LeaseKind
-from tilework.target.cuda_code import ALIGNMENT_BYTES, ANY_SUFFIX, CudaHead, unpack_code
+from tilework.target.cuda_code import ALIGNMENT_BYTES, ANY_SUFFIX, Box, CudaHead, unpack_code
 from tilework.target.known.cuda import Card, cuda_spec
 
 if TYPE_CHECKING:
@@ -65,6 +65,8 @@ _MULTIPROCESSORS, _MAJOR, _MINOR, _L2_BYTES = 16, 75, 76, 38
 _MEMORY_KHZ, _BUS_BITS, _CLOCK_KHZ = 36, 37, 13
 _SPIN_SECONDS: Final = 200e-6
 _NAP_SECONDS: Final = 20e-6
+#: Descriptions of arrays that are kept.
+_MOST_BOXES: Final = 4096
 
 
 def probe(library: CudaLibrary | None = None) -> Probe:
@@ -133,9 +135,16 @@ class _Arguments:
 
     __slots__ = ("_options", "_size", "address", "words")
 
-    def __init__(self, count: int) -> None:
-        self.words = (ctypes.c_uint64 * max(count, 1))()
-        self._size = ctypes.c_size_t(8 * count)
+    def __init__(self, count: int, boxes: Sequence[tuple[int, ...]] = ()) -> None:
+        total = count
+        if boxes:  # each is aligned to 64 bytes and has 128
+            first = -(-count // 8) * 8
+            total = first + 16 * len(boxes)
+        self.words = (ctypes.c_uint64 * max(total, 1))()
+        for number, box in enumerate(boxes):
+            start = first + 16 * number
+            self.words[start : start + 16] = list(box)
+        self._size = ctypes.c_size_t(8 * total)
         # The buffer's address, its size, the end: CUDA's numbers for these are 1, 2 and 0.
         self._options = (ctypes.c_void_p * 5)(
             1, ctypes.addressof(self.words), 2, ctypes.addressof(self._size), 0
@@ -176,6 +185,7 @@ class CudaDriver:
         self._handles: dict[int, _Loaded] = {}
         self._next_handle = 1
         self._scratch: Buffer | None = None
+        self._boxes: dict[tuple[int, Box], tuple[int, ...]] = {}
         self.describe_fault: Callable[[int], TileworkError] = self._plain_fault
         self.target = spec_of(self.library, ordinal)
         faults.hit("cuda.open.context")
@@ -421,8 +431,11 @@ class CudaDriver:
                 f"{self.name}: the code of {launch.kernel.name} is not on this device"
             )
         (blocks,) = launch.grid
+        if loaded.head.is_persistent:
+            blocks = min(blocks, self.target.unit("grid").count)
         count = len(launch.buffers) + len(launch.variables)
-        arguments = _Arguments(count + 2)
+        boxes = [self._described(loaded.head, box, launch) for box in loaded.head.boxes]
+        arguments = _Arguments(count + 2, boxes)
         words = arguments.words
         together = 0
         for position, buffer in enumerate(launch.buffers):
@@ -436,6 +449,24 @@ class CudaDriver:
             words[count + 1] = self._scratch_for(loaded.head.scratch * blocks).address
         is_aligned = together % ALIGNMENT_BYTES == 0
         return loaded, loaded.aligned if is_aligned else loaded.any_, blocks, arguments
+
+    def _described(self, head: CudaHead, box: Box, launch: Launch) -> tuple[int, ...]:
+        """The copy engine's description of an array; made once for each place."""
+        address = launch.buffers[box.slot].address
+        key = (address, box)
+        found = self._boxes.get(key)
+        if found is None:
+            if (address + box.start_bytes) % ALIGNMENT_BYTES:
+                raise UnsupportedError(
+                    f"{self.name}: {head.name} reads its buffer {box.slot} in boxes, which must"
+                    " start at a multiple of 16 bytes",
+                    got=f"address {address + box.start_bytes:#x}",
+                    try_="pass a copy: x.contiguous().realize()",
+                )
+            if len(self._boxes) >= _MOST_BOXES:
+                self._boxes.clear()
+            found = self._boxes[key] = self.library.describe_box(address, box)
+        return found
 
     def _scratch_for(self, size_bytes: int) -> Buffer:
         """Memory that the blocks of one launch share out; launches follow each other."""

@@ -17,9 +17,13 @@ from typing import Any
 from tilework.base.errors import TileworkError
 from tilework.ir.interpret.blocks import run_blocks
 from tilework.ir.node import toposort
+from tilework.ir.ops.index import RANGE, Unit
+from tilework.ir.ops.matrix import BOXED
 from tilework.ir.ops.memory import PARAM
+from tilework.ir.symbolic.bounds import bounds
 from tilework.ir.text import parse
 from tilework.runtime.bus.cuda import CudaCallError
+from tilework.target.cuda_code import Box
 
 _ALIGNMENT = 256
 _ATTRIBUTES = {16: 4, 75: 9, 76: 0, 38: 1 << 20, 36: 3_000_000, 37: 5120, 13: 1_700_000}
@@ -212,6 +216,10 @@ class EmulatedCuda:
     def allow_shared(self, function: int, size_bytes: int) -> None:
         self._enter("allow_shared")
 
+    def describe_box(self, address: int, box: Box) -> tuple[int, ...]:
+        self._enter("describe_box")
+        return (address, *(0,) * 15)
+
     def launch(
         self, function: int, blocks: int, threads: int, shared_bytes: int, stream: int, extra: int
     ) -> None:
@@ -226,6 +234,10 @@ class EmulatedCuda:
 
         nodes = toposort(linear)
         names = sorted({node.attrs.name for node in nodes if node.op is VARIABLE})
+        if any(node.op is BOXED for node in nodes):
+            # The descriptions of arrays come last, and say nothing that is not in the statements.
+            slots = [node.attrs.slot for node in nodes if node.op is PARAM]
+            words = words[: max(slots) + 1 + len(names) + 2]
         count = len(words) - 2 - len(names)
         values = {
             name: ctypes.c_int64(word).value
@@ -242,7 +254,11 @@ class EmulatedCuda:
             memoryview((ctypes.c_ubyte * size).from_address(address)).cast("B")
             for address, size in zip(words, sizes, strict=False)
         ]
-        codes = run_blocks(linear, buffers, values, blocks=blocks)
+        loops = [n for n in nodes if n.op is RANGE and n.attrs.unit is Unit.THREAD]
+        inner = len({n.attrs.number for n in loops}) > 1
+        # A block that goes through many tasks goes through all of them here.
+        tasks = max(bounds(n.src[0])[1] for n in loops) if inner else 1
+        codes = run_blocks(linear, buffers, values, blocks=1 if inner else blocks, tasks=tasks)
         if codes:
             ctypes.c_int64.from_address(words[-2]).value = codes[0]
 

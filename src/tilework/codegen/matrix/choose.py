@@ -1,0 +1,192 @@
+"""Tiles, warp groups and depth of a ring for a contraction, by a cost model.
+
+A tile takes as long as the slowest of three: the matrix unit, the reads of TILE memory that it
+makes, and the copies from far memory.  Tiles run in waves over the machine's multiprocessors; a
+last wave that is not full counts as a full one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tilework.base import settings
+from tilework.codegen.analysis import Kernel, stride
+from tilework.codegen.gpu.plan import GpuPlan
+from tilework.codegen.matrix.operands import ROW_BYTES, Operand, operand_of
+from tilework.codegen.plan.contraction import Contraction, orientations
+from tilework.codegen.plan.extents import ceil_div, least_size, number, product, size
+from tilework.codegen.plan.plan import Part, Plan, Split, Staged
+from tilework.ir.ops import math
+from tilework.ir.ops.index import Unit
+from tilework.ir.ops.memory import STORE
+from tilework.ir.types import Memory
+
+if TYPE_CHECKING:
+    from tilework.target.spec import MatrixInstruction, TargetSpec
+
+#: The unit whose products run beside other work and read TILE memory.
+_UNIT = "warp_group"
+#: Multiply-adds of 16-bit operands in one cycle of a multiprocessor; narrower ones go faster.
+_PRODUCTS_PER_CYCLE = 2048
+#: Bytes a cycle and multiprocessor from TILE memory, and from far memory when all read.
+_TILE_BYTES, _FAR_BYTES = 128.0, 20.0
+#: Cycles until the first slot has come, and for each 1024 results of a tile at its end.
+_START, _FINISH = 1500.0, 48.0
+#: TILE memory that stays free for signals and alignment.
+_RESERVED_BYTES = 2048
+_MOST_SLOTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """A contraction with its operands cut into slots.
+
+    Attributes:
+        contraction: What is computed; its factor `a` gives the rows.
+        instruction: The matrix instruction of the target.
+        a, b: The operands.
+        groups: Warp groups, each with its own rows of a tile.
+        columns: Columns of a tile.
+        slots: Slots of the ring.
+    """
+
+    contraction: Contraction
+    instruction: MatrixInstruction
+    a: Operand
+    b: Operand
+    groups: int
+    columns: int
+    slots: int
+
+    @property
+    def rows(self) -> int:
+        """Rows of a tile."""
+        return self.groups * self.instruction.m
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of one slot of both operands."""
+        a = self.a.slot_elements * self.a.array.dtype.itemsize
+        return a + self.b.slot_elements * self.b.array.dtype.itemsize
+
+
+def choose_ring_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan | None:
+    """The plan with the least estimated time; None where matrix instructions do not apply."""
+    if kernel.read_and_written or any(effect.op is not STORE for effect in kernel.sink.src):
+        return None
+    best: tuple[float, GpuPlan] | None = None
+    for swapped, contraction in enumerate(orientations(kernel)):
+        for ring in _rings(kernel, contraction, target):
+            cost = _cycles(kernel, ring, target)
+            if best is None or cost < best[0]:
+                best = (cost, _plan(ring, bool(swapped)))
+    return None if best is None else best[1]
+
+
+def ring_of(kernel: Kernel, plan: Plan, target: TargetSpec) -> Ring | None:
+    """The ring that a plan describes; None if the kernel or the target has no such ring."""
+    found = orientations(kernel)
+    if not plan.matrix or len(found) <= int(plan.swapped):
+        return None
+    for ring in _rings(kernel, found[int(plan.swapped)], target):
+        if _plan(ring, plan.swapped) == plan:
+            return ring
+    return None
+
+
+def _rings(kernel: Kernel, contraction: Contraction, target: TargetSpec) -> list[Ring]:
+    ranges = [*contraction.m, *contraction.n, *contraction.k, *contraction.batch]
+    if any(least_size(r) != size(r) or size(r) < 1 for r in ranges):
+        return []
+    if contraction.reduce.type.dtype.name != "float32":
+        return []
+    a = operand_of(contraction.a, contraction.m, contraction.k, contraction.batch)
+    b = operand_of(contraction.b, contraction.n, contraction.k, contraction.batch)
+    if a is None or b is None or a[1] is not b[1] or a[0].dtype is not b[0].dtype:
+        return []
+    if not _is_widened(contraction):
+        return []
+    found = []
+    for instruction in _instructions(target, a[0].dtype.name):
+        depth = ROW_BYTES // a[0].dtype.itemsize
+        for groups in (1, 2):
+            rows = groups * instruction.m
+            first = Operand(a[0], contraction.m[-1], a[1], rows, depth)
+            second = Operand(b[0], contraction.n[-1], b[1], instruction.n, depth)
+            ring = Ring(contraction, instruction, first, second, groups, instruction.n, 0)
+            found.extend(_with_slots(ring, target))
+    return found
+
+
+def _is_widened(contraction: Contraction) -> bool:
+    """Are products and sums of narrow operands kept in float32, or may float32 be shortened?"""
+    for factor in (contraction.a, contraction.b):
+        if factor.type.dtype.name != "float32":
+            return False
+        if factor.op is not math.CAST and not settings.current().allow_tf32:
+            return False
+    return True
+
+
+def _instructions(target: TargetSpec, dtype: str) -> list[MatrixInstruction]:
+    return [
+        found
+        for found in target.matrix_instructions
+        if found.unit == _UNIT
+        and found.a_dtype == found.b_dtype == dtype
+        and found.accumulator_dtype == "float32"
+        and found.b_memory == "shared"
+    ]
+
+
+def _with_slots(ring: Ring, target: TargetSpec) -> list[Ring]:
+    """The ring with as many slots as fit beside the results on their way out."""
+    room = target.limits.shared_memory_bytes - _RESERVED_BYTES - outgoing_bytes(ring)
+    slots = min(room // ring.slot_bytes, _MOST_SLOTS)
+    if slots < 2:
+        return []
+    return [
+        Ring(ring.contraction, ring.instruction, ring.a, ring.b, ring.groups, ring.columns, slots)
+    ]
+
+
+def outgoing_bytes(ring: Ring) -> int:
+    """TILE memory for results: two parts of 64 rows of 128 bytes for each warp group."""
+    return ring.groups * 2 * ring.instruction.m * ROW_BYTES
+
+
+def _cycles(kernel: Kernel, ring: Ring, target: TargetSpec) -> float:
+    contraction = ring.contraction
+    others = [*contraction.batch, *contraction.m[:-1], *contraction.n[:-1]]
+    tiles = product(others) * ceil_div(size(contraction.m[-1]), ring.rows)
+    tiles *= ceil_div(size(contraction.n[-1]), ring.columns)
+    steps = ceil_div(size(ring.a.inner), ring.a.depth) * product(
+        [r for r in contraction.k if r is not ring.a.inner]
+    )
+    itemsize = ring.a.array.dtype.itemsize
+    compute = ring.rows * ring.columns * ring.a.depth / _PRODUCTS_PER_CYCLE * itemsize / 2
+    reads = ring.groups * (ring.instruction.m + ring.columns) * ROW_BYTES / _TILE_BYTES
+    far = ring.slot_bytes / _FAR_BYTES
+    finish = _START + ring.rows * ring.columns / 1024 * _FINISH
+    if any(stride(s.src[0].src[1], contraction.n[-1]) != 1 for s in kernel.stores):
+        finish *= 4  # results leave one by one
+    waves = ceil_div(tiles, max(target.unit("grid").count, 1))
+    return waves * (steps * max(compute, reads, far) + finish)
+
+
+def _plan(ring: Ring, swapped: bool) -> GpuPlan:
+    contraction = ring.contraction
+    nest = [*contraction.batch, *contraction.m[:-1], *contraction.n[:-1]]
+    nest += [contraction.m[-1], contraction.n[-1]]
+    row_tile = (Part(Unit.WARP, ring.groups), Part(Unit.UNROLL, ring.instruction.m))
+    splits = (
+        Split(number(contraction.m[-1]), (Part(Unit.LOOP),), row_tile),
+        Split(number(contraction.n[-1]), (Part(Unit.LOOP),), (Part(Unit.UNROLL, ring.columns),)),
+        Split(number(ring.a.inner), (Part(Unit.LOOP),), (Part(Unit.UNROLL, ring.a.depth),)),
+    )
+    staged = tuple(
+        Staged(operand, Memory.TILE, len(nest) + 1, 16, ring.slots) for operand in (0, 1)
+    )
+    entries = tuple((number(range_), 0) for range_ in nest)
+    return GpuPlan(splits, entries, len(nest), staged, False, swapped, ring.instruction.name)

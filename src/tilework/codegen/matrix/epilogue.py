@@ -1,0 +1,220 @@
+"""What becomes of the sums of a tile: the rest of the kernel, element by element, and its stores.
+
+Each thread holds four sums for every eight columns: two neighbours in a row, and two eight rows
+further down.  The kernel's stores are evaluated for each of them.  Results of 16 bits leave as
+boxes through TILE memory where the copy engine can take them; others are stored in pairs or alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tilework.codegen.analysis import stride, substitute_ranges
+from tilework.codegen.gpu.plan import GROUP_THREADS
+from tilework.codegen.matrix.choose import Ring
+from tilework.codegen.matrix.operands import ROW_BYTES, Array, array_of
+from tilework.codegen.plan.extents import size
+from tilework.ir.build import const_index
+from tilework.ir.node import toposort
+from tilework.ir.ops import math
+from tilework.ir.ops.control import STACK
+from tilework.ir.ops.index import Unit
+from tilework.ir.ops.matrix import (
+    BOXED,
+    COPY_FENCE,
+    GROUP_BARRIER,
+    PICK,
+    STORE_BOX,
+    STORE_BOX_WAIT,
+    STORE_FRAGMENT,
+    BoxedAttrs,
+    CountAttrs,
+)
+from tilework.ir.ops.memory import INDEX, LOAD, PARAM, STORE
+from tilework.ir.symbolic import simplify
+
+if TYPE_CHECKING:
+    from tilework.codegen.analysis import Kernel
+    from tilework.codegen.matrix.writer import Writer
+    from tilework.ir.node import Node
+
+#: Columns of a part that leaves at once: 128 bytes of results of 16 bits.
+PART_COLUMNS = ROW_BYTES // 2
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a computing thread is.
+
+    Attributes:
+        group, member: Its warp group, and its number there.
+        leads: Whether it acts for its group.
+        row, column: The first row and column of its tile.
+        values: The values of the ranges that are not tiled.
+        after: The statement that finished the sums.
+    """
+
+    group: Node
+    member: Node
+    leads: Node
+    row: Node
+    column: Node
+    values: dict[Node, Node]
+    after: Node
+
+
+def outgoing_array(kernel: Kernel, ring: Ring) -> Array | None:
+    """The result as an array whose boxes a copy engine can store; None if it cannot."""
+    if len(kernel.stores) != 1 or ring.columns % PART_COLUMNS:
+        return None
+    (store,) = kernel.stores
+    contraction = ring.contraction
+    ranges = [*contraction.batch, *contraction.m, *contraction.n]
+    array = array_of(store.src[0], ranges)
+    if array is None or len(store.src) > 2 or array.dtype.itemsize != 2:
+        return None
+    is_fit = array.ranges[0] is contraction.n[-1] and contraction.m[-1] in array.ranges
+    return array if is_fit else None
+
+
+def write_results(
+    out: Writer, kernel: Kernel, ring: Ring, sums: Node, place: Place, outgoing: Node | None
+) -> None:
+    """Store what the kernel makes of the sums of one tile; `outgoing` is memory for boxes."""
+    results = _Results(out, kernel, ring, sums, place)
+    array = outgoing_array(kernel, ring)
+    if array is None or outgoing is None:
+        results.one_by_one()
+    else:
+        results.as_boxes(array, outgoing)
+
+
+class _Results:
+    def __init__(self, out: Writer, kernel: Kernel, ring: Ring, sums: Node, place: Place) -> None:
+        self.out = out
+        self.kernel = kernel
+        self.ring = ring
+        self.sums = sums
+        self.place = place
+        self.row, self.column = ring.contraction.m[-1], ring.contraction.n[-1]
+        lane = simplify.mod(place.member, const_index(32))
+        warp = simplify.idiv(place.member, const_index(32))
+        self.lane, self.warp = out.emit(lane), out.emit(warp)
+        first = simplify.add(
+            simplify.scale(self.warp, 16), simplify.idiv(self.lane, const_index(4))
+        )
+        below = simplify.add(place.row, simplify.scale(place.group, ring.instruction.m))
+        self.first_row = out.emit(simplify.add(below, first))
+        pair = simplify.scale(simplify.mod(self.lane, const_index(4)), 2)
+        self.first_column = out.emit(simplify.add(place.column, pair))
+
+    def one_by_one(self) -> None:
+        """Every element, or every two neighbours, by a store of their own."""
+        out = self.out
+        pairs = all(self._takes_pairs(store) for store in self.kernel.stores)
+        with out.loop(self.ring.columns // 8, Unit.UNROLL) as eighth:
+            for store in self.kernel.stores:
+                for low in (0, 2):
+                    both = [self._store(store, eighth, low + right) for right in (0, 1)]
+                    if not pairs:
+                        for one in both:
+                            out.emit(one)
+                        continue
+                    value = STACK(*(one.src[1] for one in both))
+                    gate = both[0].src[2:3]
+                    out.emit(STORE(both[0].src[0], value, *gate))
+
+    def _takes_pairs(self, store: Node) -> bool:
+        """May two neighbours in a row be stored at once?  Then both are inside, or neither."""
+        offset = store.src[0].src[1]
+        start, total = simplify.terms(offset)
+        steps = [start, *(factor for term, factor in total.items() if term is not self.column)]
+        is_even = all(step % 2 == 0 for step in steps) and size(self.column) % 2 == 0
+        return stride(offset, self.column) == 1 and is_even and len(store.src) == 2
+
+    def as_boxes(self, array: Array, outgoing: Node) -> None:
+        """Parts of 64 rows and 64 columns through TILE memory, one filled while one leaves."""
+        out, place, rows = self.out, self.place, self.ring.instruction.m
+        (store,) = self.kernel.stores
+        number = simplify.add(place.group, const_index(1))
+        threads = CountAttrs(GROUP_THREADS)
+        part_elements = rows * PART_COLUMNS
+        parts = self.ring.columns // PART_COLUMNS
+        # Two slots in turn: the last part of a tile with an odd number used the first one's.
+        leaving = CountAttrs(1 if parts % 2 == 0 else 0)
+        with out.loop(parts, Unit.UNROLL) as part:
+            turn = simplify.mod(part, const_index(2))
+            slot = simplify.add(simplify.scale(place.group, 2), turn)
+            start = out.emit(simplify.scale(slot, part_elements))
+            with out.when(place.leads):
+                out.emit(STORE_BOX_WAIT(part, attrs=leaving))
+            out.emit(GROUP_BARRIER(number, part, attrs=threads))
+            with out.loop(PART_COLUMNS // 16, Unit.UNROLL) as quarter:
+                self._fragment(store, part, quarter, outgoing, start)
+            fence = out.emit(COPY_FENCE(part))
+            stored = out.emit(GROUP_BARRIER(number, fence, attrs=threads))
+            with out.when(place.leads):
+                boxed = BOXED(array.param, attrs=self._boxed(array))
+                coordinates = self._coordinates(array, part)
+                out.emit(STORE_BOX(boxed, INDEX(outgoing, start), *coordinates, stored))
+
+    def _fragment(
+        self, store: Node, part: Node, quarter: Node, outgoing: Node, start: Node
+    ) -> None:
+        """Sixteen columns of a part into TILE memory."""
+        out = self.out
+        at = simplify.add(simplify.scale(part, PART_COLUMNS // 16), quarter)
+        values = []
+        for half in (0, 1):
+            eighth = simplify.add(simplify.scale(at, 2), const_index(half))
+            values += [self._store(store, eighth, i).src[1] for i in range(4)]
+        row = simplify.add(simplify.scale(self.warp, 16), simplify.mod(self.lane, const_index(16)))
+        chunk = simplify.add(simplify.scale(quarter, 2), simplify.idiv(self.lane, const_index(16)))
+        place = math.XOR(chunk, simplify.mod(row, const_index(8)))
+        offset = simplify.add(simplify.scale(row, PART_COLUMNS), math.MUL(place, const_index(8)))
+        out.emit(STORE_FRAGMENT(INDEX(outgoing, simplify.add(start, offset)), *values))
+
+    def _boxed(self, array: Array) -> BoxedAttrs:
+        box = {self.column: PART_COLUMNS, self.row: self.ring.instruction.m}
+        sizes = tuple(size(range_) for range_ in array.ranges)
+        boxes = tuple(box.get(range_, 1) for range_ in array.ranges)
+        return BoxedAttrs(array.start, sizes, array.strides, boxes, ROW_BYTES)
+
+    def _coordinates(self, array: Array, part: Node) -> list[Node]:
+        place = self.place
+        row = simplify.add(place.row, simplify.scale(place.group, self.ring.instruction.m))
+        column = simplify.add(place.column, simplify.scale(part, PART_COLUMNS))
+        values = place.values | {self.row: row, self.column: column}
+        return [values[range_] for range_ in array.ranges]
+
+    def _store(self, store: Node, eighth: Node, element: int) -> Node:
+        """The kernel's store for one of the four sums that a thread has in eight columns."""
+        row = simplify.add(self.first_row, const_index(8 if element >= 2 else 0))
+        column = simplify.add(self.first_column, simplify.scale(eighth, 8))
+        column = simplify.add(column, const_index(element % 2))
+        position = simplify.add(simplify.scale(eighth, 4), const_index(element))
+        memo: dict[Node, Node] = {self.ring.contraction.reduce: PICK(self.sums, position)}
+        values = self.place.values | {self.row: row, self.column: column}
+        result = substitute_ranges(store, values, {}, memo)
+        gates = []
+        if size(self.row) % self.ring.rows:
+            gates.append(simplify.less(row, const_index(size(self.row))))
+        if size(self.column) % self.ring.columns:
+            gates.append(simplify.less(column, const_index(size(self.column))))
+        return _gated(result, simplify.all_of(gates))
+
+
+def _gated(store: Node, gate: Node) -> Node:
+    """No load from a buffer and no store happens where `gate` is false."""
+    if gate is simplify.TRUE:
+        return store
+    done: dict[Node, Node] = {}
+    for node in toposort(store):
+        src = tuple([done[source] for source in node.src])
+        position = 1 if node.op is LOAD else 2
+        if (node.op is LOAD and node.src[0].src[0].op is PARAM) or node is store:
+            old = src[position] if len(src) > position else simplify.TRUE
+            src = (*src[:position], simplify.both(old, gate), *src[position + 1 :])
+        done[node] = node if src == node.src else node.op(*src, attrs=node.attrs)
+    return done[store]

@@ -1,0 +1,288 @@
+"""The statements of a contraction by a ring: KERNEL -> LINEAR.
+
+A block has one warp group that feeds the ring (one of its threads does) and one or two that
+compute, each with its own rows of a tile.  Both go through the same tiles in the same order; a
+block takes every `blocks`-th tile, so that the ring is filled for the next tile while the last is
+stored.
+
+    feeder                                       each computing group
+    for tile, for step:                          for tile:
+        wait until the slot is free                  accumulators = 0
+        expect the slot's bytes                      for step:
+        copy the boxes of a and b                        wait until the slot is full
+                                                         products of the slot's parts along k
+                                                         hand back the slot before this one
+                                                     what becomes of the sums (`epilogue`)
+
+Postconditions: every slot that is waited for is handed back exactly once by each group; all copies
+have been used, and all stores have read their source, before the block ends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tilework.base.errors import PlanError
+from tilework.codegen.gpu.plan import GROUP_THREADS
+from tilework.codegen.matrix.choose import Ring, outgoing_bytes, ring_of
+from tilework.codegen.matrix.epilogue import Place, outgoing_array, write_results
+from tilework.codegen.matrix.operands import Operand
+from tilework.codegen.matrix.writer import Writer
+from tilework.codegen.plan.extents import ceil_div, size
+from tilework.dtypes import float32, uint64
+from tilework.ir.build import const_bits, const_index
+from tilework.ir.ops.control import BARRIER, BROADCAST
+from tilework.ir.ops.index import LanesAttrs, Unit
+from tilework.ir.ops.matrix import (
+    BOXED,
+    COPY_BOX,
+    MATRIX,
+    MATRIX_BEGIN,
+    MATRIX_WAIT,
+    REGISTERS,
+    SIGNAL_ARRIVE,
+    SIGNAL_EXPECT,
+    SIGNAL_INIT,
+    SIGNAL_WAIT,
+    STORE_BOX_WAIT,
+    CountAttrs,
+    MatrixAttrs,
+    RegistersAttrs,
+)
+from tilework.ir.ops.memory import INDEX
+from tilework.ir.symbolic import simplify
+
+if TYPE_CHECKING:
+    from tilework.codegen.analysis import Kernel
+    from tilework.codegen.plan.plan import Plan
+    from tilework.ir.node import Node
+    from tilework.target.spec import TargetSpec
+
+#: Registers that a feeding thread keeps, and those of a computing one, by the number of groups.
+_FEEDER_REGISTERS, _GROUP_REGISTERS = 40, {1: 240, 2: 232}
+#: Tile rows that are gone through together: their operands stay in the cache.
+_RASTER_ROWS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """What a block has in TILE memory."""
+
+    a: Node
+    b: Node
+    full: Node
+    free: Node
+
+
+def lower_ring(kernel: Kernel, plan: Plan, target: TargetSpec) -> Node:
+    """The LINEAR of a contraction under a ring plan.
+
+    Raises: PlanError if the plan is no ring for this kernel and target.
+    """
+    ring = ring_of(kernel, plan, target)
+    if ring is None:
+        raise PlanError("plan: this kernel has no such ring", got=repr(plan))
+    out = Writer(target)
+    emission = _Emission(kernel, ring, out)
+    threads = (1 + ring.groups) * GROUP_THREADS
+    with out.loop(threads, Unit.LOCAL) as thread:
+        emission.write(thread)
+    return out.linear()
+
+
+class _Emission:
+    def __init__(self, kernel: Kernel, ring: Ring, out: Writer) -> None:
+        self.kernel = kernel
+        self.ring = ring
+        self.out = out
+        contraction = ring.contraction
+        self.row, self.column = contraction.m[-1], contraction.n[-1]
+        self.others = [*contraction.batch, *contraction.m[:-1], *contraction.n[:-1]]
+        self.row_tiles = ceil_div(size(self.row), ring.rows)
+        self.column_tiles = ceil_div(size(self.column), ring.columns)
+        self.tiles = self.row_tiles * self.column_tiles
+        for range_ in self.others:
+            self.tiles *= size(range_)
+        self.serial = [r for r in contraction.k if r is not ring.a.inner and size(r) > 1]
+        self.inner_steps = ceil_div(size(ring.a.inner), ring.a.depth)
+        self.steps = self.inner_steps
+        for range_ in self.serial:
+            self.steps *= size(range_)
+
+    def write(self, thread: Node) -> None:
+        """All that one thread of the block does."""
+        out, ring = self.out, self.ring
+        dtype = ring.a.array.dtype
+        memory = _Memory(
+            out.allocate(dtype, ring.slots * ring.a.slot_elements, 1024),
+            out.allocate(dtype, ring.slots * ring.b.slot_elements, 1024),
+            out.allocate(uint64, ring.slots),
+            out.allocate(uint64, ring.slots),
+        )
+        outgoing = None
+        array = outgoing_array(self.kernel, ring)
+        if array is not None:
+            elements = outgoing_bytes(ring) // array.dtype.itemsize
+            outgoing = out.allocate(array.dtype, elements, 1024)
+        with out.when(simplify.equal(thread, const_index(0))):
+            for slot in range(ring.slots):
+                at = const_index(slot)
+                out.emit(SIGNAL_INIT(INDEX(memory.full, at), attrs=CountAttrs(1)))
+                out.emit(SIGNAL_INIT(INDEX(memory.free, at), attrs=CountAttrs(ring.groups)))
+        out.emit(BARRIER(thread))
+        feeder = simplify.less(thread, const_index(GROUP_THREADS))
+        with out.when(feeder):
+            out.emit(REGISTERS(thread, attrs=RegistersAttrs(_FEEDER_REGISTERS, False)))
+            with out.when(simplify.equal(thread, const_index(0))):
+                self._feed(memory)
+        with out.when(simplify.at_least(thread, const_index(GROUP_THREADS))):
+            out.emit(REGISTERS(thread, attrs=RegistersAttrs(_GROUP_REGISTERS[ring.groups], True)))
+            group = simplify.sub(simplify.idiv(thread, const_index(GROUP_THREADS)), const_index(1))
+            self._compute(memory, outgoing, group, simplify.mod(thread, const_index(GROUP_THREADS)))
+
+    # ---- tiles and steps
+
+    def _tile(self, task: Node) -> tuple[dict[Node, Node], Node, Node]:
+        """The values of the ranges that are not tiled, and the first row and column of a tile.
+
+        Within one matrix, bands of rows are gone through column by column.
+        """
+        per_matrix = const_index(self.row_tiles * self.column_tiles)
+        rest = simplify.idiv(task, per_matrix)
+        values: dict[Node, Node] = {}
+        for range_ in reversed(self.others):
+            extent = const_index(size(range_))
+            values[range_] = simplify.mod(rest, extent)
+            rest = simplify.idiv(rest, extent)
+        inside = simplify.mod(task, per_matrix)
+        height = _band(self.row_tiles)
+        band = const_index(height * self.column_tiles)
+        within = simplify.mod(inside, band)
+        row = simplify.add(
+            simplify.scale(simplify.idiv(inside, band), height),
+            simplify.mod(within, const_index(height)),
+        )
+        column = simplify.idiv(within, const_index(height))
+        row = self.out.emit(simplify.scale(row, self.ring.rows))
+        return values, row, self.out.emit(simplify.scale(column, self.ring.columns))
+
+    def _step(self, step: Node) -> dict[Node, Node]:
+        """The values of k's ranges at the start of one slot."""
+        values = {
+            self.ring.a.inner: simplify.scale(
+                simplify.mod(step, const_index(self.inner_steps)), self.ring.a.depth
+            )
+        }
+        rest = simplify.idiv(step, const_index(self.inner_steps))
+        for range_ in reversed(self.serial):
+            values[range_] = simplify.mod(rest, const_index(size(range_)))
+            rest = simplify.idiv(rest, const_index(size(range_)))
+        return values
+
+    # ---- the feeder
+
+    def _feed(self, memory: _Memory) -> None:
+        out, ring = self.out, self.ring
+        slot, parity = out.variable(const_index(0)), out.variable(const_index(1))
+        with out.loop(self.tiles, Unit.THREAD) as task:
+            values, row, column = self._tile(task)
+            with out.loop(self.steps) as step:
+                values = values | self._step(step)
+                wait = out.emit(SIGNAL_WAIT(INDEX(memory.free, slot), parity))
+                full = out.emit(INDEX(memory.full, slot))
+                out.emit(SIGNAL_EXPECT(full, wait, attrs=CountAttrs(ring.slot_bytes)))
+                self._copy(ring.a, memory.a, slot, full, values | {ring.a.own: row})
+                self._copy(ring.b, memory.b, slot, full, values | {ring.b.own: column})
+                self._advance(slot, parity)
+
+    def _copy(
+        self, operand: Operand, memory: Node, slot: Node, full: Node, values: dict[Node, Node]
+    ) -> None:
+        boxed = BOXED(operand.array.param, attrs=operand.boxed())
+        for chunk in range(operand.chunks):
+            offset = simplify.add(
+                simplify.scale(slot, operand.slot_elements),
+                const_index(chunk * operand.chunk_elements),
+            )
+            coordinates = []
+            for position, range_ in enumerate(operand.array.ranges):
+                at = values[range_]
+                if position == 0:
+                    at = simplify.add(at, const_index(chunk * operand.width))
+                coordinates.append(at)
+            self.out.emit(COPY_BOX(INDEX(memory, offset), boxed, full, *coordinates))
+
+    def _advance(self, slot: Node, parity: Node) -> None:
+        """Go on to the next slot; after the last, to the next phase."""
+        out = self.out
+        following = out.emit(simplify.add(slot, const_index(1)))
+        wraps = out.emit(simplify.equal(following, const_index(self.ring.slots)))
+        turned = out.emit(simplify.where(wraps, simplify.sub(const_index(1), parity), parity))
+        out.assign(slot, simplify.where(wraps, const_index(0), following))
+        out.assign(parity, turned)
+
+    # ---- the computing groups
+
+    def _compute(self, memory: _Memory, outgoing: Node | None, group: Node, member: Node) -> None:
+        out, ring = self.out, self.ring
+        group, member = out.emit(group), out.emit(member)
+        leads = out.emit(simplify.equal(member, const_index(0)))
+        slot, parity = out.variable(const_index(0)), out.variable(const_index(0))
+        last = out.variable(const_index(0))
+        with out.loop(self.tiles, Unit.THREAD) as task:
+            values, row, column = self._tile(task)
+            zeros = BROADCAST(
+                const_bits(0, float32), attrs=LanesAttrs(ring.instruction.m * ring.columns // 128)
+            )
+            sums = out.variable(zeros)
+            with out.loop(self.steps) as step:
+                wait = out.emit(SIGNAL_WAIT(INDEX(memory.full, slot), parity))
+                begin = out.emit(MATRIX_BEGIN(wait))
+                self._products(memory, sums, slot, group, begin)
+                done = out.emit(MATRIX_WAIT(begin, attrs=CountAttrs(1)))
+                earlier = simplify.less(const_index(0), step)
+                with out.when(simplify.both(leads, earlier)):
+                    out.emit(SIGNAL_ARRIVE(INDEX(memory.free, last), done))
+                out.assign(last, slot)
+                self._advance(slot, parity)
+            finished = out.emit(MATRIX_WAIT(sums, attrs=CountAttrs(0)))
+            with out.when(leads):
+                out.emit(SIGNAL_ARRIVE(INDEX(memory.free, last), finished))
+            place = Place(group, member, leads, row, column, values, finished)
+            write_results(out, self.kernel, ring, sums, place, outgoing)
+        if outgoing is not None:
+            with out.when(leads):
+                out.emit(STORE_BOX_WAIT(leads, attrs=CountAttrs(0)))
+
+    def _products(self, memory: _Memory, sums: Node, slot: Node, group: Node, begin: Node) -> None:
+        out, ring = self.out, self.ring
+        a, b, instruction = ring.a, ring.b, ring.instruction
+        attrs = MatrixAttrs(
+            instruction.m,
+            ring.columns,
+            instruction.k,
+            a.along_k,
+            a.chunk_bytes,
+            b.along_k,
+            b.chunk_bytes,
+        )
+        rows = simplify.scale(group, a.row_offset(instruction.m))
+        start_a = simplify.add(simplify.scale(slot, a.slot_elements), rows)
+        start_b = simplify.scale(slot, b.slot_elements)
+        for position in range(0, a.depth, instruction.k):
+            at_a = simplify.add(start_a, const_index(a.depth_offset(position)))
+            at_b = simplify.add(start_b, const_index(b.depth_offset(position)))
+            product = MATRIX(sums, INDEX(memory.a, at_a), INDEX(memory.b, at_b), begin, attrs=attrs)
+            out.assign(sums, product)
+
+
+def _band(row_tiles: int) -> int:
+    """Rows of tiles in one band: a divisor of all, so that every band is whole."""
+    if row_tiles <= _RASTER_ROWS:
+        return row_tiles
+    divisors = [d for d in range(1, _RASTER_ROWS + 1) if row_tiles % d == 0]
+    return divisors[-1]
+
+
+__all__ = ["lower_ring"]

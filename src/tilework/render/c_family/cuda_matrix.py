@@ -1,0 +1,210 @@
+"""Matrix instructions, rings and copies of boxes in CUDA C, by inline PTX.
+
+Instructions, descriptors and layouts are those of the PTX ISA (sections on `wgmma`, `mbarrier`,
+`cp.async.bulk.tensor` and on swizzled shared memory).  An array of a kernel becomes an argument of
+128 bytes that the launch fills with the copy engine's description of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tilework.base.errors import RenderError
+from tilework.ir.ops import matrix
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tilework.ir.node import Node, OpDef
+    from tilework.render.c_family.cuda import _Function
+
+#: The head of a source that uses any of these.
+PRELUDE: Final = """\
+struct alignas(64) boxed_array { u64 words[16]; };
+HELPER u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
+HELPER void signal_init(const void *signal, u32 count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(signal)), "r"(count));
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+HELPER void signal_expect(const void *signal, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+               ::"r"(shared_address(signal)), "r"(bytes) : "memory");
+}
+HELPER void signal_arrive(const void *signal) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];"
+               ::"r"(shared_address(signal)) : "memory");
+}
+HELPER void signal_wait(const void *signal, u32 parity) {
+  asm volatile("{\\n.reg .pred p;\\nagain_%=:\\n"
+               "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\\n@!p bra again_%=;\\n}"
+               ::"r"(shared_address(signal)), "r"(parity) : "memory");
+}
+HELPER u64 tile_descriptor(const void *start, u32 leading_bytes, u32 stride_bytes) {
+  return (u64)((shared_address(start) & 0x3ffff) >> 4) | ((u64)(leading_bytes >> 4) << 16)
+       | ((u64)(stride_bytes >> 4) << 32) | (1ull << 62);
+}
+HELPER u32 pair_of(u16 low, u16 high) { return (u32)low | ((u32)high << 16); }
+"""
+#: From one group of eight rows of 128 bytes to the next.
+_GROUP_BYTES: Final = 8 * 128
+_PTX_TYPE: Final = {
+    "bfloat16": "bf16",
+    "float16": "f16",
+    "float32": "tf32",
+    "fp8e4m3": "e4m3",
+    "fp8e5m2": "e5m2",
+}
+
+
+def _signal(name: str) -> Callable[[_Function, Node], None]:
+    """A call with a signal and the number in the attributes, if there is one."""
+
+    def emit(function: _Function, node: Node) -> None:
+        count = "" if node.attrs is None else f", {node.attrs.count}"
+        function.emit(f"{name}({function[node.src[0]]}{count});")
+
+    return emit
+
+
+def _wait(function: _Function, node: Node) -> None:
+    function.emit(f"signal_wait({function[node.src[0]]}, {function[node.src[1]]});")
+
+
+def _coordinates(function: _Function, nodes: tuple[Node, ...]) -> tuple[str, str]:
+    """Names of operands %3, %4, ... in braces, and what they are."""
+    names = ", ".join(f"%{3 + i}" for i in range(len(nodes)))
+    values = ", ".join(f'"r"((i32){function[node]})' for node in nodes)
+    return names, values
+
+
+def _copy_box(function: _Function, node: Node) -> None:
+    target, boxed, signal = node.src[:3]
+    axes = len(boxed.attrs.sizes)
+    names, values = _coordinates(function, node.src[3 : 3 + axes])
+    function.emit(
+        f'asm volatile("cp.async.bulk.tensor.{axes}d.shared::cluster.global.mbarrier'
+        f'::complete_tx::bytes [%0], [%1, {{{names}}}], [%2];"'
+        f' ::"r"(shared_address({function[target]})), "l"(&{function[boxed]}),'
+        f' "r"(shared_address({function[signal]})), {values} : "memory");'
+    )
+
+
+def _store_box(function: _Function, node: Node) -> None:
+    boxed, source = node.src[:2]
+    axes = len(boxed.attrs.sizes)
+    names, values = _coordinates(function, node.src[2 : 2 + axes])
+    # The second operand stands for nothing: coordinates begin at %3 as in a copy.
+    function.emit(
+        f'asm volatile("cp.async.bulk.tensor.{axes}d.global.shared::cta.bulk_group'
+        f' [%1, {{{names}}}], [%0];" ::"r"(shared_address({function[source]})),'
+        f' "l"(&{function[boxed]}), "r"(0), {values} : "memory");'
+    )
+    function.emit('asm volatile("cp.async.bulk.commit_group;" ::: "memory");')
+
+
+def _text(line: str) -> Callable[[_Function, Node], None]:
+    """One line that may use the number in the attributes."""
+
+    def emit(function: _Function, node: Node) -> None:
+        count = 0 if node.attrs is None else node.attrs.count
+        function.emit(line.replace("COUNT", str(count)))
+
+    return emit
+
+
+def _group_barrier(function: _Function, node: Node) -> None:
+    function.emit(
+        f'asm volatile("bar.sync %0, {node.attrs.count};" ::"r"({function[node.src[0]]})'
+        ' : "memory");'
+    )
+
+
+def _registers(function: _Function, node: Node) -> None:
+    change = "inc" if node.attrs.grows else "dec"
+    function.emit(f'asm volatile("setmaxnreg.{change}.sync.aligned.u32 {node.attrs.count};");')
+
+
+def _boxed(function: _Function, node: Node) -> None:
+    """An argument of the kernel, declared where its head is written."""
+    function.names[node] = function.boxes.setdefault(node, f"array{len(function.boxes)}")
+
+
+def _matrix(function: _Function, node: Node) -> None:
+    accumulator, a, b = node.src[:3]
+    attrs = node.attrs
+    kind = _PTX_TYPE.get(a.type.dtype.name)
+    if kind is None:
+        raise RenderError("CudaRenderer: no matrix instruction for a dtype", got=a.type.dtype.name)
+    count = len(function.lanes(accumulator))
+    layouts = ""
+    if a.type.dtype.itemsize == 2:
+        layouts = f", {int(not attrs.a_along_k)}, {int(not attrs.b_along_k)}"
+    shape = f"m{attrs.m}n{attrs.n}k{attrs.k}"
+    name = f"matrix_{shape}_{kind}{layouts.replace(', ', '_')}"
+    if name not in function.helpers:
+        function.helpers[name] = _matrix_helper(name, f"{shape}.f32.{kind}.{kind}", count, layouts)
+    descriptors = ", ".join(
+        f"tile_descriptor({function[operand]}, {chunk or 16}, {_GROUP_BYTES})"
+        for operand, chunk in ((a, attrs.a_chunk_bytes), (b, attrs.b_chunk_bytes))
+    )
+    function.emit(f"{name}({function.arrays[accumulator]}, {descriptors});")
+    function.vectors[node] = function.lanes(accumulator)
+
+
+def _matrix_helper(name: str, instruction: str, count: int, layouts: str) -> str:
+    """A product that adds to an array of sums, which inlining keeps in registers."""
+    registers = ", ".join(f"%{i}" for i in range(count))
+    bound = ", ".join(f'"+f"(s[{i}])' for i in range(count))
+    return (
+        f"HELPER void {name}(f32 (&s)[{count}], u64 a, u64 b) {{\n"
+        f'  asm volatile("wgmma.mma_async.sync.aligned.{instruction} {{{registers}}},'
+        f' %{count}, %{count + 1}, 1, 1, 1{layouts};"\n    : {bound} : "l"(a), "l"(b));\n}}\n'
+    )
+
+
+def _matrix_begin(function: _Function, node: Node) -> None:
+    function.emit('asm volatile("wgmma.fence.sync.aligned;" ::: "memory");')
+
+
+def _matrix_wait(function: _Function, node: Node) -> None:
+    if node.attrs.count or node.src[0].op is matrix.MATRIX_BEGIN:
+        function.emit('asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");')
+    function.emit(
+        f'asm volatile("wgmma.wait_group.sync.aligned {node.attrs.count};" ::: "memory");'
+    )
+
+
+def _pick(function: _Function, node: Node) -> None:
+    vector, position = node.src
+    function.names[node] = f"{function.arrays[vector]}[{function[position]}]"
+
+
+def _store_fragment(function: _Function, node: Node) -> None:
+    address, values = node.src[0], [function[value] for value in node.src[1:]]
+    pairs = ", ".join(f'"r"(pair_of({values[i]}, {values[i + 1]}))' for i in range(0, 8, 2))
+    function.emit(
+        'asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"'
+        f' ::"r"(shared_address({function[address]})), {pairs} : "memory");'
+    )
+
+
+STATEMENTS: Final[Mapping[OpDef, Callable[[_Function, Node], None]]] = {
+    matrix.BOXED: _boxed,
+    matrix.SIGNAL_INIT: _signal("signal_init"),
+    matrix.SIGNAL_EXPECT: _signal("signal_expect"),
+    matrix.SIGNAL_ARRIVE: _signal("signal_arrive"),
+    matrix.SIGNAL_WAIT: _wait,
+    matrix.COPY_BOX: _copy_box,
+    matrix.STORE_BOX: _store_box,
+    matrix.STORE_BOX_WAIT: _text(
+        'asm volatile("cp.async.bulk.wait_group.read COUNT;" ::: "memory");'
+    ),
+    matrix.COPY_FENCE: _text('asm volatile("fence.proxy.async.shared::cta;" ::: "memory");'),
+    matrix.GROUP_BARRIER: _group_barrier,
+    matrix.REGISTERS: _registers,
+    matrix.MATRIX: _matrix,
+    matrix.MATRIX_BEGIN: _matrix_begin,
+    matrix.MATRIX_WAIT: _matrix_wait,
+    matrix.PICK: _pick,
+    matrix.STORE_FRAGMENT: _store_fragment,
+}

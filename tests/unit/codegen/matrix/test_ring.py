@@ -1,0 +1,178 @@
+"""Contractions by matrix instructions: plans, statements, and what they compute."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tilework.base.errors import InternalError, PlanError
+from tilework.codegen.analysis import Kernel, analyse
+from tilework.codegen.gpu.plan import GpuPlan
+from tilework.codegen.matrix.choose import choose_ring_plan, ring_of
+from tilework.codegen.matrix.lower import lower_ring
+from tilework.codegen.passes.normalise import normalise_ranges
+from tilework.codegen.pipeline import lower_kernel
+from tilework.dtypes import DType, bfloat16, float32
+from tilework.ir.build import cast, const_index
+from tilework.ir.interpret.blocks import run_blocks
+from tilework.ir.node import Node, toposort
+from tilework.ir.ops import math
+from tilework.ir.ops.index import RANGE, RangeAttrs, Unit
+from tilework.ir.ops.matrix import SIGNAL_ARRIVE, SIGNAL_WAIT, STORE_BOX
+from tilework.ir.ops.memory import INDEX, LOAD, PARAM, SINK, STORE, ParamAttrs
+from tilework.ir.ops.tensor import REDUCE, Fold, ReduceAttrs
+from tilework.ir.stage import Stage
+from tilework.ir.verify import verify
+from tilework.target.known.cuda import cuda_spec
+
+HOPPER = cuda_spec(90)
+
+
+def product(
+    m: int, n: int, k: int, *, kind: str = "nn", result: DType = bfloat16, bias: bool = False
+) -> Node:
+    """The kernel of a matrix product, at the KERNEL stage; `t` marks a transposed operand."""
+    row, column, inner = (
+        RANGE(const_index(size), attrs=RangeAttrs(number)) for number, size in enumerate((m, n, k))
+    )
+
+    def place(first: Node, second: Node, width: int) -> Node:
+        return math.ADD(math.MUL(first, const_index(width)), second)
+
+    def load(slot: int, size: int, offset: Node) -> Node:
+        buffer = PARAM(attrs=ParamAttrs(slot, (size,), bfloat16))
+        return cast(LOAD(INDEX(buffer, offset)), float32)
+
+    a = load(1, m * k, place(row, inner, k) if kind[0] == "n" else place(inner, row, m))
+    b = load(2, k * n, place(inner, column, n) if kind[1] == "n" else place(column, inner, k))
+    total = REDUCE(math.MUL(a, b), inner, attrs=ReduceAttrs(Fold.ADD, ()))
+    if bias:
+        total = math.ADD(total, load(3, n, column))
+    value = total if result is float32 else cast(total, result)
+    target = INDEX(PARAM(attrs=ParamAttrs(0, (m * n,), result)), place(row, column, n))
+    return SINK(STORE(target, value))
+
+
+def planned(sink: Node) -> tuple[Kernel, GpuPlan]:
+    kernel = analyse(normalise_ranges(sink))
+    plan = choose_ring_plan(kernel, HOPPER)
+    assert plan is not None
+    return kernel, plan
+
+
+def run(
+    linear: Node, m: int, n: int, k: int, *, kind: str, result: DType, bias: bool, blocks: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """What the statements compute by `blocks` blocks, and what they should."""
+    draw = np.random.default_rng(7)
+    shapes = [(m, k) if kind[0] == "n" else (k, m), (k, n) if kind[1] == "n" else (n, k), (n,)]
+    inputs = [draw.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in shapes]
+    a, b, c = (array.astype(np.float64) for array in inputs)
+    exact = (a if kind[0] == "n" else a.T) @ (b if kind[1] == "n" else b.T) + (c if bias else 0)
+    wanted = np.float32 if result is float32 else ml_dtypes.bfloat16
+    found = np.full((m, n), np.nan, dtype=wanted)
+    buffers = [memoryview(array.view(np.uint8)).cast("B") for array in (found, *inputs)]
+    tiles = max(
+        int(node.src[0].attrs.bits)
+        for node in linear.src
+        if node.op is RANGE and node.attrs.unit is Unit.THREAD
+    )
+    run_blocks(linear, buffers, blocks=blocks, tasks=-(-tiles // blocks))
+    return found.astype(np.float64), exact
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "kind", "result", "bias"),
+    [
+        (8, 64, 8, "nn", bfloat16, False),
+        (40, 72, 24, "nt", float32, True),
+        (72, 64, 72, "tn", bfloat16, False),
+        (16, 24, 136, "tt", bfloat16, True),
+    ],
+)
+def test_a_ring_computes_what_the_kernel_says(
+    m: int, n: int, k: int, kind: str, result: DType, *, bias: bool
+) -> None:
+    kernel, plan = planned(product(m, n, k, kind=kind, result=result, bias=bias))
+    linear = lower_ring(kernel, plan, HOPPER)
+    verify(linear, Stage.LINEAR, after="ring")
+    found, exact = run(linear, m, n, k, kind=kind, result=result, bias=bias, blocks=1)
+    scale = np.abs(exact).max()
+    bound = 1e-6 if result is float32 else 2**-8
+    assert np.abs(found - exact).max() <= bound * scale
+
+
+def test_a_slot_that_is_used_too_early_is_a_race() -> None:
+    kernel, plan = planned(product(64, 64, 64, result=float32))
+    linear = lower_ring(kernel, plan, HOPPER)
+    wait = [node for node in linear.src if node.op is SIGNAL_WAIT][-1]
+    # The phase before the first one has ended at once: nobody waits for the copies.
+    early = SIGNAL_WAIT(wait.src[0], const_index(1))
+    done: dict[Node, Node] = {}
+    for node in toposort(linear):
+        src = tuple(done[source] for source in node.src)
+        done[node] = early if node is wait else node if src == node.src else make(node, src)
+    with pytest.raises(InternalError, match="without a barrier"):
+        run(done[linear], 64, 64, 64, kind="nn", result=float32, bias=False, blocks=1)
+
+
+def make(node: Node, src: tuple[Node, ...]) -> Node:
+    return node.op(*src, attrs=node.attrs)
+
+
+def test_every_slot_is_handed_back() -> None:
+    kernel, plan = planned(product(128, 256, 128))
+    linear = lower_ring(kernel, plan, HOPPER)
+    assert sum(node.op is SIGNAL_ARRIVE for node in linear.src) == 2
+
+
+def test_large_products_take_tiles_of_128_by_256() -> None:
+    _, plan = planned(product(4096, 4096, 4096))
+    assert plan.matrix == "wgmma_m64n256k16_bfloat16"
+    assert plan.threads == 3 * 128
+    assert {staged.depth for staged in plan.staged} == {4}
+
+
+def test_results_of_16_bits_leave_in_boxes() -> None:
+    kernel, plan = planned(product(128, 256, 64))
+    assert any(node.op is STORE_BOX for node in lower_ring(kernel, plan, HOPPER).src)
+    kernel, plan = planned(product(128, 256, 64, result=float32))
+    assert not any(node.op is STORE_BOX for node in lower_ring(kernel, plan, HOPPER).src)
+
+
+def test_rows_that_start_at_no_multiple_of_16_bytes_have_no_ring() -> None:
+    kernel = analyse(normalise_ranges(product(64, 64, 61)))
+    assert choose_ring_plan(kernel, HOPPER) is None
+
+
+def test_a_plan_with_an_unknown_instruction_is_refused() -> None:
+    kernel, plan = planned(product(64, 64, 64))
+    with pytest.raises(PlanError, match="no such ring"):
+        lower_ring(kernel, replace(plan, matrix="mma_m1n1k1"), HOPPER)
+
+
+def test_targets_without_such_instructions_have_no_ring() -> None:
+    kernel = analyse(normalise_ranges(product(64, 64, 64)))
+    assert choose_ring_plan(kernel, cuda_spec(80)) is None
+
+
+def test_the_pipeline_lowers_a_product_by_a_ring() -> None:
+    lowered = lower_kernel(product(256, 256, 256), HOPPER)
+    assert "wgmma" in lowered.plan
+    assert lowered.threads % 128 == 0
+    assert lowered.scratch_bytes <= HOPPER.limits.shared_memory_bytes
+
+
+def test_slots_fit_into_shared_memory_beside_what_leaves() -> None:
+    small = replace(HOPPER, limits=replace(HOPPER.limits, shared_memory_bytes=100 << 10))
+    kernel = analyse(normalise_ranges(product(1024, 1024, 1024)))
+    plan = choose_ring_plan(kernel, small)
+    assert plan is not None
+    ring = ring_of(kernel, plan, small)
+    assert ring is not None
+    assert ring.slots * ring.slot_bytes < 100 << 10
+    names = {node.op.name for node in toposort(lower_ring(kernel, plan, small))}
+    assert "matrix" in names
