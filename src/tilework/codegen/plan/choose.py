@@ -31,6 +31,8 @@ _BLOCK = 4
 _LEAST_TASK = 4096
 #: Rows that are scanned side by side.
 _SCANS = 4
+#: Rows that are summed side by side, with so many accumulators each.
+_SUMS, _ACCUMULATORS = 4, 2
 #: Element operations that costly ops count for.
 OP_COST = (
     dict.fromkeys(
@@ -92,11 +94,12 @@ def _loop_plan(kernel: Kernel, target: TargetSpec) -> Plan:
         splits.append(_output_split(kernel, choice.output, lanes))
         if square := _transposing_split(kernel, choice.output, splits[0]):
             return _transposing_plan(kernel, square, splits[0])
-    elif rows := _scan_rows(kernel):
+    elif rows := _scan_rows(kernel) or _summed_rows(kernel):
         splits.append(rows)
     bound = {r for reduce in kernel.reduces for r in reduce.src[1:]}
     for range_ in sorted(bound, key=number):
-        tile = _reduce_tile(kernel, range_, choice, lanes)
+        most = 4 if _summed_rows(kernel) is None or choice.output is not None else _ACCUMULATORS
+        tile = _reduce_tile(kernel, range_, choice, lanes, most)
         if tile:
             splits.append(Split(number(range_), (Part(Unit.LOOP),), tile))
     return _with_tasks(kernel, target, splits, choice)
@@ -117,6 +120,22 @@ def _scan_rows(kernel: Kernel) -> Split | None:
     row = max(rows, key=lambda r: (least_size(r) >= _SCANS, number(r)))
     copies = fitting_lanes(_SCANS, least_size(row))
     return Split(number(row), (Part(Unit.LOOP),), (Part(Unit.UNROLL, copies),))
+
+
+def _summed_rows(kernel: Kernel) -> Split | None:
+    """Several rows side by side in a sum along rows, so that memory is read in several streams.
+
+    A factor that all rows share is then read once for them.
+    """
+    if len(kernel.reduces) != 1 or kernel.serial or kernel.read_and_written:
+        return None
+    (reduce,) = kernel.reduces
+    mask = kernel.free.mask[reduce]
+    rows = [r for r in kernel.outputs if mask & kernel.free.bit(r) and least_size(r) >= _SUMS]
+    if not rows:
+        return None
+    row = max(rows, key=number)
+    return Split(number(row), (Part(Unit.LOOP),), (Part(Unit.UNROLL, _SUMS),))
 
 
 def _choose_lanes(kernel: Kernel, lanes: int) -> _Choice:
@@ -279,15 +298,17 @@ def _output_split(kernel: Kernel, output: Node, lanes: int) -> Split:
     return Split(number(output), (Part(Unit.LOOP),), tile)
 
 
-def _reduce_tile(kernel: Kernel, range_: Node, choice: _Choice, lanes: int) -> tuple[Part, ...]:
-    """Lanes and accumulators for a range that a reduction binds."""
+def _reduce_tile(
+    kernel: Kernel, range_: Node, choice: _Choice, lanes: int, most: int
+) -> tuple[Part, ...]:
+    """Lanes and at most so many accumulators for a range that a reduction binds."""
     extent = simplify.value_of(range_.src[0])
     if extent is None:
         return ()
     if range_ in choice.reduced.values():
         width = fitting_lanes(lanes, extent)
         copies = 1
-        while copies < 4 and width * copies * 2 <= extent:
+        while copies < most and width * copies * 2 <= extent:
             copies *= 2
         parts = [Part(Unit.UNROLL, copies)] if copies > 1 else []
         return (*parts, Part(Unit.LANE, width))
