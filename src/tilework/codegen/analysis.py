@@ -109,12 +109,16 @@ def analyse(sink: Node) -> Kernel:
 
 
 def _serial_ranges(kernel: Kernel) -> set[Node]:
-    """Ranges whose order matters: those of a data-dependent store, and those of a scan."""
+    """Ranges whose order matters: those of a data-dependent store, and those of a scan.
+
+    A range that a reduction inside of the store's index binds is none of them.
+    """
     serial: set[Node] = set()
+    unbound = set(kernel.outputs)
     for store in kernel.stores:
         for node in toposort(store.src[0].src[1]):
             if node.op is LOAD:
-                serial.update(kernel.free.of(node))
+                serial.update(unbound.intersection(kernel.free.of(node)))
         if not serial:
             # An output range that does not move the store would write one place many times.
             missing = kernel.free.mask[store] & ~kernel.free.mask[store.src[0]]

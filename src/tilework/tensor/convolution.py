@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from tilework import dtypes
-from tilework.base.errors import ShapeError
+from tilework.base.errors import ShapeError, UserError
 from tilework.base.integers import ceil_div
 from tilework.ir.ops import tensor
 from tilework.ir.ops.tensor import Fold
 from tilework.ir.symbolic import dims
-from tilework.tensor.sorting import Sorting
+from tilework.tensor.counting import Counting
 from tilework.tensor.variable import format_shape
 
 if TYPE_CHECKING:
@@ -58,6 +58,26 @@ def read_padding(padding: Ints, count: int, what: str) -> list[tuple[int, int]]:
     return [(given[2 * i], given[2 * i + 1]) for i in range(count)][::-1]
 
 
+def _named_padding(
+    padding: Ints | str, kernel: tuple[int, ...], stride: Ints, dilation: Ints
+) -> list[tuple[int, int]]:
+    """The padding of a convolution, which may be "valid" (none) or "same" (of a stride of 1)."""
+    count = len(kernel)
+    if not isinstance(padding, str):
+        return read_padding(padding, count, "conv2d")
+    if padding == "valid":
+        return [(0, 0)] * count
+    if padding != "same" or any(step != 1 for step in per_axis(stride, count, "conv2d")):
+        raise UserError(
+            "conv2d: unknown padding",
+            got=f"{padding!r} with stride {stride}",
+            expected='numbers, "valid", or "same" with stride 1',
+        )
+    spread = per_axis(dilation, count, "conv2d")
+    total = [step * (size - 1) for step, size in zip(spread, kernel, strict=True)]
+    return [(each // 2, each - each // 2) for each in total]
+
+
 @dataclass(frozen=True)
 class _Plan:
     """A convolution: everything but its operands."""
@@ -83,7 +103,7 @@ class _Plan:
         return of_input, x._weight_gradient(g, self)
 
 
-class Convolution(Sorting):
+class Convolution(Counting):
     """conv2d, conv_transpose2d, pooling."""
 
     __slots__ = ()
@@ -141,11 +161,15 @@ class Convolution(Sorting):
             padding: zeros around the input; see the module.
             dtype: of the result; by default integers give 64 bits.
 
-        Shape: self (n, ci, h, w), weight (co, ci / groups, kh, kw), bias (co,) -> (n, co, oh, ow)
+        Shape: self (n, ci, h, w), weight (co, ci / groups, kh, kw), bias (co,) -> (n, co, oh, ow);
+            without n in both, a single image
 
         Raises:
             ShapeError: channels, groups or sizes don't fit.
         """
+        if self.ndim == weight.ndim - 1:
+            one = self.unsqueeze(0)
+            return one.conv2d(weight, bias, groups, stride, dilation, padding, dtype).squeeze(0)
         self._check_channels(weight, weight._dims[1], groups, "conv2d")
         count = weight.ndim - 2
         compute, result = self._product_dtypes(weight, dtype)
@@ -155,7 +179,7 @@ class Convolution(Sorting):
             kernel,
             per_axis(stride, count, "conv2d"),
             per_axis(dilation, count, "conv2d"),
-            tuple(read_padding(padding, count, "conv2d")),
+            tuple(_named_padding(padding, kernel, stride, dilation)),
         )
         x, w = self.cast(compute), weight.cast(compute)
         found = x._correlated(w, plan)
@@ -237,6 +261,9 @@ class Convolution(Sorting):
             ShapeError: channels, groups or sizes don't fit.
         """
         what = "conv_transpose2d"
+        if self.ndim == weight.ndim - 1:
+            rest = (groups, stride, dilation, padding, output_padding)
+            return self.unsqueeze(0).conv_transpose2d(weight, bias, *rest).squeeze(0)
         if self.ndim != weight.ndim or weight._dims[0] != self._dims[1] or groups < 1:
             raise ShapeError(
                 f"{what}: the weight doesn't fit",
@@ -437,66 +464,3 @@ class Convolution(Sorting):
             total *= size
         zeros = type(self).zeros(*lead, total, dtype=self.dtype, device=self.device)
         return zeros.scatter(-1, indices.reshape(flat.shape), flat).reshape(*lead, *target)
-
-    # --- resizing ----------------------------------------------------------------------------
-
-    def interpolate(
-        self, size: Sequence[int], mode: str = "linear", align_corners: bool = False
-    ) -> Self:
-        """The last axes resized to `size`.
-
-        Args:
-            size: the new sizes of the last axes.
-            mode: "linear" (also "bilinear", "trilinear"), "nearest" or "nearest-exact".
-            align_corners: let the first and the last elements stay where they are.
-        """
-        new = (size,) if isinstance(size, int) else tuple(size)
-        known = {"linear", "bilinear", "trilinear", "nearest", "nearest-exact"}
-        if mode not in known or len(new) > self.ndim or min(new, default=1) < 1:
-            raise ShapeError(
-                "interpolate: the mode or the size doesn't fit",
-                got=f"mode {mode}, size {new} for {format_shape(self._dims)}",
-                expected=f"one of {', '.join(sorted(known))}",
-            )
-        x = self
-        first = self.ndim - len(new)
-        for axis, target in enumerate(new, first):
-            if mode.startswith("nearest"):
-                x = x._nearest(axis, target, mode)
-            else:
-                x = x._linear(axis, target, align_corners)
-        return x
-
-    def _nearest(self, axis: int, target: int, mode: str) -> Self:
-        size = self._fixed_size(axis, "interpolate")
-        if target == size:
-            return self
-        half = 0.5 if mode == "nearest-exact" else 0.0
-        places = [min(int((i + half) * size / target), size - 1) for i in range(target)]
-        return self._gathered(axis, [self._from_numbers(places, dtypes.index, self.device)])
-
-    def _linear(self, axis: int, target: int, align_corners: bool) -> Self:
-        size = self._fixed_size(axis, "interpolate")
-        if target == size:
-            return self
-        places = _linear_places(size, target, align_corners)
-        low = [int(place) for place in places]
-        high = [min(place + 1, size - 1) for place in low]
-        shape = [1] * self.ndim
-        shape[axis] = target
-        wide = self._wide() if self.dtype.is_float else self.float()
-        share = [place - base for place, base in zip(places, low, strict=True)]
-        weight = self._from_numbers(share, wide.dtype, self.device).reshape(shape)
-        a = wide._gathered(axis, [self._from_numbers(low, dtypes.index, self.device)])
-        b = wide._gathered(axis, [self._from_numbers(high, dtypes.index, self.device)])
-        mixed = a * (1 - weight) + b * weight
-        return mixed.cast(self.dtype) if self.dtype.is_float else mixed
-
-
-def _linear_places(size: int, target: int, align_corners: bool) -> list[float]:
-    """Where in the input each element of the output lies."""
-    if align_corners:
-        step = (size - 1) / (target - 1) if target > 1 else 0.0
-        return [i * step for i in range(target)]
-    scale = size / target
-    return [min(max((i + 0.5) * scale - 0.5, 0.0), size - 1.0) for i in range(target)]

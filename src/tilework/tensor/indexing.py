@@ -82,8 +82,22 @@ class Plan:
     #: Axis of the viewed tensor and the index tensor for it.
     advanced: list[tuple[int, Any]] = field(default_factory=list)
     bindings: Mapping[str, int] | None = None
-    #: The index tensors stand side by side, so that their axes come where they stood.
-    is_adjacent: bool = True
+
+    def order(self) -> tuple[list[int], int]:
+        """The axes with all indexed ones side by side, and where those begin.
+
+        As in PyTorch an index tensor without axes picks like a number, so it does not count: index
+        tensors with axes that are neighbours else keep their place, others come to the front.
+        """
+        axes = [axis for axis, _ in self.advanced]
+        points = [axis for axis, index in self.advanced if not index.ndim]
+        left = [axis for axis in range(len(self.shape)) if axis not in points]
+        places = [left.index(axis) for axis in axes if axis not in points]
+        is_adjacent = not places or places[-1] - places[0] == len(places) - 1
+        rest = [axis for axis in left if axis not in axes]
+        first = sum([place < places[0] for place in map(left.index, rest)]) if places else 0
+        first = first if is_adjacent else 0
+        return [*rest[:first], *axes, *rest[first:]], first
 
 
 class Indexing(Joining):
@@ -113,6 +127,10 @@ class Indexing(Joining):
             AliasError: two elements of the part are one place in memory.
             DTypeError: the value would be changed by the tensor's dtype.
         """
+        mask = self._mask_of(index, value)
+        if mask is not None:
+            self._put(mask.where(self._fitting(value, self._dims, "setitem"), self))
+            return
         plan = self._plan(index)
         view = self._view_of(plan)
         if not plan.advanced:
@@ -123,6 +141,22 @@ class Indexing(Joining):
         updates = x._fitting(value, shape, "setitem")
         x._write(x._scattered(first, updates, indices, None))
 
+    def _mask_of(self, index: Any, value: Any) -> Any:
+        """The mask of `x[mask] = value` in the shape of x, if each row gets the same value.
+
+        Which elements are written is then found on the device; nobody has to read the mask.
+        """
+        item = index[0] if isinstance(index, tuple) and len(index) == 1 else index
+        if not isinstance(item, TensorBase) or not item.dtype.is_bool or not item.ndim:
+            return None
+        ndim = value.ndim if isinstance(value, TensorBase) else getattr(value, "ndim", 0)
+        is_plain = isinstance(value, bool | int | float | TensorBase) or not ndim
+        rest = self.ndim - item.ndim
+        if not is_plain or ndim > rest or item._dims != self._dims[: item.ndim]:
+            return None
+        mask: Any = item.to(self.device)
+        return mask.reshape(*item.shape, *[1] * rest).expand(self.shape)
+
     def _view_of(self, plan: Plan) -> Self:
         x = self
         if plan.bounds:
@@ -132,29 +166,21 @@ class Indexing(Joining):
 
     def _arranged(self, plan: Plan) -> tuple[Self, int, list[Self]]:
         """The view with its indexed axes side by side, the first of them, and the indices."""
-        axes = [axis for axis, _ in plan.advanced]
         given = [each for _, each in plan.advanced]
         shape = broadcast_shapes([each._dims for each in given], "index")
         indices = [each._broadcast_to(shape, each._bindings, "index") for each in given]
-        x, first = self, axes[0]
-        if not plan.is_adjacent:
-            rest = [axis for axis in range(self.ndim) if axis not in axes]
-            x, first = self.permute([*axes, *rest]), 0
-        return x, first, indices
+        order, first = plan.order()
+        return self.permute(order), first, indices
 
     def _plan(self, index: Any) -> Plan:
         items = self._expanded(list(index) if isinstance(index, tuple) else [index])
         plan = Plan()
         axis = 0
-        last = -2
-        for position, item in enumerate(items):
+        for item in items:
             if item is None:
                 plan.shape.append(1)
                 continue
             if isinstance(item, TensorBase | KnownIndex):
-                if plan.advanced and last != position - 1:
-                    plan.is_adjacent = False
-                last = position
                 size = self._dims[axis]
                 plan.advanced.append((len(plan.shape), self._index_tensor(item, size, axis)))
                 plan.bounds.append((0, size, 1))
@@ -456,13 +482,51 @@ class Indexing(Joining):
             return self._constant(float("-inf") if is_max else float("inf"), self.dtype)
         return self._constant(self.dtype.minimum if is_max else self.dtype.maximum, self.dtype)
 
-    def masked_select(self, mask: Self) -> Self:
-        """The elements where `mask` is True, as a vector; reads the mask."""
-        x, chosen = self._together(mask.cast(dtypes.bool_), "masked_select")
-        return x[chosen]
+    def masked_select(self, mask: Self, size: int | None = None, fill_value: Number = 0) -> Self:
+        """The elements where `mask` is True, as a vector.
 
-    def nonzero(self) -> Self:
-        """The positions of the elements that are not zero, one row each; reads the tensor."""
+        Args:
+            mask: bools, broadcast against this tensor.
+            size: the length of the result; None counts on the host, which reads the mask.
+            fill_value: what stands behind the last element if there are fewer than `size`.
+
+        Example:
+            >>> Tensor([5, 6, 7]).masked_select(Tensor([True, False, True]), size=4).tolist()
+            [5, 7, 0, 0]
+        """
+        x, chosen = self._together(mask.cast(dtypes.bool_), "masked_select")
+        if size is None:
+            return x[chosen]
+        check_fits(self.dtype, fill_value, "masked_select")
+        if x.numel() == 0:
+            return type(self).full((size,), fill_value, dtype=self.dtype, device=self.device)
+        place, is_there = chosen.flatten()._places_of_true(size)
+        return is_there.where(x.flatten()._gathered(0, [place]), fill_value)
+
+    def _places_of_true(self, size: int) -> tuple[Self, Self]:
+        """Positions of the first `size` True elements of a vector of bools, and which are there."""
+        if self._dims[0] == 0:
+            nothing = type(self).zeros(size, dtype=dtypes.index, device=self.device)
+            return nothing, nothing.ne(0)
+        rank = self.cast(dtypes.index)._running(Fold.ADD, 0, "nonzero")
+        slot = self.where(rank - 1, size).minimum(size)  # the last slot takes what is too much
+        slots = type(self).zeros(size + 1, dtype=dtypes.index, device=self.device)
+        places = slots._scattered(0, self._positions(0), [slot], None)._cut_axis(0, 0, size)
+        length = self._fixed_size(0, "nonzero")
+        total = rank._cut_axis(0, length - 1, length)
+        return places, places._positions(0) < total
+
+    def nonzero(self, size: int | None = None, fill_value: Number = 0) -> Self:
+        """The positions of the elements that are not zero, one row each.
+
+        Args:
+            size: the number of rows; None counts on the host, which reads the tensor.
+            fill_value: what the rows behind the last one hold if there are fewer than `size`.
+
+        Shape: (...) -> (n, ndim)
+        """
+        if size is not None:
+            return self._nonzero_of(size, fill_value)
         positions = self._truth()._known_positions()
         if not positions:
             return type(self).zeros(int(bool(self.item())), 0, dtype=dtypes.index)
@@ -471,6 +535,16 @@ class Indexing(Joining):
         data = host.pack(flat, dtypes.index)
         shape = (len(rows), self.ndim)
         return self._over(host.upload(data, shape, dtypes.index, self.device))
+
+    def _nonzero_of(self, size: int, fill_value: Number) -> Self:
+        place, is_there = self._truth().flatten()._places_of_true(size)
+        columns = []
+        for stride, length in zip(row_major_strides(self._sizes()), self._sizes(), strict=True):
+            column = (place // max(stride, 1)) % max(length, 1)
+            columns.append(is_there.where(column, fill_value).unsqueeze(1))
+        if not columns:
+            return type(self).zeros(size, 0, dtype=dtypes.index, device=self.device)
+        return columns[0].cat(*columns[1:], dim=1)
 
     def item(self) -> bool | int | float:
         """The only element; `Tensor` says how."""

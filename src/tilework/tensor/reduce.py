@@ -16,7 +16,7 @@ from tilework.ir.ops.tensor import Fold
 from tilework.ir.symbolic import dims
 from tilework.tensor.activations import Activations
 from tilework.tensor.creation import as_dtype
-from tilework.tensor.variable import as_size, format_shape
+from tilework.tensor.variable import format_shape
 
 if TYPE_CHECKING:
     from tilework.ir.types import Dim
@@ -295,12 +295,18 @@ class Reduce(Activations):
         return best, position
 
     def logcumsumexp(self, axis: int = 0) -> Self:
-        """log of the running sum of exp; takes memory for all pairs along `axis`."""
+        """log of the running sum of exp; as many passes over the axis as its length has bits."""
         if not self.ndim:
             return self
         where = self._axis(axis, "logcumsumexp")
-        moved = self._as_float().movedim(where, -1)
-        size = as_size(moved._dims[-1], self._bindings)
-        pairs = moved.unsqueeze(-2).expand(*moved.shape[:-1], size, size)
-        is_before = pairs._positions(pairs.ndim - 1) <= pairs._positions(pairs.ndim - 2)
-        return is_before.where(pairs, -math.inf).logsumexp(-1).movedim(-1, where)
+        found = self._as_float()._wide()
+        length = found._fixed_size(where, "logcumsumexp")
+        step = 1
+        while step < length:
+            pads: list[tuple[Dim, Dim]] = [(0, 0)] * found.ndim
+            pads[where] = (step, 0)
+            shifted = found._cut_axis(where, 0, length - step)._zero_pad(pads)
+            before = (found._positions(where) < step).where(-math.inf, shifted)
+            found = before.logaddexp(found).contiguous()
+            step *= 2
+        return found.cast(dtypes.float_of(self.dtype))

@@ -9,7 +9,7 @@ import math
 from typing import Self, overload
 
 from tilework import dtypes
-from tilework.base.errors import IndexingError, ShapeError
+from tilework.base.errors import ShapeError
 from tilework.ir.ops import tensor
 from tilework.tensor.indexing import Indexing
 from tilework.tensor.variable import format_shape
@@ -94,27 +94,3 @@ class Sorting(Indexing):
         has_nan = is_nan.any(axis, keepdim)
         first = is_nan.argmax(axis, keepdim).cast(place.dtype)
         return has_nan.where(math.nan, middle), has_nan.where(first, place)
-
-    def searchsorted(self, values: Self, right: bool = False) -> Self:
-        """Where each of `values` would be put into this sorted vector to keep its order.
-
-        Shape: self (n,), values (...) -> (...)
-        """
-        if self.ndim != 1:
-            raise ShapeError("searchsorted: needs a sorted vector", got=format_shape(self._dims))
-        grown = values.unsqueeze(-1)
-        is_before = self <= grown if right else self < grown
-        return is_before.cast(dtypes.int64).sum(-1)
-
-    def bincount(self, minlength: int = 0) -> Self:
-        """How often each number from 0 on occurs in a vector of integers; reads the vector.
-
-        Raises:
-            IndexingError: a number is negative.
-        """
-        least = int(self.min().item()) if self.numel() != 0 else 0
-        if least < 0:
-            raise IndexingError("bincount: a number is negative", got=least, expected="0 or more")
-        most = int(self.max().item()) if self.numel() != 0 else -1
-        zeros = type(self).zeros(max(most + 1, minlength), dtype=dtypes.int64, device=self.device)
-        return zeros.scatter_add(0, self, self._constant(1, dtypes.int64))
