@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from tilework.backends.contract import Compiler, KernelSource
@@ -204,6 +205,41 @@ def compile_kernels(device: OpenDevice, kernels: Sequence[Node]) -> list[Compile
     return [found[key] for key in keys]
 
 
+def compile_as_named(device: OpenDevice, kernels: Iterable[Node], at_most: int) -> None:
+    """Compile kernels while it is still being found out which they are.
+
+    Args:
+        device: what they are for.
+        kernels: gives one after the other; while it thinks, those before are built.
+        at_most: about how many there will be.
+
+    Raises: as `compile_kernels`, which finds them compiled afterwards.
+    """
+    with _compiling:
+        cold = _cold(device, kernels)
+        first = next(cold, None)
+        if first is None:
+            return
+        for compiled in _compile_all(device, chain((first,), cold), at_most):
+            _memory.put(compiled)
+
+
+def _cold(device: OpenDevice, kernels: Iterable[Node]) -> Iterator[tuple[str, Node]]:
+    """Those that are neither in memory nor on disk, each once; the rest is brought into memory."""
+    prefix = _prefix(device)
+    seen: set[str] = set()
+    for kernel in kernels:
+        key = kernel_key(device, kernel, prefix)
+        if key in seen or _memory.get(key) is not None:
+            continue
+        seen.add(key)
+        known = _from_disk(device, key)
+        if known is None:
+            yield key, kernel
+        else:
+            _memory.put(known)
+
+
 def compile_without_plan(device: OpenDevice, kernel: Node) -> CompiledKernel | None:
     """Return `kernel` as plain loops, to compare with; None where the compiler knows no plans."""
     lower = getattr(device.compiler, "lower_plainly", None)
@@ -221,20 +257,31 @@ def compile_without_plan(device: OpenDevice, kernel: Node) -> CompiledKernel | N
 
 def _find_or_compile(device: OpenDevice, missing: dict[str, Node]) -> Iterable[CompiledKernel]:
     cold: dict[str, Node] = {}
-    is_cacheable = device.compiler.is_cacheable
     for key, kernel in missing.items():
-        known = _memory.get(key)  # another thread may have compiled it while we waited
-        raw = code_cache().get(key) if known is None and is_cacheable else None
-        if known is None and raw is not None:
-            known = unpack_kernel(key, raw)
-            _report(device, known, 0.0, cached=True)
+        # Another thread may have compiled it while we waited.
+        known = _memory.get(key) or _from_disk(device, key)
         if known is not None:
             yield known
         else:
             cold[key] = kernel
-    if not cold:
-        return
-    with in_use(), no_collection(), _builder(device.compiler, len(cold)) as build:
+    if cold:
+        yield from _compile_all(device, cold.items(), len(cold))
+
+
+def _from_disk(device: OpenDevice, key: str) -> CompiledKernel | None:
+    raw = code_cache().get(key) if device.compiler.is_cacheable else None
+    if raw is None:
+        return None
+    known = unpack_kernel(key, raw)
+    _report(device, known, 0.0, cached=True)
+    return known
+
+
+def _compile_all(
+    device: OpenDevice, cold: Iterable[tuple[str, Node]], count: int
+) -> Iterator[CompiledKernel]:
+    is_cacheable = device.compiler.is_cacheable
+    with in_use(), no_collection(), _builder(device.compiler, count) as build:
         started = time.perf_counter()
         for compiled in _compile(device.compiler, cold, build):
             COUNTERS.compiles += 1
@@ -254,11 +301,11 @@ def _report(device: OpenDevice, kernel: CompiledKernel, seconds: float, *, cache
 
 
 def _compile(
-    compiler: Compiler, cold: dict[str, Node], pool: WorkerPool | BuildThreads | None
+    compiler: Compiler, cold: Iterable[tuple[str, Node]], pool: WorkerPool | BuildThreads | None
 ) -> Iterator[CompiledKernel]:
     """Lower all of `cold`; build each here, or elsewhere while the next one is lowered."""
     waiting: list[tuple[str, Node, KernelSource, int]] = []
-    for key, kernel in cold.items():
+    for key, kernel in cold:
         faults.hit("compile.lower")
         source = compiler.lower(kernel)
         if pool is None:

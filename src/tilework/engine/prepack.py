@@ -9,13 +9,14 @@ It costs a second copy of such weights; `Settings.prepack` turns it off.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tilework.base import settings
 from tilework.base.collection import no_collection
 from tilework.base.errors import InternalError
+from tilework.engine.compile import compile_as_named
 from tilework.engine.device import Device
 from tilework.engine.link import (
     KernelCall,
@@ -115,12 +116,7 @@ def split_packing(
         and slot not in written
         and (buffer.memory.lease is None or buffer.memory.is_readonly)
     }
-    splits: dict[int, Split] = {}
-    with no_collection():
-        for number, step in enumerate(steps):
-            split = _split(step, constant)
-            if split is not None:
-                splits[number] = split
+    splits = _decide(steps, constant)
     if not splits:
         return None
     return _Rewrite(steps, splits, buffers, first_free, num_slots, copies).result()
@@ -167,6 +163,28 @@ def _part(slots: Sequence[Buffer | None], operand: Operand) -> Buffer:
     if buffer is None:
         raise InternalError("prepack: a constant has no memory", got=operand.slot)
     return buffer.view(operand.offset_bytes, operand.size_bytes)
+
+
+def _decide(steps: Sequence[PlannedStep], constant: set[int]) -> dict[int, Split]:
+    """Which steps are split, and how; what is decided is compiled while the next is."""
+    splits: dict[int, Split] = {}
+
+    def kernels_on(device: str) -> Iterator[Node]:
+        for number, step in enumerate(steps):
+            if not isinstance(step, PlannedCall) or step.device != device:
+                continue
+            split = _split(step, constant)
+            if split is None:
+                yield step.kernel
+                continue
+            splits[number] = split
+            yield from (pack.kernel for pack in split.packs)
+            yield split.kernel
+
+    for device in dict.fromkeys(step.device for step in steps if isinstance(step, PlannedCall)):
+        with no_collection():
+            compile_as_named(Device[device], kernels_on(device), len(steps))
+    return splits
 
 
 def _split(step: PlannedStep, constant: set[int]) -> Split | None:
