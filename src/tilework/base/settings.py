@@ -19,6 +19,7 @@ from types import FrameType
 from typing import Any, Literal, get_args, get_origin
 
 from tilework.base import trace
+from tilework.base.cores import available_cores
 from tilework.base.errors import SettingsError, TileworkWarning
 from tilework.base.forks import new_lock
 from tilework.base.text import join_names, nearest, parse_bytes
@@ -147,13 +148,6 @@ _NAMES_BY_EFFECT: dict[Affects, tuple[str, ...]] = {}
 _FIELDS: dict[str, Field[Any]] = {row.name: row for row in fields(Settings)}
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off", ""})
-
-
-def available_cores() -> int:
-    """Return how many cores this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return max(1, len(os.sched_getaffinity(0)))
-    return os.cpu_count() or 1
 
 
 # --- values ------------------------------------------------------------------------------------

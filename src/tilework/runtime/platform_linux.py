@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+from tilework.base.cores import available_cores
 from tilework.base.errors import DeviceError, MapError, OutOfMemoryError
 from tilework.target.features import AARCH64, IMPLIES, X86_64, normalize
 
@@ -174,7 +175,7 @@ class LinuxHost:
 
     def usable_cores(self) -> int:
         """How many cores this process may run on."""
-        return len(os.sched_getaffinity(0))
+        return available_cores()
 
     def isa(self) -> str:
         """The instruction set of this process."""

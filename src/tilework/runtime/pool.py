@@ -9,6 +9,14 @@ with parallel work, sleep when idle, block all signals, and do not survive a for
 its own.  `run` may be called from several Python threads at once: one has the workers, the others
 do their work alone meanwhile.  Native code cannot be stopped from outside, so `run` has no time
 limit; a kernel ends because its loops do.
+
+What it costs, on two cores of a Sapphire Rapids server: a parallel record whose worker still spins
+takes 1.3 µs from call to return when its chunks are empty, 0.7 more than a serial one.  A worker
+spins for `SPIN_NANOSECONDS` after its last work and then sleeps, using no processor time; a caller
+that finds it asleep wakes it and meanwhile takes chunks itself, so it waits only for chunks that
+the worker has begun.  How many threads there are follows the affinity of the process and the quota
+of its control group (`base.cores`).  Chunks are claimed in any order by any thread, and a kernel's
+result may not depend on that, so results are the same for any number of threads.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tilework.base import settings
+from tilework.base.cores import available_cores
 from tilework.base.errors import ModelFileError, TileworkError
 from tilework.testing import evidence
 from tilework.tools import devices
@@ -58,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         "python": sys.version.split()[0],
         "system": platform.platform(),
         "machine": platform.machine(),
-        "cores": settings.available_cores(),
+        "cores": available_cores(),
     }
     options = {name: str(value) for name, value in asdict(settings.current()).items()}
     document = {

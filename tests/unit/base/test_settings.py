@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tilework.base import settings, trace
+from tilework.base.cores import available_cores
 from tilework.base.errors import SettingsError, TileworkWarning
 from tilework.base.settings import Affects, Settings
 
@@ -210,7 +211,7 @@ def test_a_home_that_does_not_exist_is_named() -> None:
 
 
 def test_thread_count_zero_means_the_cores_of_the_affinity_mask() -> None:
-    assert Settings().thread_count() == settings.available_cores()
+    assert Settings().thread_count() == available_cores()
 
 
 def test_importing_reads_nothing_and_O_changes_nothing() -> None:

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from tilework import Device, Tensor, errors, settings
+from tilework.base.cores import available_cores
 
 T = TypeVar("T")
 
@@ -160,7 +161,7 @@ NUMBERS: Final = {
     "FLOAT16": 0, "FUSE_OPTIM": 0, "IGNORE_BEAM_CACHE": 0, "IMAGE": 0, "JIT": 1,
     "JIT_BATCH_SIZE": 32, "LRU": 1, "MAX_BUFFER_SIZE": 0, "MAX_KERNEL_BUFFERS": 0,
     "NOLOCALS": 0, "NOOPT": 0, "NO_COLOR": 0, "NO_MEMORY_PLANNER": 0, "NULL_ALLOW_COPYOUT": 0,
-    "NUM_CPU_THREADS": settings.available_cores(), "OPENPILOT_HACKS": 0, "PARALLEL": 0,
+    "NUM_CPU_THREADS": available_cores(), "OPENPILOT_HACKS": 0, "PARALLEL": 0,
     "PCONTIG": 0, "PROFILE": 0, "RING": 1, "SCACHE": 1, "SPEC": 1, "SPLIT_REDUCEOP": 1, "TC": 1,
     "TC_OPT": 0, "TC_SELECT": -1, "TRACEMETA": 1, "TRANSCENDENTAL": 1, "TUPLE_ORDER": 1,
     "USE_ATOMICS": 0, "VALIDATE_WITH_CPU": 0, "VIZ": 0, "WINO": 0,
