@@ -36,15 +36,14 @@ def test_packing_changes_no_bit_of_the_result() -> None:
 
 
 def test_packing_is_split_off_only_when_it_is_wanted() -> None:
-    counts = []
     for wanted in (True, False):
         with settings.override(prepack=wanted):
             weights, image = _layer()
             layer = TinyJit(lambda x, w=weights: x.conv2d(w, padding=1).realize())
             for _ in range(2):
                 layer(Tensor(image).realize())
-            counts.append(_calls(layer))
-    assert counts[0] > counts[1]
+            assert layer.captured is not None
+            assert (layer.captured.recipe.program.packed is not None) is wanted
 
 
 @pytest.mark.parametrize("how", ["assign", "setitem", "augmented"])
