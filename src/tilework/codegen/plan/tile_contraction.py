@@ -28,6 +28,7 @@ from tilework.codegen.plan.extents import (
 )
 from tilework.codegen.plan.plan import Part, Plan, Split, Staged
 from tilework.codegen.plan.windows import windows_of
+from tilework.ir.ops import math
 from tilework.ir.ops.index import Unit
 from tilework.ir.types import Memory
 
@@ -42,6 +43,8 @@ _COPY_SQUARE = 0.5
 #: Cycles to store an element of vectors transposed in registers, or one by one.
 _TRANSPOSED_STORE, _SCATTERED_STORE = 0.5, 2.0
 _COPY_VECTOR, _COPY_GATED, _COPY_SCALAR, _COPY_SCALAR_GATED = 1.0, 3.0, 1.5, 4.0
+#: The same to convert an element each time that it is multiplied.
+_CONVERT_SCALAR = 0.75
 #: What one step along k takes beyond its multiply-adds: its own, and for each load.
 _STEP_CYCLES, _LOAD_CYCLES = 0.5, 0.1
 #: What one core reads in a cycle from its L2, and from beyond when all cores do.
@@ -330,11 +333,15 @@ class _Tiling:
             cost = _COPY_SCALAR_GATED if self.gated_a else _COPY_SCALAR
             return panels * tiles * self.rows * self.depth * cost
         step = load_stride(self.contraction.a, self.contraction.k[-1])
+        converted = 0.0
+        if self.contraction.a.op is math.CAST:  # no operand of the multiplication as it is
+            converted = panels * tiles * self.rows * self.depth * _CONVERT_SCALAR
         if step in (0, 1):
-            return 0.0
+            return converted
         # Each step along k opens a line of its own for the rows of the tile.
         far = step is None or step * self.contraction.a.type.dtype.itemsize >= _PAGE_BYTES
-        return panels * tiles * self.depth * (_PAGE_CYCLES if far else _LINE_CYCLES)
+        lines = panels * tiles * self.depth
+        return converted + lines * (_PAGE_CYCLES if far else _LINE_CYCLES)
 
     def _copy_b(self) -> float:
         if self.copy_lanes > 1 and not self.along:
