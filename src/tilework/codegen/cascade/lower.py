@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tilework.codegen.analysis import analyse
 from tilework.codegen.cascade.find import find_cascade
 from tilework.codegen.cascade.phases import BLOCK_NAME, Phases
+from tilework.codegen.cascade.running import RunningPhases, find_running
 from tilework.codegen.cascade.tile import choose_tile
 from tilework.codegen.linearize.order import linearise
 from tilework.codegen.passes.decompose import decompose, decompose_node
@@ -63,10 +64,14 @@ def lower_cascade(
     cascade = find_cascade(kernel)
     if cascade is None:
         return None
-    tile = choose_tile(cascade, target)
+    running = find_running(cascade)
+    tile = choose_tile(cascade, target, may_run=running is not None)
     choose = _plain if is_plain else choose_plan
-    phases = Phases(cascade, tile, _first_slot(kernel))
-    total = sum(memory.count * node.type.dtype.itemsize for node, memory in phases.memories.items())
+    if running is None or not tile.is_long:
+        phases = Phases(cascade, tile, _first_slot(kernel))
+    else:
+        phases = RunningPhases(cascade, running, tile, _first_slot(kernel))
+    total = sum(_bytes(param) for param in phases.params)
     if cascade.key is None:
         if total > (target.l2_bytes or 1 << 19):
             return None  # a row that leaves the cache is computed again as fast
@@ -77,6 +82,11 @@ def lower_cascade(
 
 def _plain(kernel: Kernel, target: TargetSpec) -> Plan:
     return plain_plan(kernel)
+
+
+def _bytes(param: Node) -> int:
+    (count,) = param.attrs.shape
+    return int(count) * int(param.attrs.dtype.itemsize)
 
 
 def _first_slot(kernel: Kernel) -> int:
@@ -126,17 +136,18 @@ class _Composition:
         closing = self._outer()
         plans = [plan for group in self.phases.groups() for plan in self._group(group)]
         self.statements += [END(loop) for loop in closing]
-        head = f"cascade in {self.tile.count} tiles of {self.tile.rows} rows: "
+        how = ", running values" if isinstance(self.phases, RunningPhases) else ""
+        head = f"cascade in {self.tile.count} tiles of {self.tile.rows} rows{how}: "
         return LoweredCascade(LINEAR(*self.statements), self.scratch_bytes, head + "; ".join(plans))
 
     # ---- memory and loops around the phases
 
     def _allocate(self) -> None:
-        for node, memory in self.phases.memories.items():
-            attrs = AllocateAttrs(node.type.dtype, memory.count, MemoryKind.TILE, self.base_bytes)
-            self.fixed[memory.param] = ALLOCATE(attrs=attrs)
-            size = memory.count * node.type.dtype.itemsize
-            self.base_bytes += -(-size // _LINE_BYTES) * _LINE_BYTES
+        for param in self.phases.params:
+            dtype, (count,) = param.attrs.dtype, param.attrs.shape
+            attrs = AllocateAttrs(dtype, count, MemoryKind.TILE, self.base_bytes)
+            self.fixed[param] = ALLOCATE(attrs=attrs)
+            self.base_bytes += -(-_bytes(param) // _LINE_BYTES) * _LINE_BYTES
         self.scratch_bytes = self.base_bytes
 
     def _outer(self) -> list[Node]:

@@ -30,6 +30,7 @@ from tilework.ir.symbolic import simplify
 if TYPE_CHECKING:
     from tilework.codegen.cascade.find import Cascade
     from tilework.codegen.cascade.tile import Tile
+    from tilework.dtypes import DType
 
 TILE_NAME, BLOCK_NAME = "%tile", "%block"
 _ZERO = const_index(0)
@@ -39,18 +40,20 @@ _ZERO = const_index(0)
 class Memory:
     """Where a kept value lies: the PARAM that phases know it by, its ranges, its size.
 
-    Rows lie side by side, but for a last fold, whose stores run along its own ranges.
+    Rows lie side by side, but for a last fold, whose stores run along its own ranges.  What is read
+    in its own group alone needs room for one block, of `length` positions.
     """
 
     param: Node
     along: tuple[Node, ...]
     rows: int
     rows_first: bool = False
+    length: int = 0
 
     @property
     def count(self) -> int:
         """Elements."""
-        return product(self.along) * self.rows
+        return (self.length or product(self.along)) * self.rows
 
 
 @dataclass(slots=True)
@@ -76,35 +79,55 @@ class Phases:
         self.cascade = cascade
         self.tile = tile
         self.memories: dict[Node, Memory] = {}
+        self.params: list[Node] = []
         ranges = {number(r): r for r in cascade.kernel.free.ranges}
         self._next = max(ranges, default=0) + 1
         self._inside = self._range(tile.rows)
+        #: The position in a block, in the offsets of memories for one block.
+        self.in_block = self._range(max(tile.block, 1))
         self.variable = VARIABLE(attrs=VariableAttrs(TILE_NAME, 0, tile.count - 1))
         self._rows = self._row_values()
         self._local: dict[Node, Node] = {}
         self._slot = first_slot
         self.masked = find_mask(cascade) if tile.block else None
         self._cut_axis()
-        if tile.block:
+        self._keep_all()
+
+    def _keep_all(self) -> None:
+        """Give every kept value its memory."""
+        if self.tile.block:
             for factor in self._gathered():
                 self._keep(factor)
-        for node in cascade.kept:
-            self._keep(node)
-        if tile.block:
-            for node in cascade.lasts:
+        for node in self.cascade.kept:
+            self._keep(node, length=self.tile.block if self._is_passed_on(node) else 0)
+        if self.tile.block:
+            for node in self.cascade.lasts:
                 self._keep(node, rows_first=True)
+
+    def _is_passed_on(self, node: Node) -> bool:
+        """Is a value along the key read by last folds alone, in the block in which it is made?"""
+        if self.cascade.key is None or self.cascade.along(node) != [self.cascade.key]:
+            return False
+        others = [kept for kept in self.cascade.kept if kept is not node]
+        return not any(node in _read_by(kept, self.cascade) for kept in others)
 
     def _range(self, extent: int) -> Node:
         made = RANGE(const_index(extent), attrs=RangeAttrs(self._next))
         self._next += 1
         return made
 
-    def _keep(self, node: Node, *, rows_first: bool = False) -> None:
+    def _keep(self, node: Node, *, rows_first: bool = False, length: int = 0) -> None:
         along = tuple(self.cascade.along(node))
-        count = product(along) * self.tile.rows
-        attrs = ParamAttrs(self._slot, (count,), node.type.dtype)
+        param = self._memory((length or product(along)) * self.tile.rows, node.type.dtype)
+        self.memories[node] = Memory(param, along, self.tile.rows, rows_first, length)
+
+    def _memory(self, count: int, dtype: DType) -> Node:
+        """A further memory of a tile."""
+        attrs = ParamAttrs(self._slot, (count,), dtype)
         self._slot += 1
-        self.memories[node] = Memory(PARAM(attrs=attrs), along, self.tile.rows, rows_first)
+        made = PARAM(attrs=attrs)
+        self.params.append(made)
+        return made
 
     def _gathered(self) -> list[Node]:
         """Factors of the scores whose rows lie far apart: copied once, side by side."""
@@ -167,7 +190,7 @@ class Phases:
             if not self._runs_along(node):
                 made[0].sinks.append(self._placed(self._map(node), {}))
                 continue
-            if self._reads(node) & blocks.folded:
+            if _read_by(node, self.cascade) & blocks.folded:
                 made += self._in_blocks(blocks)
                 blocks = Group([])
             if node.op is REDUCE and self.cascade.key in node.src[1:]:
@@ -183,18 +206,6 @@ class Phases:
     def _runs_along(self, node: Node) -> bool:
         key = self.cascade.key
         return key in self.memories[node].along or key in node.src[1:]
-
-    def _reads(self, node: Node) -> set[Node]:
-        """The kept values that a kept value is computed from."""
-        found: set[Node] = set()
-        stack = list(node.src)
-        while stack:
-            part = stack.pop()
-            if part in self.memories:
-                found.add(part)
-            else:
-                stack.extend(part.src)
-        return found
 
     def _in_blocks(self, group: Group) -> list[Group]:
         """A group for each block, one for what the last block leaves, one for what comes next."""
@@ -217,10 +228,11 @@ class Phases:
     def _at(self, sink: Node, start: Node, extent: int) -> Node:
         """A phase for the positions from `start` on."""
         key = self.cascade.key
-        if key is None or extent == 1:
-            return self._placed(sink, {} if key is None else {key: start})
+        if key is None:
+            return self._placed(sink, {})
         inner = RANGE(const_index(extent), attrs=RangeAttrs(self._next))
-        return self._placed(sink, {key: simplify.add(start, inner)}, {key: (inner,)})
+        values = {key: simplify.add(start, inner), self.in_block: inner}
+        return self._placed(sink, values, {key: (inner,)})
 
     # ---- phases
 
@@ -296,7 +308,9 @@ class Phases:
 
     def _offset(self, memory: Memory) -> Node:
         total = const_index(0)
-        for range_ in memory.along:
+        if memory.length:
+            total = self.in_block
+        for range_ in () if memory.length else memory.along:
             total = simplify.add(simplify.mul(total, range_.src[0]), range_)
         if memory.rows == 1:
             return total
@@ -342,6 +356,23 @@ class Phases:
             for position, range_ in enumerate(ranges)
         }
         return substitute_ranges(sink, fresh, {old: (new,) for old, new in fresh.items()})
+
+
+def _read_by(node: Node, cascade: Cascade) -> set[Node]:
+    """The kept values that a kept value is computed from."""
+    found: set[Node] = set()
+    seen: set[Node] = set()
+    stack = list(node.src)
+    while stack:
+        part = stack.pop()
+        if part in seen:
+            continue
+        seen.add(part)
+        if part in cascade.kept:
+            found.add(part)
+        else:
+            stack.extend(part.src)
+    return found
 
 
 def _within(value: Node, low: Node, high: Node) -> Node:

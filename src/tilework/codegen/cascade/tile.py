@@ -30,16 +30,24 @@ class Tile:
         rows: Rows in a tile.
         count: Tiles in all.
         block: How many positions of the folded axis a block has; 0 where it is not cut.
+        is_long: Rows do not stay in the cache.
     """
 
     row: Node | None
     rows: int
     count: int
     block: int = 0
+    is_long: bool = False
 
 
-def choose_tile(cascade: Cascade, target: TargetSpec) -> Tile:
-    """Vectors run along the rows where memory, or a sum of products, has them side by side."""
+def choose_tile(cascade: Cascade, target: TargetSpec, *, may_run: bool = False) -> Tile:
+    """Vectors run along the rows where memory, or a sum of products, has them side by side.
+
+    Args:
+        cascade: What is kept.
+        target: The machine.
+        may_run: Running values may stand for rows that are too long.
+    """
     row = _row_range(cascade)
     if row is None:
         return Tile(None, 1, product(cascade.rows))
@@ -47,14 +55,15 @@ def choose_tile(cascade: Cascade, target: TargetSpec) -> Tile:
     lanes = max(target.vector_bits // 32, 1)
     limit = (target.l2_bytes or 1 << 19) // 2
     per_row = sum(product(cascade.along(node)) * node.type.dtype.itemsize for node in cascade.kept)
-    rows = size(row)
-    for vectors in _VECTORS:
-        rows = min(vectors * lanes, size(row))
+    candidates = [min(vectors * lanes, size(row)) for vectors in _VECTORS]
+    is_long = may_run and candidates[-1] * per_row > limit
+    rows = candidates[-1]
+    for rows in candidates:
         tiles = -(-size(row) // rows) * others
-        if rows * per_row <= limit and tiles >= 4 * target.cores:
+        if (is_long or rows * per_row <= limit) and tiles >= 4 * target.cores:
             break
     block = 0 if cascade.key is None else _block(cascade, rows, target)
-    return Tile(row, rows, -(-size(row) // rows) * others, block)
+    return Tile(row, rows, -(-size(row) // rows) * others, block, is_long)
 
 
 def _block(cascade: Cascade, rows: int, target: TargetSpec) -> int:
@@ -68,7 +77,8 @@ def _block(cascade: Cascade, rows: int, target: TargetSpec) -> int:
     if length <= most:
         return length
     divisors = [d for d in range(most // 2, most + 1) if length % d == 0]
-    return max(divisors, default=most)
+    even = -(-length // -(-length // most))
+    return max(divisors, default=even)
 
 
 def _row_range(cascade: Cascade) -> Node | None:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 _FUEL = 96
 #: Fewer rows than this, or shorter ones, are not worth a tile.
 _LEAST_ROWS, _LEAST_LENGTH = 8, 16
-#: A row longer than this does not stay near the core that computes it.
-_MOST_LENGTH = 1 << 14
+#: Where running values cannot be had, longer rows would take too much memory of a thread.
+_MOST_LENGTH = 1 << 17
 
 
 def find_cascades(layout: Layout, devices: tuple[str, ...]) -> dict[Node, Node]:

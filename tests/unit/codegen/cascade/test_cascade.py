@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
 
@@ -22,6 +25,9 @@ from tilework.ir.rewrite import rewrite
 from tilework.ir.rules import SIMPLIFY
 from tilework.schedule.pipeline import build_schedule
 from tilework.testing.kernels import Case, compile_to, execute, target
+
+if TYPE_CHECKING:
+    from tilework.target.spec import TargetSpec
 
 LOWEST = float("-inf")
 
@@ -201,7 +207,15 @@ def test_softmax_in_phases_is_right(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("mask", ["", "past", "future", "late"])
 @pytest.mark.parametrize(
     ("rows", "keys", "depth", "width"),
-    [(64, 64, 16, 16), (37, 37, 8, 8), (96, 200, 16, 24), (130, 67, 8, 40), (16, 16, 4, 3)],
+    [
+        (64, 64, 16, 16),
+        (32, 257, 4, 8),
+        (37, 37, 8, 8),
+        (96, 200, 16, 24),
+        (130, 67, 8, 40),
+        (16, 16, 4, 3),
+        (32, 257, 4, 4),
+    ],
 )
 def test_attention_in_phases_is_right(
     mask: str, rows: int, keys: int, depth: int, width: int
@@ -250,6 +264,70 @@ def test_clang_renders_cascades() -> None:
     sink = kernel_of(attention(*[param(n, *shape) for n, shape in enumerate(shapes)], "past"))
     inputs = arrays(*shapes)
     same(on_machine(sink, (1, 40, 8), inputs, kind="clang"), exact(*inputs, "past"), 3e-6)
+
+
+# ---- running values
+
+
+def with_small_caches() -> TargetSpec:
+    """This machine, but for caches that a row of scores does not fit."""
+    host = target("host")
+    sizes = {"L2": 1 << 10, "L1": 1 << 12}
+    memories = tuple(replace(m, size_bytes=sizes.get(m.name, m.size_bytes)) for m in host.memories)
+    return replace(host, memories=memories)
+
+
+def in_one_pass(sink: Node, shape: tuple[int, ...], inputs: list[np.ndarray]) -> np.ndarray:
+    lowered = lower_kernel(sink, with_small_caches())
+    assert "running values" in lowered.plan
+    output = np.zeros(shape, inputs[0].dtype)
+    case = Case(sink, [output.tobytes(), *(array.tobytes() for array in inputs)])
+    got = execute(lowered, compile_to("llvm", "host", lowered), case).buffers[0]
+    return np.frombuffer(got, output.dtype).reshape(shape)
+
+
+@pytest.mark.parametrize("mask", ["", "past", "future", "late"])
+@pytest.mark.parametrize(
+    ("rows", "keys", "depth", "width"), [(64, 64, 16, 16), (96, 200, 16, 24), (130, 67, 8, 40)]
+)
+def test_attention_in_one_pass_is_right(
+    mask: str, rows: int, keys: int, depth: int, width: int
+) -> None:
+    shapes = ((2, rows, depth), (2, keys, depth), (2, keys, width))
+    sink = kernel_of(attention(*[param(n, *shape) for n, shape in enumerate(shapes)], mask))
+    inputs = arrays(*shapes, scale=2.0)
+    same(in_one_pass(sink, (2, rows, width), inputs), exact(*inputs, mask), 1e-5)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("operand", [0, 1, 2])
+@pytest.mark.parametrize("at", [2, 60, 99])
+@pytest.mark.parametrize("mask", ["", "past", "late"])
+def test_special_values_come_out_of_one_pass_as_of_several(
+    mask: str, value: float, operand: int, at: int
+) -> None:
+    shapes = ((1, 100, 8), (1, 100, 8), (1, 100, 8))
+    sink = kernel_of(attention(*[param(n, *shape) for n, shape in enumerate(shapes)], mask))
+    inputs = arrays(*shapes)
+    inputs[operand][0, at, 3] = value
+    same(in_one_pass(sink, (1, 100, 8), inputs), exact(*inputs, mask), 1e-5)
+
+
+def test_sums_of_large_values_do_not_overflow_in_one_pass() -> None:
+    shapes = ((1, 32, 8), (1, 64, 8), (1, 64, 8))
+    sink = kernel_of(attention(*[param(n, *shape) for n, shape in enumerate(shapes)]))
+    q, k, v = arrays(*shapes)
+    v[:] = 3e38
+    assert np.isfinite(in_one_pass(sink, (1, 32, 8), [q, k, v])).all()
+
+
+def test_a_maximum_that_rises_in_every_block_rescales_what_came_before() -> None:
+    shapes = ((1, 32, 4), (1, 160, 4), (1, 160, 8))
+    sink = kernel_of(attention(*[param(n, *shape) for n, shape in enumerate(shapes)]))
+    q, k, v = arrays(*shapes)
+    q[:] = 1.0
+    k[:] = np.linspace(-40, 40, 160, dtype=np.float32)[:, None]
+    same(in_one_pass(sink, (1, 32, 8), [q, k, v]), exact(q, k, v), 1e-5)
 
 
 # ---- special values
