@@ -18,6 +18,7 @@ _TYPES: Final = {
     "bool_": "bool",
 }
 
+# Conversions of pairs run four times as fast as those of single values.
 _BITS: Final = """\
 HELPER u32 bitcast_f32_u32(f32 x) { return __float_as_uint(x); }
 HELPER i32 bitcast_f32_i32(f32 x) { return __float_as_int(x); }
@@ -32,16 +33,24 @@ HELPER f32 half_to_float(u16 x) {
   asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x));
   return r;
 }
+#if __CUDA_ARCH__ >= 800
+HELPER u16 float_to_half(f32 x) {
+  u32 r;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(0.0f), "f"(x));
+  return (u16)r;
+}
+HELPER u16 float_to_bfloat(f32 x) {
+  u32 r;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(0.0f), "f"(x));
+  return (u16)r;
+}
+#else
 HELPER u16 float_to_half(f32 x) {
   u16 r;
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(x));
   return r;
 }
-HELPER u16 float_to_bfloat(f32 x) {
-  u16 r;
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(x));
-  return r;
-}
+#endif
 """
 
 # Where the processor has an instruction that keeps NaN, it orders zeros by sign too.
@@ -82,6 +91,21 @@ HELPER f64 minimum_f64(f64 x, f64 y) {
   if (y != y) return y;
   if (x == y) return bitcast_u64_f64(bitcast_f64_u64(x) | bitcast_f64_u64(y));
   return x > y ? y : x;
+}
+"""
+
+# A quotient from the reciprocal of the divisor, which equal divisors share, and one correction: it
+# is rounded correctly where neither side nor the quotient is extreme.  `fine` tells where it is not.
+_QUOTIENTS: Final = """\
+static __device__ __noinline__ f32 divided(f32 x, f32 y) { return x / y; }
+HELPER f32 quotient(f32 x, f32 y, bool &fine) {
+  f32 r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(y));
+  r = __fmaf_rn(r, __fmaf_rn(-y, r, 1.0f), r);
+  f32 q = x * r;
+  fine &= fabsf(y) >= 0x1p-24f & fabsf(y) <= 0x1p24f
+        & ((fabsf(x) >= 0x1p-100f & fabsf(x) <= 0x1p100f) | __float_as_uint(x) == 0u);
+  return __fmaf_rn(r, __fmaf_rn(-y, q, x), q);
 }
 """
 
@@ -142,4 +166,4 @@ def _saturations() -> str:
     return "".join(lines)
 
 
-PRELUDE: Final = _types() + _BITS + _EXTREMES + _saturations() + _SHUFFLES + _PACKS
+PRELUDE: Final = _types() + _BITS + _EXTREMES + _saturations() + _QUOTIENTS + _SHUFFLES + _PACKS

@@ -166,9 +166,15 @@ class CudaLibrary(Protocol):
         ...
 
     def launch(
-        self, function: int, blocks: int, threads: int, shared_bytes: int, stream: int, extra: int
+        self,
+        function: int,
+        blocks: int,
+        threads: int,
+        shared_bytes: int,
+        stream: int,
+        pointers: int,
     ) -> None:
-        """Queue a kernel; `extra` is the address of CUDA's list of launch options."""
+        """Queue a kernel; `pointers` is the address of a list of pointers to its arguments."""
         ...
 
     def graph_create(self) -> int:
@@ -187,7 +193,7 @@ class CudaLibrary(Protocol):
         blocks: int,
         threads: int,
         shared_bytes: int,
-        extra: int,
+        pointers: int,
     ) -> int:
         """Add a kernel that runs after a node (0: at once); returns its node."""
         ...
@@ -210,7 +216,7 @@ class CudaLibrary(Protocol):
         blocks: int,
         threads: int,
         shared_bytes: int,
-        extra: int,
+        pointers: int,
     ) -> None:
         """Change a kernel of a graph that is ready."""
         ...
@@ -400,10 +406,23 @@ class _Bindings:
         return struct.unpack("<16Q", ctypes.string_at(int(found.getPtr()), 128))
 
     def launch(
-        self, function: int, blocks: int, threads: int, shared_bytes: int, stream: int, extra: int
+        self,
+        function: int,
+        blocks: int,
+        threads: int,
+        shared_bytes: int,
+        stream: int,
+        pointers: int,
     ) -> None:
         self._call(
-            "cuLaunchKernel", function, blocks, 1, 1, threads, 1, 1, shared_bytes, stream, 0, extra
+            "cuLaunchKernel",
+            function,
+            *(blocks, 1, 1),
+            *(threads, 1, 1),
+            shared_bytes,
+            stream,
+            pointers,
+            0,
         )
 
     # ---- graphs
@@ -414,14 +433,14 @@ class _Bindings:
     def graph_destroy(self, graph: int) -> None:
         self._call("cuGraphDestroy", graph)
 
-    def _kernel(self, function: int, blocks: int, threads: int, shared: int, extra: int) -> Any:
+    def _kernel(self, function: int, blocks: int, threads: int, shared: int, pointers: int) -> Any:
         made = self._module.CUDA_KERNEL_NODE_PARAMS()
         made.func = function
         made.gridDimX, made.gridDimY, made.gridDimZ = blocks, 1, 1
         made.blockDimX, made.blockDimY, made.blockDimZ = threads, 1, 1
         made.sharedMemBytes = shared
-        made.kernelParams = 0
-        made.extra = extra
+        made.kernelParams = pointers
+        made.extra = 0
         return made
 
     def graph_add_kernel(
@@ -432,9 +451,9 @@ class _Bindings:
         blocks: int,
         threads: int,
         shared_bytes: int,
-        extra: int,
+        pointers: int,
     ) -> int:
-        made = self._kernel(function, blocks, threads, shared_bytes, extra)
+        made = self._kernel(function, blocks, threads, shared_bytes, pointers)
         before = self._nodes(after)
         return int(self._call("cuGraphAddKernelNode", graph, before, len(before), made))
 
@@ -467,9 +486,9 @@ class _Bindings:
         blocks: int,
         threads: int,
         shared_bytes: int,
-        extra: int,
+        pointers: int,
     ) -> None:
-        made = self._kernel(function, blocks, threads, shared_bytes, extra)
+        made = self._kernel(function, blocks, threads, shared_bytes, pointers)
         self._call("cuGraphExecKernelNodeSetParams", instance, node, made)
 
     def graph_set_copy(

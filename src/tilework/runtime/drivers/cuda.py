@@ -131,25 +131,22 @@ class CudaProgram:
 
 
 class _Arguments:
-    """The words of one launch, and CUDA's list of options that points to them."""
+    """The arguments of one launch, and the list of pointers to them that CUDA asks for.
 
-    __slots__ = ("_options", "_size", "address", "words")
+    The list ends with a null pointer.  `words` are the arguments of 8 bytes, which come first;
+    descriptions of arrays follow, 128 bytes each.
+    """
+
+    __slots__ = ("_boxes", "_pointers", "address", "words")
 
     def __init__(self, count: int, boxes: Sequence[tuple[int, ...]] = ()) -> None:
-        total = count
-        if boxes:  # each is aligned to 64 bytes and has 128
-            first = -(-count // 8) * 8
-            total = first + 16 * len(boxes)
-        self.words = (ctypes.c_uint64 * max(total, 1))()
-        for number, box in enumerate(boxes):
-            start = first + 16 * number
-            self.words[start : start + 16] = list(box)
-        self._size = ctypes.c_size_t(8 * total)
-        # The buffer's address, its size, the end: CUDA's numbers for these are 1, 2 and 0.
-        self._options = (ctypes.c_void_p * 5)(
-            1, ctypes.addressof(self.words), 2, ctypes.addressof(self._size), 0
-        )
-        self.address = ctypes.addressof(self._options)
+        self.words = (ctypes.c_uint64 * max(count, 1))()
+        self._boxes = [(ctypes.c_uint64 * 16)(*box) for box in boxes]
+        first = ctypes.addressof(self.words)
+        places = [first + 8 * number for number in range(count)]
+        places += [ctypes.addressof(box) for box in self._boxes]
+        self._pointers = (ctypes.c_void_p * (len(places) + 1))(*places)
+        self.address = ctypes.addressof(self._pointers)
 
 
 class CudaDriver:

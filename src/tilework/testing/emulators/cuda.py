@@ -221,11 +221,17 @@ class EmulatedCuda:
         return (address, *(0,) * 15)
 
     def launch(
-        self, function: int, blocks: int, threads: int, shared_bytes: int, stream: int, extra: int
+        self,
+        function: int,
+        blocks: int,
+        threads: int,
+        shared_bytes: int,
+        stream: int,
+        pointers: int,
     ) -> None:
         self._enter("launch")
         linear, name = self._functions[function]
-        words = _words(extra)
+        words = _words(pointers)
         self.launches.append((name, blocks, threads, shared_bytes))
         self._do(lambda: self._interpret(linear, words, blocks))
 
@@ -291,10 +297,10 @@ class EmulatedCuda:
         blocks: int,
         threads: int,
         shared_bytes: int,
-        extra: int,
+        pointers: int,
     ) -> int:
         self._enter("graph_add_kernel")
-        self._graphs[graph].append(["launch", function, blocks, threads, shared_bytes, extra])
+        self._graphs[graph].append(["launch", function, blocks, threads, shared_bytes, pointers])
         return len(self._graphs[graph])
 
     def graph_add_copy(
@@ -318,10 +324,10 @@ class EmulatedCuda:
         blocks: int,
         threads: int,
         shared_bytes: int,
-        extra: int,
+        pointers: int,
     ) -> None:
         self._enter("graph_set_kernel")
-        row = ["launch", function, blocks, threads, shared_bytes, extra]
+        row = ["launch", function, blocks, threads, shared_bytes, pointers]
         self._graphs[instance][node - 1] = row
 
     def graph_set_copy(
@@ -336,15 +342,18 @@ class EmulatedCuda:
             if kind == "copy":
                 self._copy("copy", *row)
             else:
-                function, blocks, threads, shared_bytes, extra = row
-                self.launch(function, blocks, threads, shared_bytes, stream, extra)
+                function, blocks, threads, shared_bytes, pointers = row
+                self.launch(function, blocks, threads, shared_bytes, stream, pointers)
 
     def graph_release(self, instance: int) -> None:
         self.held["instance"] -= 1
 
 
-def _words(extra: int) -> list[int]:
-    """The argument words that a list of launch options points to."""
-    options = (ctypes.c_void_p * 5).from_address(extra)
-    size = ctypes.c_size_t.from_address(int(options[3] or 0)).value
-    return list((ctypes.c_uint64 * (size // 8)).from_address(int(options[1] or 0)))
+def _words(pointers: int) -> list[int]:
+    """The first 8 bytes of each argument; the list of pointers to them ends with 0."""
+    found: list[int] = []
+    while True:
+        place = ctypes.c_void_p.from_address(pointers + 8 * len(found)).value
+        if not place:
+            return found
+        found.append(ctypes.c_uint64.from_address(place).value)
