@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilework.base import settings
+from tilework.codegen import audit
 from tilework.codegen.analysis import analyse
 from tilework.codegen.cascade.lower import lower_cascade
 from tilework.codegen.gpu.pipeline import lower_for_blocks
@@ -111,12 +112,15 @@ def lower_kernel(
         check(chosen, kernel, target)
         tiled = passes.run("apply-plan", kernel.sink, lambda _: apply_plan(kernel, chosen))
         lowered = passes.run("expand", tiled, lambda node: expand(node)[0])
+        if settings.current().prove_accesses:
+            audit.check_accesses(lowered)
         decomposed = passes.run("decompose", lowered, lambda node: decompose(node, target))
         linear = passes.run(
             "linearise",
             decomposed,
             lambda node: linearise(node, lambda update: decompose_node(update, target)),
         )
+        audit.check_gates(lowered, linear)
         work = estimate_work(kernel)
         name = kernel_name(sink, kernel)
         return _describe(name, sink, work, repr(chosen), linear, _scratch_bytes(lowered))

@@ -18,8 +18,7 @@ from tilework.ir.ops.index import LANES, RANGE, VARIABLE, Unit
 from tilework.ir.ops.memory import AFTER, INDEX, LOAD, PARAM, SINK, STORE
 from tilework.ir.ops.program import FAULT_IF
 from tilework.ir.symbolic.bounds import bounds
-from tilework.ir.symbolic.simplify import TRUE
-from tilework.render.base import cannot_render
+from tilework.render.base import cannot_render, check_gate, check_input, gate_of
 from tilework.render.llvm_dot import INSTRUCTIONS, written_out
 
 if TYPE_CHECKING:
@@ -68,6 +67,11 @@ def literal(bits: int, dtype: DType) -> str:
     return str(bits)
 
 
+def _alignment(address: Node) -> int:
+    """The alignment that an access may count on: memory on loan may start at any byte."""
+    return 1 if address.src[0].op is PARAM else address.type.dtype.itemsize
+
+
 def _double_bits(value: float) -> int:
     return encode(value, float64)
 
@@ -105,7 +109,11 @@ class LlvmRenderer:
     name: ClassVar[str] = "LlvmRenderer"
 
     def render(self, kernel: LoweredKernel) -> str:
-        """The text of one function and the declarations that it needs."""
+        """The text of one function and the declarations that it needs.
+
+        Raises: VerifyError for statements that are not legal; RenderError for a node without text.
+        """
+        check_input(kernel)
         return _Function(kernel).text()
 
 
@@ -140,8 +148,13 @@ class _Function:
         statements = self.kernel.linear.src
         unused = _sums_within_addresses(statements)
         for node in statements:
-            if node not in unused:
-                self._statement(node)
+            if node in unused:
+                continue
+            start = len(self.lines)
+            self._statement(node)
+            gate = gate_of(node)
+            if gate is not None:
+                check_gate(LlvmRenderer.name, node, self.value(gate), self.lines[start:])
         body = "\n".join(f"  {line}" if not line.endswith(":") else line for line in self.lines)
         entry = "\n".join(f"  {line}" for line in self.entry)
         declarations = "\n".join(self.declarations)
@@ -331,13 +344,13 @@ class _Function:
         )
 
     def _load(self, node: Node) -> None:
-        gate = node.src[1] if len(node.src) > 1 and node.src[1] is not TRUE else None
+        gate = gate_of(node)
         dtype = node.type.dtype
         kind = memory_type(dtype)
         lanes = node.type.lanes
         full = f"<{lanes} x {kind}>" if lanes else kind
         pointer = self.value(node.src[0])
-        align = dtype.itemsize
+        align = _alignment(node.src[0])
         if gate is None:
             raw = self.define(f"load {full}, ptr {pointer}, align {align}")
         elif gate.type.shape:
@@ -369,7 +382,7 @@ class _Function:
 
     def _store(self, node: Node) -> None:
         target, value = node.src[0], node.src[1]
-        gate = node.src[2] if len(node.src) > 2 and node.src[2] is not TRUE else None
+        gate = gate_of(node)
         dtype = value.type.dtype
         kind = memory_type(dtype)
         lanes = value.type.lanes
@@ -378,7 +391,7 @@ class _Function:
         if dtype.is_bool:
             text = self.define(f"zext {type_of(value)} {text} to {full}")
         pointer = self.value(target)
-        align = dtype.itemsize
+        align = _alignment(target)
         if gate is None:
             self.emit(f"store {full} {text}, ptr {pointer}, align {align}")
         elif gate.type.shape:

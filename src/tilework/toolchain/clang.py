@@ -3,18 +3,22 @@
     toolchain = ClangToolchain(spec)          # finds `clang`, else `cc`, in PATH
     code = toolchain.compile(c_source)        # bytes, with the note of the features it needs
 
-The compiler is run as a subprocess with an argument list and a time limit; source and object live
-in a temporary folder that is removed.  Floating point is strict: no contraction, no reassociation.
+The compiler is run as a subprocess with an argument list and limits of time, memory and the size of
+its object; source and object live in a temporary folder that is removed.  Floating point is strict:
+no contraction, no reassociation.
 """
 
 from __future__ import annotations
 
+import os
+import resource
 import shutil
+import signal
 import subprocess
 import tempfile
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from tilework.base.errors import CompileError, DeviceUnavailableError, UnsupportedError
 from tilework.target.features import AARCH64, CPU_LEVELS, X86_64, check_names
@@ -23,6 +27,9 @@ from tilework.target.spec import TargetSpec
 
 CANDIDATES: Final = ("clang", "cc", "gcc")
 TIME_LIMIT_SECONDS: Final = 120.0
+MEMORY_LIMIT_BYTES: Final = 4 << 30
+OBJECT_LIMIT_BYTES: Final = 256 << 20
+_LOG_BYTES: Final = 20_000
 _FLAGS: Final = (
     *("-x", "c", "-std=gnu11", "-c", "-fPIC", "-ffreestanding", "-fno-math-errno"),
     *("-ffp-contract=off", "-fno-stack-protector", "-fno-asynchronous-unwind-tables"),
@@ -31,6 +38,21 @@ _FLAGS: Final = (
 
 # What compilers of the last years have a flag for; `cmov` and `cx8` are in every x86-64.
 _X86_FLAGS: Final = dict(CPU_LEVELS[X86_64])["x86-64-v4"] - {"cmov", "cx8"}
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill a compiler and what it has started: a driver runs the compiler proper as a child."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _tail(file: IO[bytes]) -> str:
+    """The end of what was written to a file."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(size - _LOG_BYTES, 0))
+    return file.read().decode("utf-8", "replace")
 
 
 def find_compiler() -> str | None:
@@ -61,6 +83,7 @@ class ClangToolchain:
         compiler: the path of the compiler; found in PATH by default.
         speed_level: the level of `-O`.
         time_limit_seconds: after this the compiler is stopped.
+        memory_limit_bytes: what the compiler may take.
     """
 
     def __init__(
@@ -70,6 +93,7 @@ class ClangToolchain:
         compiler: str | None = None,
         speed_level: int = 2,
         time_limit_seconds: float = TIME_LIMIT_SECONDS,
+        memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
     ) -> None:
         if target.isa not in (X86_64, AARCH64):
             raise UnsupportedError("clang: no code generation for this target", got=target.isa)
@@ -78,6 +102,7 @@ class ClangToolchain:
         self.compiler = compiler or require_compiler()
         self.speed_level = speed_level
         self.time_limit_seconds = time_limit_seconds
+        self.memory_limit_bytes = memory_limit_bytes
 
     @cached_property
     def key(self) -> str:
@@ -109,21 +134,30 @@ class ClangToolchain:
                     "clang: the source was refused",
                     got=f"exit status {result.returncode}",
                     command=command,
-                    log=result.stderr[-20_000:],
+                    log=result.stderr,
                 )
             return object_path.read_bytes()
 
     def _run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
+        # Code between fork and exec is not safe with threads, so the limits are set from outside,
+        # at once after the start.  Output goes to files, which have a limit too.
         try:
-            return subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=self.time_limit_seconds,
-                check=False,
-                stdin=subprocess.DEVNULL,
-            )
+            with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as log:
+                with subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=log,
+                    start_new_session=True,
+                ) as process:
+                    try:
+                        self._limit(process.pid)
+                        process.wait(self.time_limit_seconds)
+                    except BaseException:
+                        _end(process)
+                        raise
+                texts = [_tail(output), _tail(log)]
+            return subprocess.CompletedProcess(command, process.returncode, *texts)
         except subprocess.TimeoutExpired as error:
             raise CompileError(
                 "clang: the compiler took too long and was stopped",
@@ -134,6 +168,19 @@ class ClangToolchain:
             raise DeviceUnavailableError(
                 "CPU:CLANG: the C compiler cannot be run", reason=str(error), got=self.compiler
             ) from error
+
+    def _limit(self, process: int) -> None:
+        """Bound the memory of a process and of those that it starts, and what it writes."""
+        if not hasattr(resource, "prlimit"):  # Linux alone has it
+            return
+        try:
+            for kind, limit in (
+                (resource.RLIMIT_AS, self.memory_limit_bytes),
+                (resource.RLIMIT_FSIZE, OBJECT_LIMIT_BYTES),
+            ):
+                resource.prlimit(process, kind, (limit, limit))
+        except ProcessLookupError:  # it has ended already
+            return
 
     def _machine_flags(self) -> list[str]:
         if self.target.isa == AARCH64:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tilework.base.errors import CompileError, ToolchainError, UnsupportedError
 from tilework.base.forks import new_lock
@@ -31,6 +31,9 @@ from tilework.toolchain.base import Passes
 # Linux triples on every host: our own loader reads ELF wherever it runs, and this fixes the
 # calling convention.
 TRIPLES = {X86_64: "x86_64-unknown-linux-gnu", AARCH64: "aarch64-unknown-linux-gnu"}
+
+#: A kernel has some thousand lines; what is far longer would stop this process for minutes.
+MAX_SOURCE_CHARACTERS: Final = 64 << 20
 
 # One lock for all of LLVM: llvmlite serialises its calls anyway, and its contexts, target machines
 # and pass builders must not be shared while in use.
@@ -89,9 +92,21 @@ class LlvmToolchain:
 
         Raises: CompileError with LLVM's message; ToolchainError when llvmlite is not installed.
         """
+        if len(source) > MAX_SOURCE_CHARACTERS:
+            raise CompileError(
+                "llvm: the module is too large to be compiled in this process",
+                got=f"{len(source)} characters",
+                expected=f"at most {MAX_SOURCE_CHARACTERS}",
+            )
         level = self.speed_level if speed_level is None else speed_level
         with self._optimized(source, level, passes or self.passes) as (machine, module):
             return bytes(machine.emit_object(module))
+
+    def warm_up(self) -> None:
+        """Load LLVM, so that the first kernel need not wait for it."""
+        _binding()
+        with _lock:
+            self._machine(self.speed_level)
 
     def assembly(self, source: str, passes: Passes | None = None) -> str:
         """Return the assembly text of `source`, for people and tests."""

@@ -1,6 +1,7 @@
 import ctypes
 import shutil
 import stat
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from tilework.base.errors import CompileError, DeviceUnavailableError, Unsupport
 from tilework.runtime.host import host_spec
 from tilework.runtime.loader import load_object
 from tilework.target.known.cpu import aarch64_spec, x86_level_spec
+from tilework.toolchain import llvm
 from tilework.toolchain.clang import ClangToolchain, find_compiler, require_compiler
 
 needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="no C compiler is installed")
@@ -84,3 +86,37 @@ def test_flags_follow_the_target() -> None:
 def test_other_targets_are_refused() -> None:
     with pytest.raises(UnsupportedError, match="no code generation"):
         ClangToolchain(replace(host_spec(), isa="ptx"), compiler="cc")
+
+
+def test_CST_19_a_compiler_that_hangs_is_stopped_with_its_children(tmp_path: Path) -> None:
+    marker = tmp_path / "child"
+    slow = script(tmp_path, f"sleep 60 & echo $! > {marker}; wait\n")
+    toolchain = ClangToolchain(host_spec(), compiler=slow, time_limit_seconds=0.5)
+    with pytest.raises(CompileError, match="took too long"):
+        toolchain.compile(SOURCE)
+    child = Path("/proc") / marker.read_text().strip() / "stat"
+    # Killed: gone, or a zombie that nobody has waited for yet.
+    assert not child.exists() or child.read_text().split()[2] == "Z"
+
+
+def test_CST_19_a_compiler_that_takes_too_much_memory_fails(tmp_path: Path) -> None:
+    greedy = script(tmp_path, f"exec {sys.executable} -c 'x = bytearray(1 << 30)'\n")
+    toolchain = ClangToolchain(host_spec(), compiler=greedy, memory_limit_bytes=256 << 20)
+    with pytest.raises(CompileError, match="the source was refused") as caught:
+        toolchain.compile(SOURCE)
+    assert "MemoryError" in str(caught.value)
+
+
+def test_CST_19_what_a_compiler_prints_is_bounded(tmp_path: Path) -> None:
+    loud = script(tmp_path, "yes error | head -c 3000000 >&2; exit 1\n")
+    with pytest.raises(CompileError) as caught:
+        ClangToolchain(host_spec(), compiler=loud).compile(SOURCE)
+    assert len(str(caught.value)) < 100_000
+
+
+def test_CST_19_llvm_in_this_process_takes_no_module_without_bound() -> None:
+    source = ";" * (llvm.MAX_SOURCE_CHARACTERS + 1)
+    with pytest.raises(CompileError, match="too large"):
+        llvm.LlvmToolchain(host_spec()).compile(source)
+    with pytest.raises(UnsupportedError):
+        llvm.LlvmToolchain(replace(host_spec(), cpu_name="no-such-processor"))

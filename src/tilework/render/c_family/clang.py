@@ -2,7 +2,7 @@
 
 The function is `void name(void **buffers, int64_t *variables, int64_t begin, int64_t end,
 unsigned char *scratch)`.  Every statement becomes one line that names its value; accumulators are
-variables.  Memory is read through types that may alias and need no vector alignment; where a
+variables.  Memory is read through types that may alias and need no alignment at all; where a
 gate is false nothing is read or written, lane by lane.
 """
 
@@ -16,8 +16,7 @@ from tilework.ir.ops import control, math
 from tilework.ir.ops.index import LANES, RANGE, VARIABLE, Unit
 from tilework.ir.ops.memory import AFTER, INDEX, LOAD, PARAM, SINK, STORE
 from tilework.ir.ops.program import FAULT_IF
-from tilework.ir.symbolic.simplify import TRUE
-from tilework.render.base import cannot_render
+from tilework.render.base import cannot_render, check_gate, check_input, gate_of
 from tilework.render.c_family import vectors
 from tilework.render.c_family.dialect import CFamily, Dialect, Emit, literal, type_name
 from tilework.render.c_family.prelude import PRELUDE, half_vectors
@@ -51,7 +50,11 @@ class ClangRenderer:
     vector_emitters: ClassVar[Mapping[OpDef, Emit]] = vectors.EMITTERS
 
     def render(self, kernel: LoweredKernel) -> str:
-        """The source text of a kernel.  Raises RenderError for a node that has no text."""
+        """The source text of a kernel.
+
+        Raises: VerifyError for statements that are not legal; RenderError for a node without text.
+        """
+        check_input(kernel)
         if not _NAME.fullmatch(kernel.name):
             raise RenderError("ClangRenderer: the kernel's name is no identifier", got=kernel.name)
         body = _Function(self, kernel).text()
@@ -85,7 +88,7 @@ def _types_of(text: str) -> str:
         lines.append(f"typedef {element} {element}x{lanes} __attribute__(({attributes}));\n")
         lines.append(
             f"typedef {element} {element}x{lanes}m"
-            f" __attribute__(({attributes}, aligned({int(bits) // 8}), may_alias));\n"
+            f" __attribute__(({attributes}, aligned(1), may_alias));\n"
         )
     return "".join(lines)
 
@@ -135,7 +138,11 @@ class _Function:
     def text(self) -> str:
         self._bases()
         for node in self.kernel.linear.src:
+            start = len(self.lines)
             self._statement(node)
+            gate = gate_of(node)
+            if gate is not None:
+                check_gate(self.renderer.name, node, self.names[gate], self.lines[start:])
         return "".join(self.lines)
 
     def _bases(self) -> None:
@@ -244,7 +251,7 @@ class _Function:
         self.names[node] = name
 
     def _load(self, node: Node) -> None:
-        gate = node.src[1] if len(node.src) > 1 and node.src[1] is not TRUE else None
+        gate = gate_of(node)
         pointer = self.names[node.src[0]]
         dtype = node.type.dtype
         if not node.type.shape:
@@ -266,7 +273,7 @@ class _Function:
 
     def _store(self, node: Node) -> None:
         target, value = node.src[0], node.src[1]
-        gate = node.src[2] if len(node.src) > 2 and node.src[2] is not TRUE else None
+        gate = gate_of(node)
         pointer, text = self.names[target], self.names[value]
         dtype = value.type.dtype
         guard = ""

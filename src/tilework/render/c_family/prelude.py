@@ -29,7 +29,7 @@ def _types() -> str:
     ]
     for name, text in _TYPES.items():
         lines.append(f"typedef {text} {name};\n")
-        lines.append(f"typedef {text} {name}m __attribute__((may_alias));\n")
+        lines.append(f"typedef {text} {name}m __attribute__((may_alias, aligned(1)));\n")
     return "".join(lines)
 
 
