@@ -38,9 +38,10 @@ if TYPE_CHECKING:
     from tilework.engine.workers import BuildThreads, WorkerPool
 
 MAX_IN_MEMORY: Final = 8192
-#: With fewer cold kernels than this, starting processes costs more than it saves: a process needs
-#: about as long to start as LLVM needs for twenty kernels.
-MIN_FOR_WORKERS: Final = 96
+#: One worker process for so many kernels: its start takes as long as LLVM needs for about four.
+KERNELS_A_WORKER: Final = 12
+#: Workers are started with the first kernel after so many that nobody had compiled before.
+PATIENCE: Final = 4
 _MIN_FOR_THREADS: Final = 2
 _LENGTH: Final = struct.Struct("<I")
 
@@ -351,13 +352,17 @@ def _builder(compiler: Compiler, count: int) -> Iterator[WorkerPool | BuildThrea
         return
     from tilework.engine.workers import BuildThreads, WorkerPool  # a warm start needs neither
 
+    def build(source: KernelSource) -> bytes:
+        return _build(compiler, source)
+
     how = compiler.worker()
+    processes = 0 if how is None else min(width - 1, count // KERNELS_A_WORKER)
     pool: WorkerPool | BuildThreads
-    if how is not None and count >= MIN_FOR_WORKERS:
-        pool = WorkerPool(how, min(width, count // (MIN_FOR_WORKERS // 2)))
+    if how is not None and processes > 0:
+        pool = WorkerPool(how, processes, build=build, patience=PATIENCE)
     else:
         # LLVM holds one lock for the process; outside compilers are processes of their own.
-        pool = BuildThreads(lambda source: _build(compiler, source), 1 if how else width)
+        pool = BuildThreads(build, 1 if how else width)
     try:
         with prompt_switching():
             yield pool

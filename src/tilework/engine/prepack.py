@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import eq
 from typing import TYPE_CHECKING
 
 from tilework.base import settings
@@ -60,7 +61,7 @@ class _Copy:
     """A packed copy, and how often each memory that it was made from had been written."""
 
     buffer: Buffer
-    sources: tuple[tuple[Memory, int], ...]
+    sources: tuple[tuple[Memory, float], ...]
 
     def is_current(self) -> bool:
         return all(memory.changes == changes for memory, changes in self.sources)
@@ -181,9 +182,11 @@ def _decide(steps: Sequence[PlannedStep], constant: set[int]) -> dict[int, Split
             yield from (pack.kernel for pack in split.packs)
             yield split.kernel
 
-    for device in dict.fromkeys(step.device for step in steps if isinstance(step, PlannedCall)):
+    calls = [step for step in steps if isinstance(step, PlannedCall)]
+    count = len({step.kernel for step in calls})
+    for device in dict.fromkeys(step.device for step in calls):
         with no_collection():
-            compile_as_named(Device[device], kernels_on(device), len(steps))
+            compile_as_named(Device[device], kernels_on(device), count)
     return splits
 
 
@@ -318,7 +321,7 @@ class PackedConstants:
         self._num_inputs = num_inputs
         #: The memories that were copied, and their counts of writes then; empty before.
         self.sources: list[Memory] = []
-        self.seen: list[int] = []
+        self.seen: list[float] = []
         targets = written_slots(copies)
         #: What the copies take besides the constants themselves.
         self.size_bytes = sum(held[slot - num_inputs].size_bytes for slot in targets)
@@ -338,7 +341,8 @@ class PackedConstants:
     def refresh(self) -> None:
         """Run the copies, if this is the first time or a source was written since."""
         changes = [memory.changes for memory in self.sources]
-        if changes == self.seen:
+        # One by one: lists take an object for equal to itself, and NaN is not.
+        if len(changes) == len(self.seen) and all(map(eq, changes, self.seen)):
             return
         slots: list[Buffer | None] = [None] * self._num_inputs
         LinkedSteps(self.copies).run([*slots, *self._held], {})

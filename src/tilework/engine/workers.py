@@ -1,12 +1,7 @@
-"""Processes that turn kernel text into object code.
+"""Threads and processes that turn kernel text into object code, while kernels are still lowered.
 
-llvmlite holds one lock for the whole process, so that many kernels need several processes.  A
-worker is a fresh interpreter that imports this module and a toolchain, and nothing of the user's;
-it reads frames from its standard input and answers on its standard output until the input ends,
-which it also does when the parent dies.
-
-A frame is a length, a kind, and that many bytes: text in one direction, object code or an error
-in the other.  Nothing that is received is executed.
+llvmlite holds one lock for the whole process: besides one thread of this process, other processes
+help with many kernels.  What such a process does stands in `toolchain.worker`.
 """
 
 from __future__ import annotations
@@ -16,7 +11,6 @@ import json
 import os
 import queue
 import select
-import struct
 import subprocess
 import sys
 import tempfile
@@ -24,80 +18,30 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import IO, Any, Final
+from typing import Final
 
 from tilework.backends.contract import KernelSource, WorkerToolchain
 from tilework.base import faults, trace
 from tilework.base.errors import CompileError, TileworkError, ToolchainError
+from tilework.toolchain.worker import DONE, FRAME, MAX_FRAME, READY, send
 
 JOB_SECONDS: Final = 300.0
 CLOSE_SECONDS: Final = 5.0
-_FRAME: Final = struct.Struct("<QB")
-_MAX_FRAME: Final = 1 << 32
-_DONE, _FAILED, _READY = 0, 1, 2
 _BOOT: Final = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]);"
-    " from tilework.engine.workers import main; main(sys.argv[2])"
+    " from tilework.toolchain.worker import main; main(sys.argv[2])"
 )
 
 
-# --- in the worker --------------------------------------------------------------------------------
-
-
-def _make_toolchain(how: dict[str, Any]) -> Any:
-    from tilework.target.known.cpu import aarch64_spec, x86_spec
-    from tilework.toolchain.llvm import LlvmToolchain
-
-    make_spec = x86_spec if how["isa"] == "x86-64" else aarch64_spec
-    return LlvmToolchain(make_spec(how["features"]))
-
-
-def main(how: str) -> None:
-    """Serve until the input ends."""
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a compiler prints must not get between the frames
-    requests = os.fdopen(0, "rb", closefd=False)
-    toolchain = _make_toolchain(json.loads(how))
-    _send(answers, _READY, toolchain.key.encode())
-    while True:
-        frame = _receive(requests)
-        if frame is None:
-            return
-        try:
-            _send(answers, _DONE, toolchain.compile(frame[1].decode()))
-        except TileworkError as error:
-            log = error.log if isinstance(error, ToolchainError) else None
-            plain = {"message": error.message, "got": str(error.got), "log": log}
-            _send(answers, _FAILED, json.dumps(plain).encode())
-
-
-def _send(stream: IO[bytes], kind: int, payload: bytes) -> None:
-    stream.write(_FRAME.pack(len(payload), kind))
-    stream.write(payload)
-    stream.flush()
-
-
-def _receive(stream: IO[bytes]) -> tuple[int, bytes] | None:
-    head = stream.read(_FRAME.size)
-    if len(head) < _FRAME.size:
-        return None
-    length, kind = _FRAME.unpack(head)
-    payload = stream.read(length) if length < _MAX_FRAME else b""
-    return (kind, payload) if len(payload) == length else None
-
-
-# --- in the parent --------------------------------------------------------------------------------
+_Answer = queue.SimpleQueue[bytes | BaseException | None]
 
 
 @dataclass(slots=True)
 class _Job:
-    """One kernel to build; `is_done` is set once `data` or `error` is there."""
+    """One kernel to build, and where the result goes: code, an error, None for "not here"."""
 
-    name: str
-    text: bytes
-    is_done: threading.Event = field(default_factory=threading.Event)
-    data: bytes | None = None
-    error: TileworkError | None = None
+    source: KernelSource
+    answer: _Answer = field(default_factory=queue.SimpleQueue)
     deaths: int = 0
 
 
@@ -119,29 +63,34 @@ class _Worker:
             stdout=subprocess.PIPE,
             stderr=self._errors,
         )
-        self._is_ready = False
         self._is_end_told = False
         self._key = how.key
+
+    def wait(self) -> None:
+        """Wait until it can compile.  Raises: _Died."""
+        kind, payload = self._read(time.monotonic() + JOB_SECONDS)
+        if kind != READY or payload.decode() != self._key:
+            raise _Died("it is of another version")
+
+    def stop(self) -> None:
+        """End it at once; any thread may ask for that."""
+        self._is_end_told = True
+        self.process.kill()
 
     def compile(self, text: bytes) -> tuple[int, bytes]:
         """Send a job and return the kind and the payload of the answer.  Raises: _Died."""
         deadline = time.monotonic() + JOB_SECONDS
-        if not self._is_ready:
-            kind, payload = self._read(deadline)
-            if kind != _READY or payload.decode() != self._key:
-                raise _Died("it is of another version")
-            self._is_ready = True
         if self.process.stdin is None:
             raise _Died("it has no input")
         try:
-            _send(self.process.stdin, 0, text)
+            send(self.process.stdin, 0, text)
         except OSError as error:
             raise _Died(str(error)) from error
         return self._read(deadline)
 
     def _read(self, deadline: float) -> tuple[int, bytes]:
-        length, kind = _FRAME.unpack(self._read_bytes(_FRAME.size, deadline))
-        if length >= _MAX_FRAME:
+        length, kind = FRAME.unpack(self._read_bytes(FRAME.size, deadline))
+        if length >= MAX_FRAME:
             raise _Died("its answer is malformed")
         return kind, self._read_bytes(length, deadline)
 
@@ -188,9 +137,6 @@ class _Worker:
         self._errors.close()
 
 
-_Answer = queue.SimpleQueue[bytes | BaseException]
-
-
 class BuildThreads:
     """Builds kernels in threads of this process, for compilers that release Python's lock.
 
@@ -218,10 +164,7 @@ class BuildThreads:
 
     def result(self, ticket: int) -> bytes:
         """Wait for a kernel, once.  Raises: what building it raises."""
-        found = self._answers[ticket].get()
-        if isinstance(found, BaseException):
-            raise found
-        return found
+        return _outcome(self._answers[ticket].get()) or b""
 
     def close(self) -> None:
         """End the threads; what they have not begun is dropped."""
@@ -243,10 +186,23 @@ class BuildThreads:
                 answer.put(error)
 
 
+def _outcome(found: bytes | BaseException | None) -> bytes | None:
+    if isinstance(found, BaseException):
+        raise found
+    return found
+
+
 class WorkerPool:
-    """Builds kernels in up to `width` processes.
+    """Builds kernels in up to `width` processes, and in a thread of this one.
 
     One thread submits and asks for results; `close` ends the processes.
+
+    Args:
+        how: the toolchain for a process.
+        width: how many processes.
+        build: builds a kernel here meanwhile; None leaves all to the processes.
+        patience: the processes are started with this submission.
+        start: makes a process; for tests.
     """
 
     def __init__(
@@ -254,96 +210,133 @@ class WorkerPool:
         how: WorkerToolchain,
         width: int,
         *,
+        build: Callable[[KernelSource], bytes] | None = None,
+        patience: int = 1,
         start: Callable[[WorkerToolchain], _Worker] = _Worker,
     ) -> None:
         self._how = how
+        self._width = max(width, 1)
+        self._build = build
+        self._patience = patience
         self._start = start
         self._jobs: list[_Job] = []
         self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self.pids: set[int] = set()
-        self._threads = [
-            threading.Thread(target=self._serve, name=f"tilework-compile-{number}", daemon=True)
-            for number in range(max(width, 1))
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._beginning: set[_Worker] = set()
+        self._is_closing = False
+        self._threads: list[threading.Thread] = []
 
     def submit(self, source: KernelSource) -> int:
         """Queue a kernel and return the ticket of its result."""
-        job = _Job(source.name, source.text.encode())
+        job = _Job(source)
         self._jobs.append(job)
         self._queue.put(job)
+        if len(self._jobs) == 1 and self._build is not None:
+            self._start_thread(self._serve_here)
+        if len(self._jobs) == self._patience:
+            for _ in range(self._width):
+                self._start_thread(self._serve)
         return len(self._jobs) - 1
 
+    def _start_thread(self, target: Callable[[], None]) -> None:
+        name = f"tilework-compile-{len(self._threads)}"
+        thread = threading.Thread(target=target, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
     def result(self, ticket: int) -> bytes | None:
-        """Wait for a kernel; None when no worker can be started, so the caller must build it.
+        """Wait for a kernel, once; None when no worker can be started: the caller must build it.
 
         Raises: CompileError as the compiler gave it; ToolchainError with the kernel's name when
         two workers in turn died of it.
         """
-        job = self._jobs[ticket]
-        job.is_done.wait()
-        if job.error is not None:
-            raise job.error
-        return job.data
+        return _outcome(self._jobs[ticket].answer.get())
 
     def close(self) -> None:
         """End all workers and wait for them; what they have not begun is dropped."""
-        while not self._queue.empty():
-            job = self._queue.get()
-            if job is not None:
-                job.is_done.set()
+        self._is_closing = True
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._queue.get_nowait()
         for _ in self._threads:
             self._queue.put(None)
+        for worker in list(self._beginning):
+            worker.stop()
         for thread in self._threads:
-            thread.join()
+            if thread.ident is not None:  # an interrupt may have come before its start
+                thread.join()
 
-    def _serve(self) -> None:
-        worker: _Worker | None = None
+    def _serve_here(self) -> None:
         while (job := self._queue.get()) is not None:
             try:
-                if worker is None:
-                    worker = self._start(self._how)
-                    self.pids.add(worker.process.pid)
-                self._answer(job, *worker.compile(job.text))
+                job.answer.put(None if self._build is None else self._build(job.source))
+            except BaseException as error:  # noqa: BLE001  (raised where the result is asked for)
+                job.answer.put(error)
+
+    def _serve(self) -> None:
+        worker = self._begin()
+        if worker is None and self._build is not None:
+            return  # all is built here
+        while (job := self._queue.get()) is not None:
+            worker = worker or self._begin()
+            if worker is None:
+                job.answer.put(None)  # the caller compiles by itself
+                continue
+            try:
+                kind, payload = worker.compile(job.source.text.encode())
             except _Died as died:
                 self._bury(worker)
                 worker = None
                 self._retry(job, str(died))
-            except (OSError, TileworkError) as error:
-                # No process, no memory, an injected fault: the caller compiles by itself.
-                trace.warn("workers", f"a compile worker could not be started: {error}")
-                self._bury(worker)
-                worker = None
-                job.is_done.set()
+                continue
+            job.answer.put(payload if kind == DONE else _refusal(job.source.name, payload))
         self._bury(worker)
 
-    def _answer(self, job: _Job, kind: int, payload: bytes) -> None:
-        if kind == _DONE:
-            job.data = payload
-        else:
-            plain = json.loads(payload)
-            job.error = CompileError(
-                plain["message"], got=plain["got"], log=plain["log"],
-                try_=f"this is the kernel {job.name}",
-            )  # fmt: skip
-        job.is_done.set()
+    def _begin(self) -> _Worker | None:
+        """A process that is ready; None where there can be none."""
+        worker: _Worker | None = None
+        try:
+            worker = self._start(self._how)
+            self.pids.add(worker.process.pid)
+            self._beginning.add(worker)
+            if self._is_closing:
+                worker.stop()
+            worker.wait()
+        except (_Died, OSError, TileworkError) as error:
+            # No process, no memory, an injected fault; or it is not needed any more.
+            if not self._is_closing:
+                trace.warn("workers", f"a compile worker could not be started: {error}")
+            if worker is not None:
+                self._beginning.discard(worker)
+            self._bury(worker)
+            return None
+        self._beginning.discard(worker)
+        return worker
 
     def _retry(self, job: _Job, reason: str) -> None:
+        name = job.source.name
         job.deaths += 1
-        trace.warn("workers", f"a compile worker died at the kernel {job.name}: {reason}")
+        trace.warn("workers", f"a compile worker died at the kernel {name}: {reason}")
         if job.deaths < 2:
             self._queue.put(job)
             return
-        job.error = ToolchainError(
-            f"compile: two workers in turn died at the kernel {job.name}",
-            got=reason.splitlines()[0],
-            log=reason,
-            try_="set compile_workers to 1 to compile inside this process",
+        job.answer.put(
+            ToolchainError(
+                f"compile: two workers in turn died at the kernel {name}",
+                got=reason.splitlines()[0],
+                log=reason,
+                try_="set compile_workers to 1 to compile inside this process",
+            )
         )
-        job.is_done.set()
 
     def _bury(self, worker: _Worker | None) -> None:
         if worker is not None:
             self.pids.discard(worker.process.pid)
             worker.close()
+
+
+def _refusal(name: str, payload: bytes) -> CompileError:
+    plain = json.loads(payload)
+    return CompileError(
+        plain["message"], got=plain["got"], log=plain["log"], try_=f"this is the kernel {name}"
+    )

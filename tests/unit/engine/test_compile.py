@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -123,7 +124,7 @@ def test_an_injected_failure_leaves_nothing_half_known(fresh: Path) -> None:
 
 
 def test_many_kernels_are_built_by_workers(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_compile, "MIN_FOR_WORKERS", 24)
+    monkeypatch.setattr(engine_compile, "KERNELS_A_WORKER", 15)
     with settings.override(compile_workers=2):
         assert compiles(5.0, count=30) == 30
     engine_compile.clear_memory()
@@ -154,7 +155,7 @@ def test_EXE_24_the_user_s_main_module_is_not_imported_again(tmp_path: Path) -> 
         "from tilework import Tensor\n"
         "from tilework.base import settings\n"
         "from tilework.engine import compile as c\n"
-        "c.MIN_FOR_WORKERS = 2\n"
+        "c.KERNELS_A_WORKER = c.PATIENCE = 1\n"
         "with settings.override(compile_workers=2, cache_dir=''):\n"
         "    a = [(Tensor.ones(4 + k) * 2).contiguous() for k in range(4)]\n"
         "    Tensor.realize(*a)\n"
@@ -224,6 +225,53 @@ def test_EXE_24_a_kernel_that_kills_its_workers_is_named(pool: WorkerPool) -> No
         pytest.raises(ToolchainError, match=r"deadly|refused|p2align"),
     ):
         pool.result(pool.submit(kernel_source("deadly", source)))
+
+
+def test_a_pool_builds_here_too_and_starts_its_workers_late() -> None:
+    how = Device["CPU"].compiler.worker()
+    assert how is not None
+    started: list[object] = []
+
+    def refuse(how: object) -> Any:
+        started.append(how)
+        raise OSError("no process")
+
+    pool = WorkerPool(how, 1, build=lambda source: source.name.encode(), patience=3, start=refuse)
+    try:
+        tickets = [pool.submit(kernel_source(f"k{n}", "")) for n in range(2)]
+        assert [pool.result(ticket) for ticket in tickets] == [b"k0", b"k1"]
+        assert not started
+        last = [pool.submit(kernel_source(f"k{n}", "")) for n in range(2, 9)]
+        assert [pool.result(ticket) for ticket in last] == [b"k%d" % n for n in range(2, 9)]
+    finally:
+        pool.close()
+    assert started
+
+
+def test_an_error_of_a_build_in_this_process_is_raised_where_its_result_is_asked_for() -> None:
+    how = Device["CPU"].compiler.worker()
+    assert how is not None
+
+    def build(source: KernelSource) -> bytes:
+        raise CompileError("no")
+
+    pool = WorkerPool(how, 1, build=build, patience=100)
+    with pytest.raises(CompileError, match="no"):
+        pool.result(pool.submit(kernel_source("k", "")))
+    pool.close()
+
+
+def test_a_pool_that_is_closed_early_does_not_wait_for_its_workers() -> None:
+    how = Device["CPU"].compiler.worker()
+    assert how is not None
+    events: list[trace.Event] = []
+    with trace.subscribe(events.append):
+        pool = WorkerPool(how, 2, build=lambda source: b"here")
+        assert pool.result(pool.submit(kernel_source("k", "")))
+        pool.close()
+    assert not events
+    assert not pool.pids
+    assert not [one for one in threading.enumerate() if one.name.startswith("tilework-compile")]
 
 
 def test_the_workers_end_with_the_pool() -> None:
