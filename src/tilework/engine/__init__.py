@@ -1,4 +1,4 @@
 """From schedules to results: devices, compiling, linking, running, capturing, exporting.
 
-Worker processes import `engine.workers`, so this file imports nothing.
+Most starts need few of these modules, so this file imports nothing.
 """
