@@ -8,8 +8,6 @@ import os
 import shutil
 import tarfile
 import tempfile
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -77,11 +75,10 @@ def _copy(
     url: str, path: Path, gunzip: bool, headers: Mapping[str, str], sha256: str | None
 ) -> None:
     """Write a file beside its place, check it, and put it there by a rename."""
-    request = urllib.request.Request(url, headers={"User-Agent": "tilework", **headers})
     handle, temporary = tempfile.mkstemp(dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
-            _read(url, request, gunzip, file)
+            _read(url, headers, gunzip, file)
         if sha256 is not None and _sum_of(Path(temporary)) != sha256:
             raise ModelFileError(
                 "fetch: the content is not the expected one",
@@ -94,14 +91,17 @@ def _copy(
         raise
 
 
-def _read(url: str, request: urllib.request.Request, gunzip: bool, file: Any) -> None:
+def _read(url: str, headers: Mapping[str, str], gunzip: bool, file: Any) -> None:
+    import urllib.request  # 20 ms, which only a download should cost
+
     try:
+        request = urllib.request.Request(url, headers={"User-Agent": "tilework", **headers})
         with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
             source = gzip.GzipFile(fileobj=answer) if gunzip else answer
             shutil.copyfileobj(source, file, _CHUNK_BYTES)
             expected = answer.headers.get("content-length")
             is_cut = not gunzip and expected is not None and file.tell() < int(expected)
-    except (urllib.error.URLError, OSError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise ModelFileError(
             "fetch: this cannot be had",
             got=f"{url}: {error}",
