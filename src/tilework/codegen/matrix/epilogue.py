@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from tilework.codegen.analysis import stride, substitute_ranges
 from tilework.codegen.gpu.plan import GROUP_THREADS
-from tilework.codegen.matrix.choose import Ring
 from tilework.codegen.matrix.operands import ROW_BYTES, Array, array_of
 from tilework.codegen.plan.extents import size
 from tilework.ir.build import const_index
@@ -24,7 +23,6 @@ from tilework.ir.ops.matrix import (
     BOXED,
     COPY_FENCE,
     GROUP_BARRIER,
-    PICK,
     STORE_BOX,
     STORE_BOX_WAIT,
     STORE_FRAGMENT,
@@ -35,7 +33,8 @@ from tilework.ir.ops.memory import INDEX, LOAD, PARAM, STORE
 from tilework.ir.symbolic import simplify
 
 if TYPE_CHECKING:
-    from tilework.codegen.analysis import Kernel
+    from collections.abc import Callable
+
     from tilework.codegen.matrix.writer import Writer
     from tilework.ir.node import Node
 
@@ -64,26 +63,44 @@ class Place:
     after: Node
 
 
-def outgoing_array(kernel: Kernel, ring: Ring) -> Array | None:
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """The results of one tile.
+
+    Attributes:
+        stores: The STOREs that take them.
+        row, column: The ranges of which a tile holds `rows` and `columns` values.
+        others: The other ranges of the stores.
+        group_rows: Rows of one warp group.
+        known: For the position of a sum and the lower (0) or upper (1) half of the rows, the nodes
+            of the stores whose values are known then.
+    """
+
+    stores: tuple[Node, ...]
+    row: Node
+    column: Node
+    others: tuple[Node, ...]
+    group_rows: int
+    rows: int
+    columns: int
+    known: Callable[[Node, int], dict[Node, Node]]
+
+
+def outgoing_array(tile: Tile) -> Array | None:
     """The result as an array whose boxes a copy engine can store; None if it cannot."""
-    if len(kernel.stores) != 1 or ring.columns % PART_COLUMNS:
+    if len(tile.stores) != 1 or tile.columns % PART_COLUMNS:
         return None
-    (store,) = kernel.stores
-    contraction = ring.contraction
-    ranges = [*contraction.batch, *contraction.m, *contraction.n]
-    array = array_of(store.src[0], ranges)
+    (store,) = tile.stores
+    array = array_of(store.src[0], [*tile.others, tile.row, tile.column])
     if array is None or len(store.src) > 2 or array.dtype.itemsize != 2:
         return None
-    is_fit = array.ranges[0] is contraction.n[-1] and contraction.m[-1] in array.ranges
-    return array if is_fit else None
+    return array if array.ranges[0] is tile.column and tile.row in array.ranges else None
 
 
-def write_results(
-    out: Writer, kernel: Kernel, ring: Ring, sums: Node, place: Place, outgoing: Node | None
-) -> None:
+def write_results(out: Writer, tile: Tile, place: Place, outgoing: Node | None) -> None:
     """Store what the kernel makes of the sums of one tile; `outgoing` is memory for boxes."""
-    results = _Results(out, kernel, ring, sums, place)
-    array = outgoing_array(kernel, ring)
+    results = _Results(out, tile, place)
+    array = outgoing_array(tile)
     if array is None or outgoing is None:
         results.one_by_one()
     else:
@@ -91,20 +108,18 @@ def write_results(
 
 
 class _Results:
-    def __init__(self, out: Writer, kernel: Kernel, ring: Ring, sums: Node, place: Place) -> None:
+    def __init__(self, out: Writer, tile: Tile, place: Place) -> None:
         self.out = out
-        self.kernel = kernel
-        self.ring = ring
-        self.sums = sums
+        self.tile = tile
         self.place = place
-        self.row, self.column = ring.contraction.m[-1], ring.contraction.n[-1]
+        self.row, self.column = tile.row, tile.column
         lane = simplify.mod(place.member, const_index(32))
         warp = simplify.idiv(place.member, const_index(32))
         self.lane, self.warp = out.emit(lane), out.emit(warp)
         first = simplify.add(
             simplify.scale(self.warp, 16), simplify.idiv(self.lane, const_index(4))
         )
-        below = simplify.add(place.row, simplify.scale(place.group, ring.instruction.m))
+        below = simplify.add(place.row, simplify.scale(place.group, tile.group_rows))
         self.first_row = out.emit(simplify.add(below, first))
         pair = simplify.scale(simplify.mod(self.lane, const_index(4)), 2)
         self.first_column = out.emit(simplify.add(place.column, pair))
@@ -112,9 +127,9 @@ class _Results:
     def one_by_one(self) -> None:
         """Every element, or every two neighbours, by a store of their own."""
         out = self.out
-        pairs = all(self._takes_pairs(store) for store in self.kernel.stores)
-        with out.loop(self.ring.columns // 8, Unit.UNROLL) as eighth:
-            for store in self.kernel.stores:
+        pairs = all(self._takes_pairs(store) for store in self.tile.stores)
+        with out.loop(self.tile.columns // 8, Unit.UNROLL) as eighth:
+            for store in self.tile.stores:
                 for low in (0, 2):
                     both = [self._store(store, eighth, low + right) for right in (0, 1)]
                     if not pairs:
@@ -135,12 +150,12 @@ class _Results:
 
     def as_boxes(self, array: Array, outgoing: Node) -> None:
         """Parts of 64 rows and 64 columns through TILE memory, one filled while one leaves."""
-        out, place, rows = self.out, self.place, self.ring.instruction.m
-        (store,) = self.kernel.stores
+        out, place, rows = self.out, self.place, self.tile.group_rows
+        (store,) = self.tile.stores
         number = simplify.add(place.group, const_index(1))
         threads = CountAttrs(GROUP_THREADS)
         part_elements = rows * PART_COLUMNS
-        parts = self.ring.columns // PART_COLUMNS
+        parts = self.tile.columns // PART_COLUMNS
         # Two slots in turn: the last part of a tile with an odd number used the first one's.
         leaving = CountAttrs(1 if parts % 2 == 0 else 0)
         with out.loop(parts, Unit.UNROLL) as part:
@@ -176,14 +191,14 @@ class _Results:
         out.emit(STORE_FRAGMENT(INDEX(outgoing, simplify.add(start, offset)), *values))
 
     def _boxed(self, array: Array) -> BoxedAttrs:
-        box = {self.column: PART_COLUMNS, self.row: self.ring.instruction.m}
+        box = {self.column: PART_COLUMNS, self.row: self.tile.group_rows}
         sizes = tuple(size(range_) for range_ in array.ranges)
         boxes = tuple(box.get(range_, 1) for range_ in array.ranges)
         return BoxedAttrs(array.start, sizes, array.strides, boxes, ROW_BYTES)
 
     def _coordinates(self, array: Array, part: Node) -> list[Node]:
         place = self.place
-        row = simplify.add(place.row, simplify.scale(place.group, self.ring.instruction.m))
+        row = simplify.add(place.row, simplify.scale(place.group, self.tile.group_rows))
         column = simplify.add(place.column, simplify.scale(part, PART_COLUMNS))
         values = place.values | {self.row: row, self.column: column}
         return [values[range_] for range_ in array.ranges]
@@ -194,18 +209,18 @@ class _Results:
         column = simplify.add(self.first_column, simplify.scale(eighth, 8))
         column = simplify.add(column, const_index(element % 2))
         position = simplify.add(simplify.scale(eighth, 4), const_index(element))
-        memo: dict[Node, Node] = {self.ring.contraction.reduce: PICK(self.sums, position)}
+        memo = self.tile.known(position, element // 2)
         values = self.place.values | {self.row: row, self.column: column}
         result = substitute_ranges(store, values, {}, memo)
         gates = []
-        if size(self.row) % self.ring.rows:
+        if size(self.row) % self.tile.rows:
             gates.append(simplify.less(row, const_index(size(self.row))))
-        if size(self.column) % self.ring.columns:
+        if size(self.column) % self.tile.columns:
             gates.append(simplify.less(column, const_index(size(self.column))))
-        return _gated(result, simplify.all_of(gates))
+        return gated(result, simplify.all_of(gates))
 
 
-def _gated(store: Node, gate: Node) -> Node:
+def gated(store: Node, gate: Node) -> Node:
     """No load from a buffer and no store happens where `gate` is false."""
     if gate is simplify.TRUE:
         return store

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from tilework.base.errors import PlanError
 from tilework.codegen.gpu.plan import GROUP_THREADS
 from tilework.codegen.matrix.choose import Ring, outgoing_bytes, ring_of
-from tilework.codegen.matrix.epilogue import Place, outgoing_array, write_results
+from tilework.codegen.matrix.epilogue import Place, Tile, outgoing_array, write_results
 from tilework.codegen.matrix.operands import Operand
 from tilework.codegen.matrix.writer import Writer
 from tilework.codegen.plan.extents import ceil_div, size
@@ -40,6 +40,7 @@ from tilework.ir.ops.matrix import (
     MATRIX,
     MATRIX_BEGIN,
     MATRIX_WAIT,
+    PICK,
     REGISTERS,
     SIGNAL_ARRIVE,
     SIGNAL_EXPECT,
@@ -121,7 +122,7 @@ class _Emission:
             out.allocate(uint64, ring.slots),
         )
         outgoing = None
-        array = outgoing_array(self.kernel, ring)
+        array = outgoing_array(self._results(None))
         if array is not None:
             elements = outgoing_bytes(ring) // array.dtype.itemsize
             outgoing = out.allocate(array.dtype, elements, 1024)
@@ -250,10 +251,28 @@ class _Emission:
             with out.when(leads):
                 out.emit(SIGNAL_ARRIVE(INDEX(memory.free, last), finished))
             place = Place(group, member, leads, row, column, values, finished)
-            write_results(out, self.kernel, ring, sums, place, outgoing)
+            write_results(out, self._results(sums), place, outgoing)
         if outgoing is not None:
             with out.when(leads):
                 out.emit(STORE_BOX_WAIT(leads, attrs=CountAttrs(0)))
+
+    def _results(self, sums: Node | None) -> Tile:
+        ring = self.ring
+        reduce = ring.contraction.reduce
+
+        def known(position: Node, half: int) -> dict[Node, Node]:
+            return {} if sums is None else {reduce: PICK(sums, position)}
+
+        return Tile(
+            tuple(self.kernel.stores),
+            self.row,
+            self.column,
+            tuple(self.others),
+            ring.instruction.m,
+            ring.rows,
+            ring.columns,
+            known,
+        )
 
     def _products(self, memory: _Memory, sums: Node, slot: Node, group: Node, begin: Node) -> None:
         out, ring = self.out, self.ring

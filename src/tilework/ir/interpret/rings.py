@@ -7,6 +7,7 @@ touched only after a signal or barrier that orders the two.
 
 from __future__ import annotations
 
+import math
 import threading
 from itertools import product
 from operator import mul
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tilework.base.errors import InternalError
 from tilework.dtypes import float32
 from tilework.ir.interpret.floats import rounder
+from tilework.ir.interpret.folds import fold_halves
 from tilework.ir.ops import matrix
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ _TEAM: Final = 3
 _WAIT_SECONDS: Final = 60.0
 _CHUNK_BYTES: Final = 16
 _ROW_BYTES: Final = 128
+_TWO_BYTES: Final = 2
 _TO_FLOAT32: Final = rounder(float32)
 
 
@@ -221,38 +224,72 @@ def _place(row: int, depth: int, along_k: bool, chunk_bytes: int, itemsize: int)
     return chunk * (chunk_bytes // itemsize) + depth * width + rest
 
 
-def _matrix(node: Node, target: int, sources: list[int]) -> Any:
-    """A thread's share of a product: its two rows of `a` with its columns of `b`."""
-    attrs = node.attrs
-    itemsize = node.src[1].type.dtype.itemsize
+def _vector(
+    frame: Frame, node: Node, slot: int, operand: tuple[int, int, bool, int]
+) -> tuple[list[Any], list[tuple[Any, int]]]:
+    """The values of a row (or column) of an operand along k, and where they are read.
 
-    def vector(frame: Frame, slot: int, row: int, layout: tuple[bool, int]) -> tuple[Any, Any]:
-        """The values along k, and the places that they are read from."""
-        cells, start = frame[slot]
-        # The swizzle permutes by the address, not by the place within an operand.
-        places = [
-            swizzled(start + _place(row, k, *layout, itemsize), itemsize, _ROW_BYTES)
-            for k in range(attrs.k)
-        ]
-        return [cells.peek(at, node) for at in places], [(cells, at) for at in places]
+    `operand` is the row, the depth, and the layout: along k or not, and from chunk to chunk.
+    """
+    row, depth, along_k, chunk_bytes = operand
+    cells, start = frame[slot]
+    itemsize = _TWO_BYTES if node.op is matrix.MATRIX_HELD else node.src[1].type.dtype.itemsize
+    # The swizzle permutes by the address, not by the place within an operand.
+    places = [
+        swizzled(start + _place(row, k, along_k, chunk_bytes, itemsize), itemsize, _ROW_BYTES)
+        for k in range(depth)
+    ]
+    return [cells.peek(at, node) for at in places], [(cells, at) for at in places]
+
+
+def _add_products(
+    node: Node, frame: Frame, sums: list[float], rows: list[list[Any]], slot: int
+) -> list[tuple[Any, int]]:
+    """Add a thread's share of a product: its two rows with its columns of `b`."""
+    attrs, thread = node.attrs, _member(frame, node).thread % 128
+    read = []
+    for eighth, right in product(range(attrs.n // 8), (0, 1)):
+        column = 8 * eighth + 2 * (thread % 4) + right
+        operand = (column, attrs.k, attrs.b_along_k, attrs.b_chunk_bytes)
+        b, places = _vector(frame, node, slot, operand)
+        read += places
+        for low, a in enumerate(rows):
+            at = 4 * eighth + 2 * low + right
+            sums[at] = _TO_FLOAT32(sums[at] + sum(map(mul, a, b)))
+    return read
+
+
+def _matrix(node: Node, target: int, sources: list[int]) -> Any:
+    attrs = node.attrs
 
     def step(frame: Frame) -> None:
         member = _member(frame, node)
         sums = list(frame[sources[0]])
         thread = member.thread % 128
         first = 16 * (thread // 32) + thread % 32 // 4
-        layout_a = (attrs.a_along_k, attrs.a_chunk_bytes)
-        layout_b = (attrs.b_along_k, attrs.b_chunk_bytes)
-        rows = [vector(frame, sources[1], first + 8 * low, layout_a) for low in (0, 1)]
+        layout = (attrs.k, attrs.a_along_k, attrs.a_chunk_bytes)
+        rows = [_vector(frame, node, sources[1], (first + low, *layout)) for low in (0, 8)]
         read = [place for _, places in rows for place in places]
-        for eighth, right in product(range(attrs.n // 8), (0, 1)):
-            column = 8 * eighth + 2 * (thread % 4) + right
-            b, places = vector(frame, sources[2], column, layout_b)
-            read += places
-            for low, (a, _) in enumerate(rows):
-                at = 4 * eighth + 2 * low + right
-                sums[at] = _TO_FLOAT32(sums[at] + sum(map(mul, a, b)))
+        read += _add_products(node, frame, sums, [values for values, _ in rows], sources[2])
         member.begin_reads("matrix", read)
+        frame[target] = tuple(sums)
+
+    return step
+
+
+def _matrix_held(node: Node, target: int, sources: list[int]) -> Any:
+    """The two rows of `a` that a thread needs are spread over the four threads of its quad."""
+
+    def step(frame: Frame) -> None:
+        member = _member(frame, node)
+        sums = list(frame[sources[0]])
+        shared = member.share_in_warp(tuple(frame[slot] for slot in sources[2:]))
+        lane = member.thread % 32
+        quad = shared[lane - lane % 4 : lane - lane % 4 + 4]
+        rows = [
+            [quad[k % 8 // 2][4 * (k // 8) + 2 * low + k % 2] for k in range(16)] for low in (0, 1)
+        ]
+        member.begin_reads("matrix", _add_products(node, frame, sums, rows, sources[1]))
         frame[target] = tuple(sums)
 
     return step
@@ -285,6 +322,37 @@ def _store_box_wait(node: Node, target: int, sources: list[int]) -> Any:
 def _pick(node: Node, target: int, sources: list[int]) -> Any:
     def step(frame: Frame) -> None:
         frame[target] = frame[sources[0]][frame[sources[1]]]
+
+    return step
+
+
+def _put(node: Node, target: int, sources: list[int]) -> Any:
+    variable = sources[0]
+
+    def step(frame: Frame) -> None:
+        lanes = list(frame[variable])
+        lanes[frame[sources[1]]] = frame[sources[2]]
+        frame[variable] = tuple(lanes)
+
+    return step
+
+
+def _fold_quad(node: Node, target: int, sources: list[int]) -> Any:
+    fold, dtype = node.attrs.fold, node.type.dtype
+
+    def step(frame: Frame) -> None:
+        member = _member(frame, node)
+        shared = member.share_in_warp(frame[sources[0]])
+        start = member.thread % 32 // 4 * 4
+        frame[target] = fold_halves(fold, dtype, shared[start : start + 4])
+
+    return step
+
+
+def _power_of_two(node: Node, target: int, sources: list[int]) -> Any:
+    def step(frame: Frame) -> None:
+        x = frame[sources[0]]
+        frame[target] = x if x != x else _TO_FLOAT32(2.0**x if x < 1024 else math.inf)
 
     return step
 
@@ -322,5 +390,9 @@ MAKERS: Final[dict[OpDef, Callable[[Node, int, list[int]], Any]]] = {
     matrix.MATRIX_BEGIN: _nothing,
     matrix.MATRIX_WAIT: _matrix_wait,
     matrix.PICK: _pick,
+    matrix.PUT: _put,
+    matrix.MATRIX_HELD: _matrix_held,
+    matrix.FOLD_QUAD: _fold_quad,
+    matrix.POWER_OF_TWO: _power_of_two,
     matrix.STORE_FRAGMENT: _store_fragment,
 }

@@ -23,6 +23,7 @@ from typing import Any
 from tilework.base.errors import DTypeError, ShapeError
 from tilework.dtypes import bool_
 from tilework.ir.node import Attrs, Node
+from tilework.ir.ops.control import FoldAttrs
 from tilework.ir.ops.define import define_op
 from tilework.ir.stage import Stage
 from tilework.ir.types import Memory, Type, make_type
@@ -265,6 +266,55 @@ PICK = define_op(
     infer=lambda src, attrs: make_type((), src[0].type.dtype),
     stages=Stage.LINEAR,
     doc="The lane of a vector at a position that unrolled loops make constant.",
+)
+PUT = define_op(
+    "put",
+    operands=("variable", "position", "value"),
+    infer=_nothing,
+    stages=Stage.LINEAR,
+    doc="Give the lane of a variable at a position that unrolled loops make constant a value.",
+    pure=False,
+)
+
+
+def _infer_held(src: tuple[Node, ...], attrs: MatrixAttrs) -> Type:
+    accumulator, b = src[:2]
+    if b.type.memory is not Memory.TILE or len(src) != 10 or len({n.type for n in src[2:]}) != 1:
+        raise DTypeError(
+            "matrix_held: needs an operand in TILE memory and eight values of one type",
+            got=", ".join(str(node.type) for node in src),
+        )
+    return accumulator.type
+
+
+MATRIX_HELD = define_op(
+    "matrix_held",
+    operands=("accumulator", "b", "*values"),
+    attrs=MatrixAttrs,
+    infer=_infer_held,
+    stages=Stage.LINEAR,
+    doc=(
+        "MATRIX whose a[m, 16] the threads hold, eight values each: as they hold accumulators of "
+        "sixteen columns."
+    ),
+)
+FOLD_QUAD = define_op(
+    "fold_quad",
+    operands=("x",),
+    attrs=FoldAttrs,
+    infer=lambda src, attrs: src[0].type,
+    stages=Stage.LINEAR,
+    doc="x of four neighbouring threads folded, by halves: those that share a row of a MATRIX.",
+)
+POWER_OF_TWO = define_op(
+    "power_of_two",
+    operands=("x",),
+    infer=lambda src, attrs: src[0].type,
+    stages=Stage.LINEAR,
+    doc=(
+        "2**x in float32 as the machine has it: at most 2 units off, and 0 below 2**-126. For "
+        "values that are rounded to 16 bits, or summed with a greater one of their kind."
+    ),
 )
 STORE_FRAGMENT = define_op(
     "store_fragment",

@@ -76,7 +76,7 @@ def _emit_cast(node: Node, names: Mapping[Node, str]) -> str:
 _FUNCTIONS: Final = {
     math.SQRT: "sqrt", math.FLOOR: "floor", math.CEIL: "ceil", math.TRUNC: "trunc",
     math.ROUND: "rint", math.COPYSIGN: "copysign", math.FMOD: "fmod",
-    math.SIN: "sin", math.COS: "cos", math.TAN: "tan",
+    math.SIN: "sin", math.COS: "cos", math.TAN: "tan", math.EXP: "exp",
 }  # fmt: skip
 _NARROW: Final = {math.ADD: "+", math.SUB: "-", math.MUL: "*"}
 _DIVISIONS: Final = {math.CDIV: "/", math.CMOD: "%"}
@@ -228,7 +228,8 @@ class _Function:
         """Add a line."""
         self.lines.append(f"{'  ' * self.depth}{line}\n")
 
-    def _define(self, kind: str, text: str) -> str:
+    def define(self, kind: str, text: str) -> str:
+        """Give a value a name; returns it."""
         name = self._fresh()
         self.emit(f"const {kind} {name} = {text};")
         return name
@@ -246,10 +247,13 @@ class _Function:
         if emitter is None:
             raise cannot_render(self.renderer.name, node)
         if not node.type.shape:
-            self.names[node] = self._define(value_type(node), self._scalar(node, emitter, self))
+            self.names[node] = self.define(value_type(node), self._scalar(node, emitter, self))
+            return
+        if node.op is math.FDIV and node.type.dtype is float32:
+            self._quotients(node)
             return
         self.vectors[node] = [
-            self._define(type_name(node.type.dtype), emitter(node, _Lane(self, lane)))  # type: ignore[arg-type]
+            self.define(type_name(node.type.dtype), emitter(node, _Lane(self, lane)))  # type: ignore[arg-type]
             for lane in range(node.type.lanes)
         ]
 
@@ -330,9 +334,9 @@ class _Function:
             return
         kind = type_name(node.type.dtype)
         if not node.type.shape:
-            self.names[node] = self._define(kind, self[variable])
+            self.names[node] = self.define(kind, self[variable])
         else:
-            self.vectors[node] = [self._define(kind, name) for name in self.lanes(variable)]
+            self.vectors[node] = [self.define(kind, name) for name in self.lanes(variable)]
 
     def _nothing(self, node: Node) -> None:
         """A set of effects, which have been written."""
@@ -341,6 +345,17 @@ class _Function:
         self.emit("__syncthreads();")
 
     # ---- vectors
+
+    def _quotients(self, node: Node) -> None:
+        """A vector of quotients: one branch for all lanes to the division of extreme numbers."""
+        pairs = list(zip(*(self.lanes(source) for source in node.src), strict=True))
+        fine = self._fresh()
+        self.emit(f"bool {fine} = true;")
+        names = self.vectors[node] = [self._fresh() for _ in pairs]
+        for name, (x, y) in zip(names, pairs, strict=True):
+            self.emit(f"f32 {name} = quotient({x}, {y}, {fine});")
+        slow = " ".join(f"{n} = divided({x}, {y});" for n, (x, y) in zip(names, pairs, strict=True))
+        self.emit(f"if (!{fine}) {{ {slow} }}")
 
     def _broadcast(self, node: Node) -> None:
         self.vectors[node] = [self[node.src[0]]] * node.type.lanes
@@ -381,7 +396,7 @@ class _Function:
                 )
                 self.helpers[name] = helper
                 text = f"{name}({text})"
-        self.names[node] = self._define(type_name(node.type.dtype), text)
+        self.names[node] = self.define(type_name(node.type.dtype), text)
 
     # ---- memory
 
@@ -410,12 +425,12 @@ class _Function:
             text = f"{pointer}[0]{not_zero}"
             if gate is not None:
                 text = f"{self[gate]} ? {text} : ({type_name(dtype)})0"
-            self.names[node] = self._define(type_name(dtype), text)
+            self.names[node] = self.define(type_name(dtype), text)
             return
         lanes = node.type.lanes
         if gate is not None and gate.type.shape:
             self.vectors[node] = [
-                self._define(type_name(dtype), f"{on} ? {pointer}[{lane}]{not_zero} :"
+                self.define(type_name(dtype), f"{on} ? {pointer}[{lane}]{not_zero} :"
                              f" ({type_name(dtype)})0")
                 for lane, on in enumerate(self.lanes(gate))
             ]  # fmt: skip

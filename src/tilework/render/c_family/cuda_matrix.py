@@ -10,7 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tilework.base.errors import RenderError
+from tilework.ir.fold import fold_op
 from tilework.ir.ops import matrix
+from tilework.render.c_family.dialect import type_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,6 +44,11 @@ HELPER void signal_wait(const void *signal, u32 parity) {
 HELPER u64 tile_descriptor(const void *start, u32 leading_bytes, u32 stride_bytes) {
   return (u64)((shared_address(start) & 0x3ffff) >> 4) | ((u64)(leading_bytes >> 4) << 16)
        | ((u64)(stride_bytes >> 4) << 32) | (1ull << 62);
+}
+HELPER f32 power_of_two(f32 x) {
+  f32 r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
 }
 HELPER u32 pair_of(u16 low, u16 high) { return (u32)low | ((u32)high << 16); }
 """
@@ -174,9 +181,59 @@ def _matrix_wait(function: _Function, node: Node) -> None:
     )
 
 
+def _matrix_held(function: _Function, node: Node) -> None:
+    accumulator, b, *values = node.src
+    attrs = node.attrs
+    kind = _PTX_TYPE[values[0].type.dtype.name]
+    count = len(function.lanes(accumulator))
+    shape = f"m{attrs.m}n{attrs.n}k{attrs.k}"
+    layout = int(not attrs.b_along_k)
+    name = f"matrix_held_{shape}_{kind}_{layout}"
+    if name not in function.helpers:
+        registers = ", ".join(f"%{i}" for i in range(count))
+        held = ", ".join(f"%{count + i}" for i in range(4))
+        bound = ", ".join(f'"+f"(s[{i}])' for i in range(count))
+        function.helpers[name] = (
+            f"HELPER void {name}(f32 (&s)[{count}], u32 a, u32 b, u32 c, u32 d, u64 from) {{\n"
+            f'  asm volatile("wgmma.mma_async.sync.aligned.{shape}.f32.{kind}.{kind}'
+            f' {{{registers}}}, {{{held}}}, %{count + 4}, 1, 1, 1, {layout};"\n    : {bound}'
+            ' : "r"(a), "r"(b), "r"(c), "r"(d), "l"(from));\n}\n'
+        )
+    pairs = ", ".join(
+        f"pair_of({function[values[i]]}, {function[values[i + 1]]})" for i in range(0, 8, 2)
+    )
+    start = f"tile_descriptor({function[b]}, {attrs.b_chunk_bytes or 16}, {_GROUP_BYTES})"
+    function.emit(f"{name}({function.arrays[accumulator]}, {pairs}, {start});")
+    function.vectors[node] = function.lanes(accumulator)
+
+
+def _put(function: _Function, node: Node) -> None:
+    variable, position, value = node.src
+    function.emit(f"{function.arrays[variable]}[{function[position]}] = {function[value]};")
+
+
+def _fold_quad(function: _Function, node: Node) -> None:
+    """By halves: the thread two further, then the next one."""
+    source, op = node.src[0], fold_op(node.attrs.fold, node.type.dtype)
+    emitter = function.renderer.emitters[op]
+    kind = type_name(node.type.dtype)
+    text = function[source]
+    for step in (2, 1):
+        other = function.define(kind, f"__shfl_xor_sync(0xffffffffu, {text}, {step})")
+        names = {source: text, node: other}
+        text = function.define(kind, emitter(op(source, node), names))
+    function.names[node] = text
+
+
+def _power_of_two(function: _Function, node: Node) -> None:
+    function.names[node] = function.define("f32", f"power_of_two({function[node.src[0]]})")
+
+
 def _pick(function: _Function, node: Node) -> None:
     vector, position = node.src
-    function.names[node] = f"{function.arrays[vector]}[{function[position]}]"
+    kind = type_name(node.type.dtype)
+    # Read where it stands: the array may change later.
+    function.names[node] = function.define(kind, f"{function.arrays[vector]}[{function[position]}]")
 
 
 def _store_fragment(function: _Function, node: Node) -> None:
@@ -206,5 +263,9 @@ STATEMENTS: Final[Mapping[OpDef, Callable[[_Function, Node], None]]] = {
     matrix.MATRIX_BEGIN: _matrix_begin,
     matrix.MATRIX_WAIT: _matrix_wait,
     matrix.PICK: _pick,
+    matrix.PUT: _put,
+    matrix.MATRIX_HELD: _matrix_held,
+    matrix.FOLD_QUAD: _fold_quad,
+    matrix.POWER_OF_TWO: _power_of_two,
     matrix.STORE_FRAGMENT: _store_fragment,
 }
