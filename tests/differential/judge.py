@@ -161,6 +161,8 @@ class Comparison:
     relative: float = RELATIVE
     of_largest: float = OF_LARGEST
     has_gradient: bool = True
+    #: Integers may come wider than PyTorch's.
+    widens: bool = False
 
 
 def judge(how: Comparison, sample: Sample) -> Outcome:
@@ -274,7 +276,8 @@ def _value_fault(how: Comparison, x: Any, plain: Any, wide: Any) -> str:
     if isinstance(plain, torch.Tensor) and isinstance(x, Tensor):
         kind = plain.dtype
         kind = {torch.complex64: torch.float32, torch.complex128: torch.float64}.get(kind, kind)
-        if _TO_TILEWORK.get(kind) is not x.dtype:
+        is_wider = how.widens and x.dtype.is_integer and not kind.is_floating_point
+        if _TO_TILEWORK.get(kind) is not x.dtype and not is_wider:
             return f"dtype {x.dtype.name}, expected {kind}"
     reason = difference(_as_array(x), _as_array(wide), how.relative, how.of_largest)
     if reason and not difference(_as_array(x), _as_array(plain), how.relative, how.of_largest):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from tests.differential.adapters import ADAPTERS, by_method, short_name
 from tests.differential.judge import Comparison
 
@@ -59,6 +61,42 @@ TOLERANCES: dict[str, tuple[float, float]] = {}
 NO_GRADIENT: dict[str, str] = {}
 
 
+#: Sums of integers, which are kept in 64 bits here, so that none wraps.
+WIDER = frozenset(
+    ("dot", "vdot", "mm", "bmm", "mv", "matmul", "__rmatmul__", "addmm", "addmm.decomposed",
+     "addmv", "addbmm", "baddbmm", "inner", "einsum", "tensordot", "linalg.multi_dot",
+     "linalg.vecdot", "linalg.matrix_power", "nn.functional.linear", "nn.functional.bilinear",
+     "nn.functional.conv1d", "nn.functional.conv2d", "nn.functional.conv3d",
+     "nn.functional.conv_transpose1d", "nn.functional.conv_transpose2d",
+     "nn.functional.conv_transpose3d")
+)  # fmt: skip
+
+
+def _up_to_sign(function: Callable[..., Any], *places: int) -> Callable[..., Any]:
+    """Vectors that are determined up to their sign, as magnitudes."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        found = list(function(*args, **kwargs))
+        return [x.abs() if place in places else x for place, x in enumerate(found)]
+
+    return call
+
+
+#: What PyTorch's side is called by, where that is not the operator itself.
+THEIRS: dict[str, Callable[..., Any]] = {
+    "linalg.eigh": _up_to_sign(torch.linalg.eigh, 1),
+    "linalg.svd": _up_to_sign(torch.linalg.svd, 0, 2),
+    "svd": _up_to_sign(torch.svd, 0, 2),
+    "topk": lambda *args, **kwargs: torch.topk(*args, **kwargs)[0],
+    "kthvalue": lambda *args, **kwargs: torch.kthvalue(*args, **kwargs)[0],
+    "linalg.inv_ex": lambda x, **kwargs: torch.linalg.inv(x),
+    "linalg.lstsq": lambda a, b, driver=None: torch.linalg.lstsq(a, b, driver=driver)[0],
+    "linalg.lstsq.grad_oriented": lambda a, b, driver=None: torch.linalg.lstsq(a, b, driver=driver)[
+        0
+    ],
+}
+
+
 def comparison_of(op: Any, name: str) -> Comparison | str:
     """How an operator is compared, or why it is not."""
     if name in SKIPPED:
@@ -69,4 +107,5 @@ def comparison_of(op: Any, name: str) -> Comparison | str:
         return "there is no such method"
     relative, of_largest = TOLERANCES.get(name, (Comparison.relative, Comparison.of_largest))
     has_gradient = op.supports_autograd and name not in NO_GRADIENT
-    return Comparison(ours, op.op, relative, of_largest, has_gradient)
+    theirs = THEIRS.get(name, op.op)
+    return Comparison(ours, theirs, relative, of_largest, has_gradient, name in WIDER)

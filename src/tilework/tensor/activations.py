@@ -54,7 +54,8 @@ class Activations(Functions):
     def hardtanh(self, min_val: float = -1, max_val: float = 1) -> Self:
         """The part between two bounds; no gradient at the bounds and outside."""
         x = (self <= min_val).where(min_val, self)
-        return (x >= max_val).where(max_val, x)
+        found = (x >= max_val).where(max_val, x)
+        return found if self.dtype.is_float else found.cast(self.dtype)
 
     def leaky_relu(self, neg_slope: float = 0.01) -> Self:
         """self where positive, else self * neg_slope."""
@@ -82,12 +83,13 @@ class Activations(Functions):
         return -((-self).softplus())
 
     @rounded_once
-    def softplus(self, beta: float = 1.0) -> Self:
-        """log(1 + exp(beta * self)) / beta without overflow."""
+    def softplus(self, beta: float = 1.0, threshold: float = math.inf) -> Self:
+        """log(1 + exp(beta * self)) / beta without overflow; self where beta * self > threshold."""
         x = self * beta
         large = (x > 0).where(x, 0.0)
         small = (x > 0).where(-x, x).exp().log1p()
-        return (large + small) * (1 / beta)
+        found = (large + small) * (1 / beta)
+        return found if threshold == math.inf else (x > threshold).where(self, found)
 
     @rounded_once
     def silu(self) -> Self:

@@ -220,9 +220,7 @@ class CrossEntropy(Losses):
                 losses = (p > 0).where(p * logs, p * 0) - p * x
             if reduction != "batchmean":
                 return losses._reduced(reduction)
-            if not x.ndim:
-                return losses
-            return losses.sum() / x._size_as(x._dims[0], x.dtype)
+            return losses.sum() / (x._fixed_size(0, "kl_div") if x.ndim else 1)
 
         return self._loss(compute)
 

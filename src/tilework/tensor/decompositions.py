@@ -205,7 +205,9 @@ class Decompositions(Arranging):
         """Packed factors, exchanges, and the order (..., m) that the rows of `self` came in."""
         rows, columns = self._fixed_size(-2, "lu"), self._fixed_size(-1, "lu")
         count = min(rows, columns)
-        order = self[..., :1]._rows().cast(dtypes.int32) if columns else None
+        if not count:
+            return self._not_eliminated(rows)
+        order = self[..., :1]._rows().cast(dtypes.int32)
         swaps = self[..., :1, :1].squeeze(-1).expand(*self.shape[:-2], count).cast(dtypes.int32)
 
         def step(number: Self, x: Self, swaps: Self, order: Self) -> tuple[Self, ...]:
@@ -232,10 +234,15 @@ class Decompositions(Arranging):
             order = (lines == number).where(first, (lines == best).where(second, order))
             return found, swaps, order
 
-        if order is None:
-            return self, swaps, self._positions(self.ndim - 2)[..., 0]
         found, swaps, order = repeated(count, step, self, swaps, order)
         return found, swaps, order.squeeze(-1)
+
+    def _not_eliminated(self, rows: int) -> tuple[Self, Self, Self]:
+        """`_eliminated` of matrices without elements."""
+        lead = self.shape[:-2]
+        kind, device = dtypes.int32, self.device
+        order = type(self).arange(rows, dtype=kind, device=device).expand(*lead, rows)
+        return self, type(self).zeros(*lead, 0, dtype=kind, device=device), order
 
     def _lu_gradient(self, g: Self) -> Self:
         """The gradient of the packed factors of a square matrix."""

@@ -458,6 +458,8 @@ class Elementwise(Conversion):
 
     def masked_fill(self, mask: Operand, value: Operand) -> Self:
         """`value` where `mask` is True, else this tensor."""
+        if self.dtype.is_bool and isinstance(value, int | float):
+            value = bool(value)
         return self._other(mask).where(value, self)
 
     def clamp(self, min_: Operand = None, max_: Operand = None) -> Self:

@@ -309,7 +309,7 @@ class Joining(Linalg):
             raise ShapeError("tril: needs a matrix", got=format_shape(self._dims))
         row, column = self._positions(self.ndim - 2), self._positions(self.ndim - 1)
         is_kept = column <= row + diagonal if is_lower else column >= row + diagonal
-        return is_kept.where(self, 0)
+        return is_kept.where(self, self._number(0, self.dtype))
 
     def diag(self) -> Self:
         """The square matrix with this vector on its diagonal, or the diagonal of a matrix."""

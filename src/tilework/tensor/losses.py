@@ -213,7 +213,7 @@ class Losses(Functional):
             raise UserError("multi_margin_loss: p must be 1 or 2", got=p)
 
         def compute(x: Self) -> Self:
-            rows = x if x.ndim > 1 else x.unsqueeze(0)
+            rows = x if x.ndim > 1 else x.reshape(1, -1)
             y = target.reshape(-1, 1)
             right = rows.gather(1, y)
             lacking = (margin - right + rows)._floor_at(0.0)
@@ -221,7 +221,8 @@ class Losses(Functional):
             if weight is not None:
                 lacking = lacking * weight.cast(x.dtype)[y.squeeze(1)].unsqueeze(1)
             is_right = rows._positions(1) == y
-            losses = is_right.where(0.0, lacking).sum(1) / rows._size_as(rows._dims[1], x.dtype)
+            classes = rows._fixed_size(1, "multi_margin_loss")
+            losses = is_right.where(0.0, lacking).sum(1) / classes
             return (losses if x.ndim > 1 else losses.squeeze(0))._reduced(reduction)
 
         return self._loss(compute)
@@ -233,8 +234,8 @@ class Losses(Functional):
         """
 
         def compute(x: Self) -> Self:
-            rows = x if x.ndim > 1 else x.unsqueeze(0)
-            y = target if target.ndim > 1 else target.unsqueeze(0)
+            rows = x if x.ndim > 1 else x.reshape(1, -1)
+            y = target if target.ndim > 1 else target.reshape(1, -1)
             counts = (y < 0).cast("int32").cumsum(1).eq(0)
             place = counts.where(y, 0)
             classes = rows._fixed_size(1, "multilabel_margin_loss")

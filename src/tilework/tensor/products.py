@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from tilework.base.errors import DTypeError, ShapeError, UserError
+from tilework.dtypes import sum_dtype
 from tilework.tensor.special import Special
 from tilework.tensor.variable import format_shape
 
@@ -234,7 +235,12 @@ class Products(Special):
         Shape: (..., m) -> (..., m, n), with n = m by default
         """
         if not self.ndim:
-            raise ShapeError("vander: needs a vector", got="a scalar")
+            return self.reshape(1).vander(n, increasing)
+        if not self.dtype.is_float:
+            return self.cast(sum_dtype(self.dtype))._vander(n, increasing)
+        return self._vander(n, increasing)
+
+    def _vander(self, n: int | None, increasing: bool) -> Self:
         count = self._fixed_size(-1, "vander") if n is None else n
         column = self.unsqueeze(-1)
         powers = [column.ones_like()]

@@ -245,7 +245,7 @@ class Reduce(Activations):
     def logsumexp(self, axis: Axis = None, keepdim: bool = False) -> Self:
         """log of the sum of exp; -inf where all elements are."""
         x = self._as_float()
-        axes = self._axes(axis, "logsumexp")
+        axes = self._axes(axis, "logsumexp") if self.ndim else ()
         wide = x._wide()
         top = wide._safe_max(axes)
         top = top.abs().eq(math.inf).where(0.0, top)

@@ -329,7 +329,8 @@ class Special(CrossEntropy):
         x = self._as_float()
         safe = (x > 0).where(x, 1.0)
         found = x.eq(0).where(0.0, -(x * safe.log()))
-        return (x < 0).where(-math.inf, found)
+        found = (x < 0).where(-math.inf, found).detach()
+        return found._with_gradient(lambda sources, g: (g * (-sources[0].log() - 1),), x)
 
     def logit(self, eps: float | None = None) -> Self:
         """log(self / (1 - self)); `eps` keeps the argument in [eps, 1 - eps]."""

@@ -32,7 +32,7 @@ class Spectral(Solving):
 
     def _partners(self) -> Self:
         """Each last-axis element replaced by that of its pair: 0 and 1, 2 and 3, ..."""
-        pairs = self.reshape(*self.shape[:-1], -1, 2).flip(-1)
+        pairs = self.reshape(*self.shape[:-1], self.shape[-1] // 2, 2).flip(-1)
         return pairs.reshape(self.shape)
 
     def _angles(self, low: Self, high: Self, both: Self) -> tuple[Self, Self]:
@@ -47,7 +47,7 @@ class Spectral(Solving):
         sine = tangent * cosine
         cosines = cosine.unsqueeze(-1).expand(*cosine.shape, 2)
         sines = (-sine).unsqueeze(-1).cat(sine.unsqueeze(-1), dim=-1)
-        shape = (*low.shape[:-1], -1)
+        shape = (*low.shape[:-1], 2 * low.shape[-1])
         return cosines.reshape(shape).contiguous(), sines.reshape(shape).contiguous()
 
     def _turned(self, cosines: Self, sines: Self) -> Self:
@@ -109,7 +109,7 @@ class Spectral(Solving):
         order = self._from_numbers(_next_pairs(size + extra), dtypes.index, self.device)
 
         def step(_: Self, x: Self, v: Self, order: Self) -> tuple[Self, ...]:
-            diagonal = x.diagonal(0, -2, -1).reshape(*x.shape[:-2], -1, 2)
+            diagonal = x.diagonal(0, -2, -1).reshape(*x.shape[:-2], x.shape[-1] // 2, 2)
             both = x.diagonal(1, -2, -1)[..., ::2]
             cosines, sines = self._angles(diagonal[..., 0], diagonal[..., 1], both)
             columns = x._turned(cosines, sines)
@@ -195,7 +195,7 @@ class Spectral(Solving):
         square = a[..., :1, :].expand(*a.shape[:-2], columns + extra, columns + extra)
 
         def step(_: Self, x: Self, v: Self, order: Self) -> tuple[Self, ...]:
-            lengths = x.square().sum(-2).reshape(*x.shape[:-2], -1, 2)
+            lengths = x.square().sum(-2).reshape(*x.shape[:-2], x.shape[-1] // 2, 2)
             both = (x * x._partners()).sum(-2)[..., ::2]
             low, high = lengths[..., 0], lengths[..., 1]
             is_done = both.abs() <= (low * high).sqrt() * unit

@@ -84,7 +84,7 @@ class Statistics(Products):
         place = ordered._positions(ordered.ndim - 1)
         before = ordered.roll(1, -1)
         starts = ordered.ne(before) | place.eq(0)
-        first = starts.where(place, 0).cummax(-1)[0]
+        first = starts.where(place, 0).cummax(-1)[0].contiguous()
         best = (place - first).argmax(-1, keepdim=True)
         value, where = ordered.gather(-1, best), order.gather(-1, best)
         if keepdim:
@@ -137,15 +137,15 @@ class Statistics(Products):
         rows = shares.reshape(-1, *[1] * ordered.ndim)
         place = rows * (counts - 1).clamp(min_=0).cast(dtypes.float64)
         found = ordered._between(place, how)
-        size = ordered._size_as(ordered._dims[-1], dtypes.index)
+        size = ordered._fixed_size(-1, "quantile")
         is_broken = counts.eq(0) if skips_nan else counts.ne(size)
         found = is_broken.where(math.nan, found)
-        if dim is None and keepdim:
-            found = found.reshape(-1, *[1] * self.ndim)
-        elif dim is not None and self.ndim and keepdim:
-            found = found.movedim(-1, axis + 1)
-        elif dim is not None or not keepdim:
+        if not keepdim:
             found = found.squeeze(-1)
+        elif dim is None or not self.ndim:
+            found = found.reshape(found.shape[0], *[1] * self.ndim)
+        else:
+            found = found.movedim(-1, axis + 1)
         return found if shares.ndim else found.squeeze(0)
 
     def _between(self, place: Self, how: str) -> Self:
@@ -184,15 +184,16 @@ class Statistics(Products):
         for given in (fweights, aweights):
             if given is not None:
                 weights = given.cast(x.dtype) if weights is None else weights * given.cast(x.dtype)
-        total: Self = x._size_as(x._dims[1], x.dtype) if weights is None else weights.sum()
+        total: Any = x._fixed_size(1, "cov") if weights is None else weights.sum()
         mean = (x if weights is None else x * weights).sum(1, keepdim=True) / total
         freedom = total - correction
         if aweights is not None and weights is not None:
             freedom = total - (weights * aweights.cast(x.dtype)).sum() / total * correction
         centered = x - mean
         scaled = centered if weights is None else centered * weights
-        found = scaled.matmul(centered.transpose()) / (freedom < 0).where(0.0, freedom)
-        return found.squeeze() if self.ndim < 2 else found
+        least = max(freedom, 0) if isinstance(freedom, int) else freedom.maximum(0.0)
+        found: Self = scaled.matmul(centered.transpose()) / least
+        return found.squeeze()
 
     def corrcoef(self) -> Self:
         """The correlations of variables in rows, observed in columns."""
