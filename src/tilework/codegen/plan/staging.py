@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tilework.ir.node import Node
 
 #: A square smaller than this is copied element by element.
-_LEAST_SQUARE = 4
+LEAST_SQUARE = 4
 
 
 @dataclass(slots=True)
@@ -165,7 +165,7 @@ class _Stage:
         extent = simplify.value_of(along.src[0]) or 1
         while extent % width:
             width //= 2
-        return width if width >= _LEAST_SQUARE else 1
+        return width if width >= LEAST_SQUARE else 1
 
     def _along(self) -> Node | None:
         """The range of k along which memory is contiguous, if the tile is not."""

@@ -27,6 +27,7 @@ from tilework.codegen.plan.extents import (
     size,
 )
 from tilework.codegen.plan.plan import Part, Plan, Split, Staged
+from tilework.codegen.plan.staging import LEAST_SQUARE
 from tilework.codegen.plan.windows import windows_of
 from tilework.ir.ops import math
 from tilework.ir.ops.index import Unit
@@ -38,12 +39,16 @@ if TYPE_CHECKING:
 
 #: Cycles to copy one element into a panel: by vectors, gated vectors, one by one, gated one by one.
 #: (Fitted to measurements on AVX-512 and AVX2 machines, as the other numbers here.)
-#: The same for squares transposed in registers.
-_COPY_SQUARE = 0.5
+_COPY_VECTOR, _COPY_GATED, _COPY_SCALAR, _COPY_SCALAR_GATED = 1.0, 3.0, 1.5, 4.0
+#: The same in squares transposed in registers, and for a gated vector of windows, which another
+#: core has often just written.
+_COPY_SQUARE, _COPY_WINDOW = 0.4, 16.0
 #: Cycles to store an element of vectors transposed in registers, or one by one.
 _TRANSPOSED_STORE, _SCATTERED_STORE = 0.5, 2.0
-_COPY_VECTOR, _COPY_GATED, _COPY_SCALAR, _COPY_SCALAR_GATED = 1.0, 3.0, 1.5, 4.0
-#: The same to convert an element each time that it is multiplied.
+_LEAST_TRANSPOSE = 4
+#: The longest range that a tile holds whole beside its rows.
+_LONGEST_GROUP = 7
+#: Cycles to convert an element each time that it is multiplied.
 _CONVERT_SCALAR = 0.75
 #: What one step along k takes beyond its multiply-adds: its own, and for each load.
 _STEP_CYCLES, _LOAD_CYCLES = 0.5, 0.1
@@ -54,6 +59,8 @@ _STREAM_BYTES_PER_CYCLE = 16.0
 #: Cycles for each line of a factor whose steps along k lie in different lines, and pages.
 _LINE_CYCLES, _PAGE_CYCLES = 2.0, 8.0
 _PAGE_BYTES = 4096
+#: By how much of a task cores that run the same number of tasks end apart.
+_UNEVEN = 0.05
 
 
 def choose_contraction_plan(kernel: Kernel, target: TargetSpec) -> Plan | None:
@@ -71,30 +78,43 @@ def cheapest(kernel: Kernel, target: TargetSpec) -> tuple[float, Plan] | None:
         for lane in contraction.n:
             if size(lane) < 2:
                 continue
-            tiling = _Tiling(kernel, contraction, lane, target, bool(swapped))
-            candidates = [tiling.by_columns(block) for block in tiling.column_blocks()]
-            candidates += [tiling.by_windows(*blocks) for blocks in tiling.window_blocks()]
-            for candidate in (*candidates, tiling.by_rows()):
-                if best is None or candidate[0] < best[0]:
-                    best = candidate
+            for rows in _row_ranges(contraction):
+                tiling = _Tiling(kernel, contraction, lane, rows, target, bool(swapped))
+                for candidate in tiling.candidates():
+                    if best is None or candidate[0] < best[0]:
+                        best = candidate
     return best
 
 
+def _row_ranges(contraction: Contraction) -> list[tuple[Node, Node | None]]:
+    """Ranges for the rows of a tile: the last of m, or another with a short last one in a group."""
+    *rest, last = contraction.m
+    found: list[tuple[Node, Node | None]] = [(last, None)]
+    if rest and 1 < size(last) <= _LONGEST_GROUP:
+        found += [(row, last) for row in rest[-2:] if size(row) > 1]
+    return found
+
+
 class _Tiling:
-    """One way to tile a contraction: lanes along `lane`, rows along the last range of m."""
+    """One way to tile a contraction: lanes along `lane`, rows along a range of m.
+
+    A tile may hold all of a second, short range for each of its rows: a `group`.
+    """
 
     def __init__(
         self,
         kernel: Kernel,
         contraction: Contraction,
         lane: Node,
+        rows: tuple[Node, Node | None],
         target: TargetSpec,
         swapped: bool,
     ) -> None:
         self.kernel = kernel
         self.contraction = contraction
         self.lane = lane
-        self.row = contraction.m[-1]
+        self.row, self.group = rows
+        group = size(self.group) if self.group is not None else 1
         self.target = target
         self.swapped = swapped
         self.lanes = fitting_lanes(lanes_for(kernel, target), size(lane))
@@ -102,8 +122,11 @@ class _Tiling:
         exact = kernel.read_and_written
         while exact and size(lane) % self.lanes:
             self.lanes //= 2
-        shape = register_tile(target, size(self.row), size(lane), self.lanes, exact=exact)
+        shape = register_tile(
+            target, size(self.row), size(lane), self.lanes, exact=exact, group=group
+        )
         self.rows, self.vectors, self.step = shape
+        self.height = self.rows * group
         self.overlap = not exact
         self.cache = target.l2_bytes or 1 << 19
         self.depth = product(contraction.k)
@@ -111,20 +134,34 @@ class _Tiling:
         self.columns = self.lanes * self.vectors
         self.lane_tiles = ceil_div(size(lane), self.columns)
         self.n_rest = [r for r in contraction.n if r is not lane]
-        self.m_rest = list(contraction.m[:-1])
+        self.m_rest = [r for r in contraction.m if r not in rows]
+        # The range whose outputs are blocked where windows are copied.
+        by_row = self.group is not None or not self.m_rest
+        self.blocked = self.row if by_row else self.m_rest[-1]
         self.plain_a = is_plain_load(contraction.a)
         self.gated_a = is_gated(contraction.a)
         self.gated_b = is_gated(contraction.b)
         self.along = load_stride(contraction.b, lane) == 1
         self.direct_b = self.along and is_plain_load(contraction.b)
-        is_square = is_plain_load(contraction.b) and self._has_squares()
-        self.copy_lanes = self.lanes if self.along or is_square else 1
+        self.square = 1 if self.along or not is_plain_load(contraction.b) else self._square()
+        self.copy_lanes = self.lanes if self.along or self.square > 1 else 1
         self.windows = windows_of(contraction.a, contraction.m, contraction.k)
 
-    def _has_squares(self) -> bool:
-        """Does b lie side by side along k, so that squares of it are transposed in registers?"""
+    def candidates(self) -> list[tuple[float, Plan]]:
+        """Plans for this tile in all loop orders, each with its estimated cycles."""
+        return [
+            *(self.by_columns(block) for block in self.column_blocks()),
+            *(self.by_windows(*blocks) for blocks in self.window_blocks()),
+            self.by_rows(),
+        ]
+
+    def _square(self) -> int:
+        """The width of squares that are transposed in registers where b is contiguous along k."""
         along = [r for r in self.contraction.k if load_stride(self.contraction.b, r) == 1]
-        return bool(along) and size(along[-1]) % min(self.lanes, 4) == 0 and self.lanes >= 4
+        width = self.lanes if along else 1
+        while width > 1 and size(along[-1]) % width:
+            width //= 2
+        return width if width >= LEAST_SQUARE else 1
 
     # ---- the loop orders
 
@@ -145,17 +182,16 @@ class _Tiling:
             cycles += around * block * self.columns * self.depth * self._copy_b()
         elif not self.direct_b:
             cycles += around * block * reuse * self.columns * self.depth * self._copy_b()
-        nest += [(number(r), 0) for r in inner]
+        nest += [(number(r), 0) for r in [*inner, *self._grouped()]]
         count = around
-        while count < 2 * self.target.cores and not staged and tasks < len(nest):
+        while count < 2 * self.target.cores and not staged and tasks - len(outer) <= len(inner):
             range_ = inner[tasks - len(outer) - 1]
             count *= self.row_tiles if range_ is self.row else size(range_)
             tasks += 1
         parts = _outer_parts(block if block > 1 else 0)
         if block > 1:
             nest.append((number(self.lane), 1))
-        rows = Split(number(self.row), (Part(Unit.LOOP),), self._row_tile())
-        splits = (rows, Split(number(self.lane), parts, self._lane_tile()))
+        splits = self._splits({self.lane: parts})
         plan = Plan(splits, tuple(nest), tasks, tuple(staged), self.overlap, self.swapped)
         return self._parallel(cycles, count), plan
 
@@ -186,7 +222,7 @@ class _Tiling:
         staged: list[Staged] = []
         if self._stage_a(panels):
             staged.append(Staged(0, Memory.TILE, len(nest), 1))
-            copied = around * block * self.rows * self.depth
+            copied = around * block * self.height * self.depth
             cycles += copied * (_COPY_SCALAR_GATED if self.gated_a else _COPY_SCALAR)
         else:
             cycles += self._read_a(around * panels)
@@ -198,8 +234,8 @@ class _Tiling:
             cycles += around * panels * block * self.columns * self.depth * self._copy_b()
         cycles += self._stream_b(around, panels)
         nest.append((number(self.row), 1))
-        lanes = Split(number(self.lane), (Part(Unit.LOOP),), self._lane_tile())
-        splits = (Split(number(self.row), _outer_parts(block), self._row_tile()), lanes)
+        nest += [(number(r), 0) for r in self._grouped()]
+        splits = self._splits({self.row: _outer_parts(block)})
         plan = Plan(splits, tuple(nest), tasks, tuple(staged), self.overlap, self.swapped)
         return self._parallel(cycles, around), plan
 
@@ -209,9 +245,9 @@ class _Tiling:
         With several `shares` the panels of b are divided among as many tasks, which copy the same
         input.
         """
-        blocked = self.m_rest[-1] if self.m_rest else self.row
-        tiles = size(blocked) if self.m_rest else self.row_tiles
-        outer = [*self.contraction.batch, *self.m_rest[:-1], blocked]
+        blocked = self.blocked
+        outer = [*self.contraction.batch, *(r for r in self.m_rest if r is not blocked), blocked]
+        tiles = self.row_tiles if blocked is self.row else size(blocked)
         around = product(outer[:-1]) * ceil_div(tiles, block)
         shared = self.lane if self.lane_tiles > 1 or not self.n_rest else self.n_rest[-1]
         passes = self.lane_tiles if shared is self.lane else size(shared)
@@ -222,11 +258,11 @@ class _Tiling:
             nest.append((number(shared), 0))
         level = len(nest)
         staged = [Staged(0, Memory.TILE, level, self.lanes, windows=True)]
-        cycles = self._compute() + tasks * self._window_elements(block) * _COPY_GATED / self.lanes
+        cycles = self._compute() + tasks * self._window_elements(block) * _COPY_WINDOW / self.lanes
         own = [*self.n_rest, self.lane]
         nest += [(number(r), int(shares > 1 and r is shared)) for r in own]
         panels = product(self.n_rest) * self.lane_tiles
-        reuse = block * self.row_tiles if self.m_rest else block
+        reuse = block if blocked is self.row else block * self.row_tiles
         if self._stage_b(reuse):
             staged.append(Staged(1, Memory.TILE, len(nest), self.copy_lanes))
             cycles += around * panels * self.columns * self.depth * self._copy_b()
@@ -234,15 +270,14 @@ class _Tiling:
             cycles += around * panels * reuse * self.columns * self.depth * self._copy_b()
         cycles += self._stream_b(around, panels)
         nest.append((number(blocked), 1))
-        if self.m_rest:
+        if blocked is not self.row:
             nest.append((number(self.row), 0))
-        tiles_of = {self.row: self._row_tile(), self.lane: self._lane_tile()}
-        blocks = {blocked: block} | ({shared: share} if shares > 1 else {})
-        splits = [
-            Split(number(r), _outer_parts(blocks.get(r, 0)), tiles_of.get(r, ()))
-            for r in dict.fromkeys([self.row, self.lane, *blocks])
-        ]
-        plan = Plan(tuple(splits), tuple(nest), level, tuple(staged), self.overlap, self.swapped)
+        nest += [(number(r), 0) for r in self._grouped()]
+        parts = {blocked: _outer_parts(block)}
+        if shares > 1:
+            parts[shared] = _outer_parts(share)
+        splits = self._splits(parts)
+        plan = Plan(splits, tuple(nest), level, tuple(staged), self.overlap, self.swapped)
         return self._parallel(cycles, tasks), plan
 
     def window_blocks(self) -> list[tuple[int, int]]:
@@ -252,7 +287,7 @@ class _Tiling:
         """
         if not self.windows:
             return []
-        tiles = size(self.m_rest[-1]) if self.m_rest else self.row_tiles
+        tiles = self.row_tiles if self.blocked is self.row else size(self.blocked)
         item = self.contraction.a.type.dtype.itemsize
         found = set()
         blocks = 1
@@ -268,30 +303,36 @@ class _Tiling:
         spans = {window.own: window for window in self.windows}
         inner = {window.inside for window in self.windows}
         count = product(r for r in self.contraction.k if r not in inner)
-        blocked = self.m_rest[-1] if self.m_rest else self.row
         for range_ in self.contraction.m:
             extent = size(range_)
-            if range_ is blocked:
-                extent = min(block * (1 if self.m_rest else self.rows), extent)
-            elif range_ is not self.row:
+            if range_ is self.blocked:
+                extent = min(block * (self.rows if range_ is self.row else 1), extent)
+            elif range_ is not self.row and range_ is not self.group:
                 extent = 1
             count *= spans[range_].span(extent) if range_ in spans else extent
         return count
 
     # ---- parts
 
-    def _row_tile(self) -> tuple[Part, ...]:
-        return (Part(Unit.UNROLL, self.rows),)
+    def _grouped(self) -> list[Node]:
+        return [] if self.group is None else [self.group]
 
-    def _lane_tile(self) -> tuple[Part, ...]:
-        return (Part(Unit.UNROLL, self.vectors), Part(Unit.LANE, self.lanes))
+    def _splits(self, parts: dict[Node, tuple[Part, ...]]) -> tuple[Split, ...]:
+        """The splits of a plan whose ranges have the outer parts `parts`, else one loop each."""
+        tiles: dict[Node, tuple[Part, ...]] = {self.row: (Part(Unit.UNROLL, self.rows),)}
+        tiles |= {r: (Part(Unit.UNROLL, size(r)),) for r in self._grouped()}
+        tiles[self.lane] = (Part(Unit.UNROLL, self.vectors), Part(Unit.LANE, self.lanes))
+        return tuple(
+            Split(number(r), parts.get(r, (Part(Unit.LOOP),)), tiles.get(r, ()))
+            for r in dict.fromkeys([*tiles, *parts])
+        )
 
     def _row_block(self) -> int:
         """Row tiles whose staged panels fill half of the L2 cache, in even blocks."""
         item = self.contraction.a.type.dtype.itemsize
-        fitting = max(self.cache // 2 // max(self.depth * self.rows * item, 1), 1)
+        fitting = max(self.cache // 2 // max(self.depth * self.height * item, 1), 1)
         blocks = ceil_div(self.row_tiles, fitting)
-        if self.row_tiles * self.rows * self.depth >= 1 << 16:
+        if self.row_tiles * self.height * self.depth >= 1 << 16:
             others = product([*self.contraction.batch, *self.m_rest])
             wanted = ceil_div(self.target.cores * 2, others)
             blocks = max(blocks, min(wanted, self.row_tiles))
@@ -299,7 +340,7 @@ class _Tiling:
 
     def _stage_a(self, panels: int) -> bool:
         """Is a read often enough to be copied into panels of consecutive rows?"""
-        block = self.rows * self.depth * self.contraction.a.type.dtype.itemsize
+        block = self.height * self.depth * self.contraction.a.type.dtype.itemsize
         if block > self.cache:
             return False
         if not self.plain_a:
@@ -331,11 +372,11 @@ class _Tiling:
         tiles = product(self.m_rest) * self.row_tiles
         if not self.plain_a:
             cost = _COPY_SCALAR_GATED if self.gated_a else _COPY_SCALAR
-            return panels * tiles * self.rows * self.depth * cost
+            return panels * tiles * self.height * self.depth * cost
         step = load_stride(self.contraction.a, self.contraction.k[-1])
         converted = 0.0
         if self.contraction.a.op is math.CAST:  # no operand of the multiplication as it is
-            converted = panels * tiles * self.rows * self.depth * _CONVERT_SCALAR
+            converted = panels * tiles * self.height * self.depth * _CONVERT_SCALAR
         if step in (0, 1):
             return converted
         # Each step along k opens a line of its own for the rows of the tile.
@@ -344,14 +385,17 @@ class _Tiling:
         return converted + lines * (_PAGE_CYCLES if far else _LINE_CYCLES)
 
     def _copy_b(self) -> float:
-        if self.copy_lanes > 1 and not self.along:
-            return _COPY_SQUARE
+        if self.square > 1:
+            return _COPY_SQUARE + 2.0 / self.square
         return _copy_cost(self.along, self.gated_b, self.lanes)
 
     def _stream_a(self, times: int) -> float:
         """a read from far away once for each block of columns."""
         item = self.contraction.a.type.dtype.itemsize
-        total = product(self.m_rest) * size(self.row) * self.depth * item
+        total = product(self.contraction.m) * self.depth * item
+        for window in self.windows:
+            outputs = size(window.own)
+            total = total * window.span(outputs) // (outputs * size(window.inside))
         return times * total / _STREAM_BYTES_PER_CYCLE if total > self.cache // 2 else 0.0
 
     def _first_b(self) -> float:
@@ -374,14 +418,18 @@ class _Tiling:
         offsets = [s.src[0].src[1] for s in self.kernel.stores]
         if all(stride(offset, self.lane) == 1 for offset in offsets):
             return count / self.lanes
-        if self.rows >= 4 and all(stride(offset, self.row) == 1 for offset in offsets):
-            return count * _TRANSPOSED_STORE
+        for range_, copies in ((self.row, self.rows), (self.group, self.height // self.rows)):
+            if range_ is None or copies < _LEAST_TRANSPOSE:
+                continue
+            if all(stride(offset, range_) == 1 for offset in offsets):
+                return count * _TRANSPOSED_STORE
         return count * _SCATTERED_STORE
 
     def _parallel(self, cycles: float, tasks: int) -> float:
         """Cycles on all cores, with those that wait in the last round."""
         cores = self.target.cores
-        return cycles * ceil_div(tasks, cores) / tasks
+        rounds = ceil_div(tasks, cores) + (_UNEVEN if cores > 1 else 0.0)
+        return cycles * rounds / tasks
 
 
 def _outer_parts(block: int) -> tuple[Part, ...]:
@@ -397,28 +445,29 @@ def _copy_cost(contiguous: bool, gated: bool, lanes: int) -> float:
 
 
 def register_tile(
-    target: TargetSpec, rows: int, columns: int, lanes: int, *, exact: bool = False
+    target: TargetSpec, rows: int, columns: int, lanes: int, *, exact: bool = False, group: int = 1
 ) -> tuple[int, int, float]:
     """Rows and vectors of accumulators, and the cycles of one step along k.
 
     The shape with the fewest cycles over the whole matrix wins: two fused multiply-adds or loads
     a cycle, four cycles from an accumulator to itself, and what a step and each load add to that.
     Registers hold the accumulators, one row of vectors of b and one value of a.  With `exact` the
-    shape divides the matrix.
+    shape divides the matrix.  Each of the rows may stand for a `group` of them.
     """
     registers = target.num_vector_registers or 16
     best: tuple[float, int, int, float] = (float("inf"), 1, 1, 4.0)
     for vectors in range(1, 6):
         if lanes * vectors > columns and vectors > 1:
             break
-        for height in range(1, 15):
-            if height > rows or height * vectors + vectors + 1 > registers:
+        for count in range(1, 15):
+            height = count * group
+            if count > rows or height * vectors + vectors + 1 > registers:
                 break
-            if exact and (rows % height or columns % (lanes * vectors)):
+            if exact and (rows % count or columns % (lanes * vectors)):
                 continue
-            tiles = ceil_div(rows, height) * ceil_div(columns, lanes * vectors)
+            tiles = ceil_div(rows, count) * ceil_div(columns, lanes * vectors)
             loads = height + vectors
             step = max(height * vectors / 2, loads / 2, 4.0) + _STEP_CYCLES + _LOAD_CYCLES * loads
             if tiles * step < best[0] * 0.999:
-                best = (tiles * step, height, vectors, step)
+                best = (tiles * step, count, vectors, step)
     return best[1], best[2], best[3]

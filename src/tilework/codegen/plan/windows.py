@@ -91,8 +91,9 @@ def _window(sums: list[Node], own: Node, inside: Node) -> Window | None:
             return None
     if not step or (step != 1 and dilation != 1):
         return None
-    # With steps longer than the window a copy would hold what nobody reads.
-    return Window(own, inside, step, dilation) if step <= _extent(inside) else None
+    found = Window(own, inside, step, dilation)
+    # A window is worth a name if its outputs share elements.
+    return found if found.span(_extent(own)) < _extent(own) * _extent(inside) else None
 
 
 def _whole_sums(factor: Node) -> list[Node]:
