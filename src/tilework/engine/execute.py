@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tilework.base import faults, log, settings
+from tilework.base.errors import BoundsError
 from tilework.engine import link
 from tilework.engine.device import Device
 from tilework.engine.stats import COUNTERS
@@ -36,6 +37,23 @@ class Plan:
     steps: tuple[PlannedStep, ...]
     variables: tuple[VariableBounds, ...]
     written: frozenset[int]
+
+
+class OnFailure(Protocol):
+    """What is told of a failed run that writes in place."""
+
+    def __call__(
+        self, results: Sequence[Buffer], written: Sequence[Buffer], is_complete: bool
+    ) -> None:
+        """Settle what the buffers hold.
+
+        Args:
+            results: what the run would have returned.
+            written: those that existed before and are written in place.  Their contents are
+                undefined, unless `is_complete`.
+            is_complete: all kernels ran; only what depends on an index out of range is undefined.
+        """
+        ...
 
 
 class Recorder(Protocol):
@@ -66,6 +84,7 @@ def run(
     find_buffer: Callable[[Node], Buffer],
     values: Mapping[str, int] | None = None,
     device: str | None = None,
+    on_failure: OnFailure | None = None,
 ) -> list[Buffer]:
     """Compute TENSOR expressions and return a buffer for each, in their order.
 
@@ -74,6 +93,7 @@ def run(
         find_buffer: gives the memory of each BUFFER node.
         values: the variables' values by name.
         device: where what reads no buffer is computed; the default device unless given.
+        on_failure: called when a run fails that may have begun to write in place.
 
     Returns:
         New buffers; for an in-place write the buffer that was written.
@@ -84,9 +104,9 @@ def run(
     log.attach()
     watcher = recorder.get()
     if watcher is None:
-        return _run(outputs, find_buffer, values or {}, None, device)
+        return _run(outputs, find_buffer, values or {}, None, device, on_failure)
     with watcher.pause():
-        return _run(outputs, find_buffer, values or {}, watcher, device)
+        return _run(outputs, find_buffer, values or {}, watcher, device, on_failure)
 
 
 def _run(
@@ -95,6 +115,7 @@ def _run(
     values: Mapping[str, int],
     watcher: Recorder | None,
     device: str | None,
+    on_failure: OnFailure | None,
 ) -> list[Buffer]:
     call = transform_to_call(outputs)
     schedule = _placed(schedule_of(call.function), device)
@@ -102,31 +123,42 @@ def _run(
     for slot, (offset, size) in call.parts.items():
         slots[slot] = slots[slot].view(offset, size)
     slots += allocate_slots(schedule)
+    plan: Plan | link.LinkedSteps
     if watcher is None:
-        linked = link_schedule(schedule, call.function)
-        _run_linked(linked, slots, values)
-        written = linked.written
+        plan = link_schedule(schedule, call.function)
     else:
         plan = plan_of(schedule, call.function)
-        if not watcher.run_packed(plan, slots, values):
+    link.check_variables(plan.variables, values)
+    state = [slot for slot in plan.written if schedule.slots[slot].kind is SlotKind.INPUT]
+    try:
+        if isinstance(plan, link.LinkedSteps):
+            _run_linked(plan, slots, values)
+        elif watcher is not None and not watcher.run_packed(plan, slots, values):
             _run_linked(_link(schedule, plan), slots, values)
-        written = plan.written
-    for slot in written:
-        if schedule.slots[slot].kind is SlotKind.INPUT:
-            slots[slot].memory.changes += 1
-    if watcher is not None:
+    except BaseException as error:
+        if on_failure is not None and state:
+            results = [slots[slot] for slot in schedule.outputs]
+            on_failure(results, [slots[slot] for slot in state], _ran_to_its_end(error, schedule))
+        raise
+    for slot in state:
+        slots[slot].memory.changes += 1
+    if watcher is not None and isinstance(plan, Plan):
         watcher.record(schedule, plan, slots, values)
     return [slots[slot] for slot in schedule.outputs]
+
+
+def _ran_to_its_end(error: BaseException, schedule: Schedule) -> bool:
+    """Whether all kernels ran: an index out of range is masked, and reported after the last."""
+    return isinstance(error, BoundsError) and len({slot.device for slot in schedule.slots}) == 1
 
 
 def _run_linked(
     linked: link.LinkedSteps, slots: Sequence[Buffer], values: Mapping[str, int]
 ) -> None:
     if settings.current().validate:
-        link.check_variables(linked.variables, values)
         run_validated(linked.steps, slots, values)
     else:
-        linked.run(slots, values)
+        linked.run_plainly(slots, values)
 
 
 def schedule_of(function: Node) -> Schedule:

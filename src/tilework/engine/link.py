@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from tilework.base import faults, trace
+from tilework.base import faults
 from tilework.base.errors import BoundsError, InternalError
 from tilework.base.forks import new_lock
 from tilework.engine.compile import CompiledKernel, compile_kernels
+from tilework.engine.copies import copy_between
 from tilework.engine.device import Device, OpenDevice
 from tilework.engine.expressions import Expression
 from tilework.engine.kernels import written_slots as written_parameters
@@ -532,23 +533,6 @@ class CopyInstance:
             )
             seconds.append(time.perf_counter() - started)
         return seconds
-
-
-def copy_between(
-    target_device: OpenDevice, target: Buffer, source_device: OpenDevice, source: Buffer
-) -> None:
-    """Copy all bytes of `source` to `target`, whose size is the same, on any two devices."""
-    if trace.enabled():
-        route = f"copy from {source_device.name}"
-        trace.emit(trace.Launched(route, target_device.name, moved_bytes=source.size_bytes))
-    if source_device.is_host_memory:
-        target_device.copy_in(target, source_device.view(source))
-    elif target_device.is_host_memory:
-        source_device.copy_out(source, target_device.view(target))
-    else:
-        staging = memoryview(bytearray(source.size_bytes))
-        source_device.copy_out(source, staging)
-        target_device.copy_in(target, staging)
 
 
 class LinkCache:

@@ -43,3 +43,13 @@ class StaleBuffer(Buffer):
     def lease(self) -> Any:
         """Raises: StaleOutputError."""
         raise StaleOutputError(self._reason, try_=self._advice)
+
+
+def ruined(buffer: Buffer) -> StaleBuffer:
+    """Return what takes the place of a buffer that a failed run may have written a part of."""
+    return StaleBuffer(
+        buffer.device,
+        buffer.size_bytes,
+        "tensor: a run that was writing to it in place has failed, so its contents are undefined",
+        "make it anew from data that is known; reads before the failed run are not affected",
+    )

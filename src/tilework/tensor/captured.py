@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tilework.base.errors import InternalError
 from tilework.engine.capture import share_a_byte
+from tilework.engine.copies import copy_between
 from tilework.engine.device import Device
-from tilework.engine.link import copy_between
-from tilework.engine.stale import StaleBuffer
+from tilework.engine.link import check_variables
+from tilework.engine.stale import StaleBuffer, ruined
 from tilework.engine.stats import COUNTERS
 from tilework.ir.symbolic import dims
 from tilework.tensor import realize
@@ -389,18 +390,46 @@ class Captured:
             self._keep_old_contents(tensors, buffers)
         results = [self._result(number, values) for number in range(len(recipe.made))]
         outputs = [result.buffer for result in results]
+        check_variables(recipe.program.variables, values)
+        try:
+            self._run(buffers, outputs, values, latency, stamps, report)
+        except BaseException:
+            if self._has_writes:
+                self._ruin_state(tensors)
+            raise
+        return self._wrap(tensors, results, values)
+
+    def _run(
+        self,
+        buffers: Sequence[Buffer],
+        outputs: Sequence[Buffer],
+        values: Mapping[str, int],
+        latency: Latency | None,
+        stamps: list[int] | None,
+        report: Report | None,
+    ) -> None:
+        program = self.recipe.program
         if report is not None or self._is_validated:
-            recipe.program.validate(buffers, outputs, values, report)
+            program.validate(buffers, outputs, values, report)
         elif latency is None:
-            recipe.program.run(buffers, outputs, values, stamps)
+            program.run(buffers, outputs, values, stamps)
         else:
             started = perf_counter_ns()
-            rows = recipe.program.time(buffers, outputs, values)
+            rows = program.time(buffers, outputs, values)
             latency.note_kernels([seconds for _, seconds in rows])
             if stamps is not None:
                 now = perf_counter_ns()
                 stamps += (started, now, now)
-        return self._wrap(tensors, results, values)
+
+    def _ruin_state(self, tensors: Sequence[TensorBase]) -> None:
+        """A run failed that may have written a part of the state: nobody may read it any more."""
+        for held in self.recipe.held:
+            if held.is_written:
+                held.serial = -1  # so that the next call looks at it again
+                _ruin(held.storage.version)
+        for spec, tensor in zip(self.recipe.tensors, tensors, strict=True):
+            if spec.source in self._written_inputs:
+                _ruin(tensor._storage.version)
 
     def _keep_old_contents(self, tensors: Sequence[TensorBase], buffers: list[Buffer]) -> None:
         """Copy what is about to be overwritten if anybody else refers to it."""
@@ -532,6 +561,12 @@ class Captured:
         self.recipe.program.release()
         for pool in self.results:
             pool.clear()
+
+
+def _ruin(version: Version) -> None:
+    # A counter of random numbers is right with the old and with the new value.
+    if version.buffer is not None and not version.is_state:
+        version.buffer = ruined(version.buffer)
 
 
 def preserve(storage: Storage) -> Version:

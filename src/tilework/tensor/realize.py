@@ -11,13 +11,15 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from tilework.base.forks import new_outer_lock
 from tilework.engine import execute
-from tilework.ir.node import make, sweep
+from tilework.engine.stale import ruined
+from tilework.ir.node import make, sweep, toposort
 from tilework.ir.ops.memory import AFTER
-from tilework.ir.ops.tensor import CONTIGUOUS
+from tilework.ir.ops.tensor import CONTIGUOUS, GATHER, SCATTER
 from tilework.tensor import observe
 from tilework.tensor.version import (
     Chain,
@@ -119,7 +121,9 @@ def _realize_group(roots: list[Version]) -> None:
         return found
 
     device = plan.outputs[0][0].device
-    results = execute.run([node for _, node in plan.outputs], find, values, device)
+    results = execute.run(
+        [node for _, node in plan.outputs], find, values, device, partial(_settle, plan, leaves)
+    )
     next_epoch()
     if observe.active:
         observe.run_ended(leaves, [version for version, _ in plan.outputs])
@@ -129,6 +133,39 @@ def _realize_group(roots: list[Version]) -> None:
         else:
             version.move_to(buffer)
     sweep()
+
+
+def _settle(
+    plan: _Plan,
+    leaves: Sequence[Version],
+    results: Sequence[Buffer],
+    written: Sequence[Buffer],
+    is_complete: bool,
+) -> None:
+    """A run has failed: keep the writes in place that are whole, and let nobody read the others.
+
+    A write that was made must not be made again by whoever asks next.
+    """
+    lost = {id(buffer.memory) for buffer in written}
+    if is_complete:
+        for (version, node), buffer in zip(plan.outputs, results, strict=True):
+            if version.buffer is not None:
+                version.move_to(buffer)
+            elif id(buffer.memory) in lost and not _depends_on_an_index(node):
+                lost.remove(id(buffer.memory))
+                version.bind(buffer)
+    for version in leaves:
+        buffer_now = version.buffer
+        # A counter of random numbers is right with the old and with the new value.
+        if buffer_now is None or version.is_state or id(buffer_now.memory) not in lost:
+            continue
+        version.buffer = ruined(buffer_now)
+    next_epoch()
+
+
+def _depends_on_an_index(node: Node) -> bool:
+    """Whether an index that a device computes is read anywhere below."""
+    return any(each.op is GATHER or each.op is SCATTER for each in toposort(node))
 
 
 def _walk(roots: Sequence[Version]) -> tuple[list[Version], list[Version]]:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from tilework.base.errors import AliasError, BoundsError, ShapeError, StaleHandleError
 from tilework.dtypes import float32, int32
+from tilework.engine.copies import copy_between
 from tilework.engine.device import Device
-from tilework.engine.link import copy_between
 from tilework.ir.build import const
 from tilework.ir.interpret import Value
 from tilework.ir.ops import math

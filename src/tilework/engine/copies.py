@@ -1,0 +1,152 @@
+"""Copies between any two buffers: how the bytes go is planned first, and can be asked.
+
+    plan = plan_copy(Device["CPU"], target, Device["CUDA"], source)
+    print(plan)                             # 4.0 MiB, CUDA to CPU: download; 1 transfer, ...
+    run_copy(plan, Device["CPU"], target, Device["CUDA"], source)
+
+A copy means what it would mean if the source were read to its end before the first byte is
+written, also where the two are parts of one memory that overlap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from tilework.base import trace
+from tilework.base.errors import ShapeError
+from tilework.base.text import format_bytes
+from tilework.engine.device import Device
+from tilework.runtime.driver import Copy
+
+if TYPE_CHECKING:
+    from tilework.engine.device import OpenDevice
+    from tilework.runtime.buffer import Buffer
+
+
+class Route(StrEnum):
+    """The way that bytes take."""
+
+    NOTHING = "nothing to move"
+    HOST = "within the memory of the host"
+    DEVICE = "within one device"
+    UPLOAD = "upload"
+    DOWNLOAD = "download"
+    STAGED = "through the memory of the host"
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPlan:
+    """How one copy is made.
+
+    `transfers` counts how often the bytes are moved, `staging_bytes` is memory of the host in
+    between, and `sync_points` are the devices whose submitted work is waited for, in order.
+    """
+
+    source_device: str
+    target_device: str
+    size_bytes: int
+    route: Route
+    transfers: int
+    staging_bytes: int
+    sync_points: tuple[str, ...]
+    overlaps: bool
+
+    def __str__(self) -> str:
+        """One line for people."""
+        waits = ", ".join(self.sync_points) or "nobody"
+        plural = "" if self.transfers == 1 else "s"
+        text = (
+            f"{format_bytes(self.size_bytes)}, {self.source_device} to {self.target_device}: "
+            f"{self.route}; {self.transfers} transfer{plural}, "
+            f"{format_bytes(self.staging_bytes)} of staging memory, waits for {waits}"
+        )
+        return f"{text}; source and target overlap" if self.overlaps else text
+
+
+def plan_copy(
+    target_device: OpenDevice, target: Buffer, source_device: OpenDevice, source: Buffer
+) -> CopyPlan:
+    """Return how all bytes of `source` get to `target`; nothing is moved.
+
+    Raises: ShapeError when their sizes differ.
+    """
+    size = source.size_bytes
+    if target.size_bytes != size:
+        raise ShapeError(
+            "copy: source and target differ in size",
+            got=f"{size} bytes to {target.size_bytes}",
+        )
+    overlaps = target.overlaps(source)
+    staging = 0
+    waits: tuple[str, ...]
+    if not size:
+        route, transfers, waits = Route.NOTHING, 0, ()
+    elif source_device.is_host_memory and target_device.is_host_memory:
+        route, transfers, waits = Route.HOST, 1, (source_device.name,)
+    elif source_device.is_host_memory:
+        route, transfers, waits = Route.UPLOAD, 1, (source_device.name, target_device.name)
+    elif target_device.is_host_memory:
+        route, transfers, waits = Route.DOWNLOAD, 1, (target_device.name, source_device.name)
+    elif source_device is target_device and not overlaps:
+        route, transfers, waits = Route.DEVICE, 1, ()
+    else:
+        route, transfers, staging = Route.STAGED, 2, size
+        waits = (source_device.name, target_device.name)
+    return CopyPlan(
+        source_device.name,
+        target_device.name,
+        size,
+        route,
+        transfers,
+        staging,
+        waits,
+        overlaps,
+    )
+
+
+def run_copy(
+    plan: CopyPlan,
+    target_device: OpenDevice,
+    target: Buffer,
+    source_device: OpenDevice,
+    source: Buffer,
+) -> None:
+    """Copy as planned.  Raises what a kernel before it reported; what the drivers raise."""
+    if trace.enabled():
+        name = f"copy from {plan.source_device} ({plan.route})"
+        trace.emit(trace.Launched(name, plan.target_device, moved_bytes=plan.size_bytes))
+    match plan.route:
+        case Route.NOTHING:
+            return
+        case Route.HOST | Route.UPLOAD:
+            target_device.copy_in(target, source_device.view(source))
+        case Route.DOWNLOAD:
+            source_device.copy_out(source, target_device.view(target))
+            target.memory.changes += 1
+        case Route.DEVICE:
+            copy = Copy(target, source)
+            target_device.last_ticket = target_device.driver.submit([copy])
+            target.memory.changes += 1
+        case Route.STAGED:
+            staging = memoryview(bytearray(plan.staging_bytes))
+            source_device.copy_out(source, staging)
+            target_device.copy_in(target, staging)
+
+
+def copy_between(
+    target_device: OpenDevice, target: Buffer, source_device: OpenDevice, source: Buffer
+) -> None:
+    """Plan and make a copy of all bytes of `source` to `target`, whose size is the same."""
+    plan = plan_copy(target_device, target, source_device, source)
+    run_copy(plan, target_device, target, source_device, source)
+
+
+def explain_copy(target: Buffer, source: Buffer) -> str:
+    """Return how the bytes of `source` would get to `target`, as one line; moves nothing.
+
+    Raises: ShapeError when their sizes differ.
+    """
+    plan = plan_copy(Device[target.device], target, Device[source.device], source)
+    return str(plan)
