@@ -29,7 +29,8 @@ def decompose_elementary(node: Node, target: TargetSpec) -> Node:
         UnsupportedError: there is no construction for this op and dtype.
     """
     lowered = transcendental.lower_node(node, target)
-    if lowered is not node or node.op in _BASIC or node.op.name in target.native_ops:
+    names = {node.op.name, f"{node.op.name}_{node.dtype.name}"}
+    if lowered is not node or node.op in _BASIC or names & target.native_ops:
         return lowered
     table = transcendental.table_of(node.dtype.name)
     raise UnsupportedError(

@@ -104,7 +104,12 @@ def table_of(dtype: str) -> dict[str, Construction]:
 
 
 def is_lowered(op: str, dtype: str, target: TargetSpec) -> bool:
-    """Return whether a construction stands in for `op` on `dtype`; else the target computes it."""
+    """Return whether a construction stands in for `op` on `dtype`; else the target computes it.
+
+    A target names what it has as `op`, for all dtypes that it computes with, or `op_dtype`.
+    """
+    if f"{op}_{dtype}" in target.native_ops:
+        return False
     return op in table_of(dtype) and not (op in target.native_ops and dtype in target.native_dtypes)
 
 
@@ -125,11 +130,18 @@ def lower_node(node: Node, target: TargetSpec) -> Node:
             f"{name}: {target.name} has no float64, which its construction computes in",
             got=f"{name} of {dtype.name}",
         )
-    builder = NodeBuilder(node.shape, has_fma="mulacc" in target.native_ops)
+    has_fma, has_scale = "mulacc" in target.native_ops, _has_scale(node, target)
+    builder = NodeBuilder(node.shape, has_fma=has_fma, has_scale=has_scale)
     kind: Dtype = "float64" if dtype is float64 else "float32"
     values = [Value(builder, source, kind) for source in node.src]
     result: Node = construction(*values).raw
     return result
+
+
+def _has_scale(node: Node, target: TargetSpec) -> bool:
+    """Has the target an instruction that multiplies vectors like `node` by powers of 2?"""
+    bits = node.type.lanes * node.dtype.bits if node.shape else 0
+    return "scale_power" in target.native_ops and bits in (128, 256, 512)
 
 
 _NEEDS_FLOAT64: Final[frozenset[Any]] = frozenset(

@@ -76,7 +76,7 @@ def _emit_cast(node: Node, names: Mapping[Node, str]) -> str:
 _FUNCTIONS: Final = {
     math.SQRT: "sqrt", math.FLOOR: "floor", math.CEIL: "ceil", math.TRUNC: "trunc",
     math.ROUND: "rint", math.COPYSIGN: "copysign", math.FMOD: "fmod",
-    math.SIN: "sin", math.COS: "cos", math.TAN: "tan", math.EXP: "exp",
+    math.EXP: "exp",
 }  # fmt: skip
 _NARROW: Final = {math.ADD: "+", math.SUB: "-", math.MUL: "*"}
 _DIVISIONS: Final = {math.CDIV: "/", math.CMOD: "%"}
@@ -231,7 +231,9 @@ class _Function:
     def define(self, kind: str, text: str) -> str:
         """Give a value a name; returns it."""
         name = self._fresh()
-        self.emit(f"const {kind} {name} = {text};")
+        # Not const: the compiler would try to compute each integer from those before it, in time
+        # that doubles with every one.
+        self.emit(f"{kind} {name} = {text};")
         return name
 
     # ---- statements
@@ -283,7 +285,7 @@ class _Function:
             self.emit(f"for ({kind} {name} = blockIdx.x; {name} < {count}; {name} += gridDim.x) {{")
         elif unit in _UNITS:
             self.emit("{")
-            self.emit(f"  const {kind} {name} = {_UNITS[unit].format(local=self.local)};")
+            self.emit(f"  {kind} {name} = {_UNITS[unit].format(local=self.local)};")
         else:
             raise cannot_render(self.renderer.name, node)
         self.names[node] = name
