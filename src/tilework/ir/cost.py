@@ -34,6 +34,7 @@ _COSTS: dict[OpDef, int] = {
     math.COPYSIGN: 2,
     math.MUL: 3,
     math.MULACC: 4,
+    math.SCALE_POWER: 4,
     math.DOT_PAIRS: 4,
     math.DOT_QUADS: 4,
     math.FDIV: 12,

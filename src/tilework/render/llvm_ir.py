@@ -558,6 +558,22 @@ def _dot(function: _Function, node: Node) -> str:
     return function.define(f"add {kind} {total}, {z}")
 
 
+def _scale_power(function: _Function, node: Node) -> str:
+    """x * 2**n by the instruction of AVX-512, which has a form for each width of vectors."""
+    kind = type_of(node)
+    bits = node.type.lanes * node.type.dtype.bits
+    suffix = f"{'ps' if node.type.dtype is float32 else 'pd'}.{bits}"
+    mask = f"i{max(node.type.lanes, 8)}"
+    more = ("i32",) if bits == 512 else ()
+    name = f"llvm.x86.avx512.mask.scalef.{suffix}"
+    full = function.declare(kind, name, kind, kind, kind, mask, *more)
+    x, n = (function.typed(source) for source in node.src)
+    rounding = ", i32 4" if more else ""  # as the mode says: to nearest even
+    return function.define(
+        f"call {kind} @{full}({x}, {n}, {kind} zeroinitializer, {mask} -1{rounding})"
+    )
+
+
 def _cast(function: _Function, node: Node) -> str:
     source, target = node.src[0].type.dtype, node.type.dtype
     text = function.typed(node.src[0])
@@ -711,6 +727,7 @@ EMITTERS: dict[OpDef, Any] = {
     math.NEG: _negate,
     math.ABS: _absolute,
     math.MULACC: _multiply_add,
+    math.SCALE_POWER: _scale_power,
     math.DOT_PAIRS: _dot,
     math.DOT_QUADS: _dot,
     math.WHERE: _where,

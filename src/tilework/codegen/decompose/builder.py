@@ -31,7 +31,12 @@ UnaryName: TypeAlias = Literal["abs", "neg", "sqrt"]
 
 
 class Builder(Protocol[Raw]):
-    """Makes raw values; each method is one operation of the target."""
+    """Makes raw values; each method is one operation of the target.
+
+    `has_scale` says whether it multiplies by powers of 2 in one operation, rounded once.
+    """
+
+    has_scale: bool
 
     def const(self, value: Number, dtype: Dtype) -> Raw:
         """Return the constant `value`, which `dtype` holds exactly."""
@@ -47,6 +52,9 @@ class Builder(Protocol[Raw]):
 
     def fma(self, x: Raw, y: Raw, z: Raw, dtype: Dtype) -> Raw:
         """Return `x * y + z`, rounded once."""
+
+    def scale(self, x: Raw, n: Raw, dtype: Dtype) -> Raw:
+        """Return `x * 2**n` for an integral n, rounded once, if `has_scale`."""
 
     def where(self, condition: Raw, x: Raw, y: Raw, dtype: Dtype) -> Raw:
         """Return `x` where `condition` holds, else `y`, bits untouched."""
@@ -132,6 +140,11 @@ class Value(Generic[Raw]):
     def sqrt(self) -> Value[Raw]:
         """Return the correctly rounded square root."""
         return Value(self.builder, self.builder.unary("sqrt", self.raw, self.dtype), self.dtype)
+
+    def scale(self, n: Value[Raw]) -> Value[Raw]:
+        """Return `self * 2**n` for an integral n, rounded once; needs a builder that has it."""
+        raw = self.builder.scale(self.raw, n.raw, self.dtype)
+        return Value(self.builder, raw, self.dtype)
 
     def less(self, other: Value[Raw] | Number) -> Value[Raw]:
         """Return `self < other`, false on a NaN."""

@@ -22,6 +22,9 @@ def scale_by_power(p: Value[Raw], shifted: Value[Raw], offset: int = 0) -> Value
         offset: added to n.
     """
     form = format_of(p)
+    if p.builder.has_scale:
+        n = shifted - (form.magic + 2 * form.bias)
+        return p.scale(n + float(offset) if offset else n)
     both = shifted.bits(form.integer)
     if offset:
         both = both + offset
@@ -81,16 +84,25 @@ def exp(x: Value[Raw], offset: int = 0) -> Value[Raw]:
     """Return e**x * 2**offset, without overflow before the offset is applied."""
     form = format_of(x)
     least, most = form.exp_limits
-    # A product that underflows takes processors as long as a hundred others, so where the result is
-    # 0 (a masked score is -inf) it is not come by in that way.
+    # A result that underflows takes processors as long as a hundred others, so where it is 0 (a
+    # masked score is -inf) it is not come by in that way.
     is_zero = x.less(least)
-    limited = where(is_zero, 0.0, where(x.greater(most), most, x))
+    if x.builder.has_scale:
+        # One operation gives the result, and is left out where its lane is not used.
+        limited = clamp(x, least, most)
+    else:
+        limited = where(is_zero, 0.0, where(x.greater(most), most, x))
     r, low, shifted = reduce_exp(limited, 2 * form.bias)
-    table = form.tables["EXP"]
-    # Without the low part two operations fewer than the form that never falls.
-    short = low is None
-    power = fma(r, polynomial(r, table), 1.0) if short else power_near_one(r, table, low)
-    return where(is_zero, 0.0, scale_by_power(power, shifted, offset))
+    return where(is_zero, 0.0, scale_by_power(_power(r, low), shifted, offset))
+
+
+def _power(r: Value[Raw], low: Value[Raw] | None) -> Value[Raw]:
+    """Return e**(r + low) for the reduced words of an argument."""
+    table = format_of(r).tables["EXP"]
+    if low is None:
+        # Two operations fewer than the form that never falls.
+        return fma(r, polynomial(r, table), 1.0)
+    return power_near_one(r, table, low)
 
 
 def expm1(x: Value[Raw]) -> Value[Raw]:

@@ -51,11 +51,13 @@ class NodeBuilder:
     Args:
         shape: of every value: () for a scalar, (lanes,) for a vector.
         has_fma: whether the target rounds a multiply-add once; else it is emulated.
+        has_scale: whether it multiplies by powers of 2 in one operation.
     """
 
-    def __init__(self, shape: Shape, *, has_fma: bool) -> None:
+    def __init__(self, shape: Shape, *, has_fma: bool, has_scale: bool = False) -> None:
         self.shape = shape
         self.has_fma = has_fma
+        self.has_scale = has_scale
 
     def const(self, value: Number, dtype: Dtype) -> Node:
         """Return the constant `value`."""
@@ -79,6 +81,10 @@ class NodeBuilder:
             return math.MULACC(x, y, z)
         values = (Value(self, raw, dtype) for raw in (x, y, z))
         return emulated_fma(*values).raw
+
+    def scale(self, x: Node, n: Node, dtype: Dtype) -> Node:
+        """Return `x * 2**n`, rounded once."""
+        return math.SCALE_POWER(x, n)
 
     def where(self, condition: Node, x: Node, y: Node, dtype: Dtype) -> Node:
         """Select by `condition`."""

@@ -102,6 +102,16 @@ def divide(x: float, y: float) -> float:
     return math.copysign(INFINITY, x) * math.copysign(1.0, y)
 
 
+def scale_power(x: float, n: float) -> float:
+    """x * 2**floor(n), where n is finite."""
+    if not math.isfinite(x):
+        return x
+    try:
+        return math.ldexp(x, math.floor(n))
+    except OverflowError:
+        return math.copysign(INFINITY, x)
+
+
 def greater(x: float, y: float) -> float:
     """The greater value; NaN wins, and -0.0 lies below +0.0."""
     if x != x:

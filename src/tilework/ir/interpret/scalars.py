@@ -101,6 +101,7 @@ _ROUNDED: dict[OpDef, Callable[..., float]] = {
     math.MUL: operator.mul,
     math.FDIV: floats.divide,
     math.FMOD: floats.remainder,
+    math.SCALE_POWER: floats.scale_power,
     math.POW: floats.power,
     math.ATAN2: pymath.atan2,
 }

@@ -168,6 +168,14 @@ MULACC = define_op(
     doc="x * y + z, rounded once for floats (a fused multiply-add).",
     elementwise=True,
 )
+SCALE_POWER = define_op(
+    "scale_power",
+    operands=("x", "n"),
+    infer=infer_float("scale_power"),
+    stages=IN_KERNEL,
+    doc="x times 2 to the power of floor(n), rounded once.",
+    elementwise=True,
+)
 DOT_PAIRS = define_op(
     "dot_pairs",
     operands=("x", "y", "z"),

@@ -41,6 +41,8 @@ OPERATORS = {
 class CBuilder:
     """Emits one C statement an operation; a raw value is a variable's name or a literal."""
 
+    has_scale = False
+
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.counts: dict[str, int] = {}
@@ -96,6 +98,11 @@ class CBuilder:
         """Return `x * y + z`, rounded once."""
         suffix = "f" if dtype == "float32" else ""
         return self._emit("fma", f"__builtin_fma{suffix}({x}, {y}, {z})", dtype)
+
+    def scale(self, x: str, n: str, dtype: Dtype) -> str:
+        """Return `x * 2**n`, rounded once."""
+        suffix = "f" if dtype == "float32" else ""
+        return self._emit("scale", f"__builtin_ldexp{suffix}({x}, (int){n})", dtype)
 
     def where(self, condition: str, x: str, y: str, dtype: Dtype) -> str:
         """Select by `condition`."""

@@ -45,6 +45,8 @@ _UNARY: dict[UnaryName, Callable[[Array], Array]] = {
 class NumpyBuilder:
     """A raw value is an array; overflow and invalid operations are as silent as on a machine."""
 
+    has_scale = False
+
     def const(self, value: Number, dtype: Dtype) -> Array:
         """Return the constant `value`."""
         return np.asarray(value, dtype=dtype)
@@ -67,6 +69,11 @@ class NumpyBuilder:
         """Return `x * y + z`, rounded once."""
         with np.errstate(all="ignore"):
             return fma_float32(x, y, z) if dtype == "float32" else fma_float64(x, y, z)
+
+    def scale(self, x: Array, n: Array, dtype: Dtype) -> Array:
+        """Return `x * 2**n`, rounded once."""
+        with np.errstate(all="ignore"):
+            return np.ldexp(x, n.astype(np.int32))
 
     def where(self, condition: Array, x: Array, y: Array, dtype: Dtype) -> Array:
         """Select by `condition`."""
