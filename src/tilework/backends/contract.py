@@ -77,10 +77,13 @@ class Opened:
 class Backend:
     """One row of `tilework devices`.
 
+    `driver_api` is the number of the driver contract that it was written for, as a literal: a back
+    end of another package that was written for another one is refused, not misunderstood.
     `is_host_memory` says that buffers are plain memory of this process.  `probe` changes nothing;
     `open` raises DeviceUnavailableError with the reason and the missing extra or driver.
     """
 
+    driver_api: int
     kind: str
     renderer: str
     summary: str

@@ -43,6 +43,7 @@ def _open(name: DeviceName) -> Opened:
 
 
 BACKEND: Final = Backend(
+    driver_api=1,
     kind="CPU",
     renderer="LLVM",
     summary="this machine's processor, through LLVM",

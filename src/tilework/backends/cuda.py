@@ -115,6 +115,7 @@ def _open(name: DeviceName) -> Opened:
 
 
 BACKEND: Final = Backend(
+    driver_api=1,
     kind="CUDA",
     renderer="NVRTC",
     summary="NVIDIA GPUs, through NVIDIA's driver",

@@ -19,6 +19,7 @@ def _open(name: DeviceName) -> Opened:
 
 
 BACKEND: Final = Backend(
+    driver_api=1,
     kind="NULL",
     renderer="LLVM",
     summary="compiles for this machine's processor and runs nothing",

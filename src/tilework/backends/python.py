@@ -55,6 +55,7 @@ def _open(name: DeviceName) -> Opened:
 
 
 BACKEND: Final = Backend(
+    driver_api=1,
     kind="PYTHON",
     renderer="INTERPRETER",
     summary="the interpreter of the IR: slow, exact, the judge of the others",

@@ -9,6 +9,7 @@ from typing import Final
 from tilework.backends.contract import Backend
 from tilework.base.errors import DeviceUnavailableError, InternalError
 from tilework.base.text import nearest
+from tilework.runtime.driver import DRIVER_API_VERSION
 from tilework.runtime.registry import DeviceName
 
 ENTRY_POINT_GROUP: Final = "tilework.backends"
@@ -104,5 +105,14 @@ def _load(key: tuple[str, str]) -> Backend:
         raise InternalError(
             f"device: the registration of {':'.join(key)} is not a Backend",
             got=type(backend).__name__,
+        )
+    if backend.driver_api != DRIVER_API_VERSION:
+        name = ":".join(key)
+        raise DeviceUnavailableError(
+            f"device: the back end of {name} is for another version of the driver contract",
+            reason="its package and tilework do not fit",
+            got=backend.driver_api,
+            expected=DRIVER_API_VERSION,
+            try_=f"install a version of the package of {name} that fits",
         )
     return backend

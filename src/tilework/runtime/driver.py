@@ -32,6 +32,7 @@ from tilework.runtime.buffer import Buffer
 from tilework.runtime.lease import Lease
 from tilework.target.spec import TargetSpec
 
+#: Raised when a line of this contract changes; back ends name the one that they are written for.
 DRIVER_API_VERSION: Final = 1
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from tilework import Tensor, jit
 from tilework.base import trace
+from tilework.engine.stats import COUNTERS, difference
 
 SIZE = 6
 NUM_STATES = 3
@@ -69,7 +70,18 @@ def numbers(random: Random) -> Any:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_EXE_05_a_random_program_means_the_same_captured_and_in_numpy(seed: int) -> None:
+    check_random_program(seed)
+
+
+@pytest.mark.slow
+def test_EXE_05_a_thousand_random_programs_mean_the_same() -> None:
+    for seed in range(30, 1000):
+        check_random_program(seed)
+
+
+def check_random_program(seed: int) -> None:
     random = Random(seed)
+    before = COUNTERS.snapshot()
     program = [random_step(random) for _ in range(random.randrange(1, 9))]
     arrays = [numbers(random) for _ in range(NUM_STATES)]
     states = [Tensor(array).realize() for array in arrays]
@@ -90,8 +102,7 @@ def test_EXE_05_a_random_program_means_the_same_captured_and_in_numpy(seed: int)
             np.testing.assert_array_equal(tensor.numpy(), array, err_msg=f"{call}: {program}")
     for state, array in zip(states, arrays, strict=True):
         np.testing.assert_array_equal(state.numpy(), array, err_msg=f"{program}")
-    assert captured.captured is not None
-    assert captured.captured.replays >= 3, program
+    assert difference(before)["replays"] >= 3, program
     assert not [w for w in trace.recent_warnings() if w.source == "jit"]
 
 
@@ -104,6 +115,15 @@ def test_EXE_06_the_last_results_of_a_ring_are_right(ring: int) -> None:
 
 
 def test_EXE_02_two_captures_of_one_function_run_interleaved() -> None:
+    check_interleaving(150)
+
+
+@pytest.mark.slow
+def test_EXE_02_ten_thousand_interleavings() -> None:
+    check_interleaving(10_000)
+
+
+def check_interleaving(calls: int) -> None:
     def make() -> Any:
         total = Tensor([0]).contiguous().realize()
 
@@ -117,7 +137,7 @@ def test_EXE_02_two_captures_of_one_function_run_interleaved() -> None:
 
     def work(number: int) -> None:
         captured, wanted = make(), 0
-        for call in range(150):
+        for call in range(calls):
             wanted = (wanted * 3 + number + call) % (1 << 32)
             found = captured(Tensor([number + call], dtype="int32").realize()).item()
             if (found - wanted) % (1 << 32):

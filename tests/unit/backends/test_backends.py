@@ -30,7 +30,7 @@ def without_llvm(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_each_own_back_end_is_found_by_name() -> None:
     found = [str(registry.canonical(parse_device_name(f"{b.kind}:{b.renderer}")))
              for b in registry.backends()]  # fmt: skip
-    assert sorted(found) == OWN
+    assert sorted(found) == sorted([*OWN, "CUDA"])
 
 
 @pytest.mark.parametrize("name", OWN)
@@ -118,3 +118,12 @@ def test_BKE_05_closing_gives_everything_back() -> None:
 def test_the_c_back_end_compiles_where_a_compiler_is() -> None:
     if shutil.which("clang") or shutil.which("cc"):
         assert Device["CPU:CLANG"].compiler.key.startswith("clang;")
+
+
+def test_a_back_end_for_another_driver_contract_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    old = replace(registry.find_backend(parse_device_name("NULL")), driver_api=0)
+    monkeypatch.setattr("tilework.backends.null.BACKEND", old)
+    with pytest.raises(DeviceUnavailableError, match="another version of the driver contract"):
+        registry.find_backend(parse_device_name("NULL"))

@@ -66,7 +66,7 @@ def test_EXE_21_whichever_step_fails_no_output_can_be_read(
     y.assign(y + x.sum())
     total = (y.cumsum(0) @ y).reshape(1)
     submit = other.driver.submit
-    passed = []
+    passed: list[object] = []
 
     def fail(commands: list[object]) -> int:
         for command in commands:
