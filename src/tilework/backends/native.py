@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from tilework.backends.contract import KernelSource, WorkerToolchain
 from tilework.base import settings
 from tilework.base.diskcache import DiskCache
-from tilework.base.errors import UnsupportedError
+from tilework.base.errors import PlanError, UnsupportedError
 from tilework.base.hashing import digest
+from tilework.codegen.plan.database import plan_digest, tuned_plan
 from tilework.ir.node import Node
 from tilework.runtime.drivers.cpu import CpuDriver
 from tilework.runtime.host import host_spec
@@ -24,6 +25,7 @@ from tilework.toolchain.base import Passes, Toolchain
 from tilework.toolchain.llvm import LlvmToolchain, is_installed
 
 if TYPE_CHECKING:
+    from tilework.codegen.plan.plan import Plan
     from tilework.codegen.plan.prepack import Prepacked
     from tilework.render.base import Renderer
 
@@ -133,14 +135,30 @@ class NativeCompiler:
         """The toolchain's key; the renderer goes with it."""
         return self._toolchain.key
 
-    def lower(self, kernel: Node, *, is_plain: bool = False) -> KernelSource:
-        """Plan (or take plain loops), lower and render one kernel."""
+    def lower(
+        self, kernel: Node, plan: Plan | None = None, *, is_plain: bool = False
+    ) -> KernelSource:
+        """Plan, lower and render one kernel.
+
+        Args:
+            kernel: at the KERNEL stage.
+            plan: how to tile it; None takes what tuning has found, or the cost model's choice.
+            is_plain: take plain loops.
+
+        Raises: PlanError for a given plan that is not legal.
+        """
         # Imported here, since a start with warm caches needs no code generator.
         from tilework.codegen.pipeline import lower_kernel
 
         if self._renderer is None:
             self._renderer = self._make_renderer()
-        lowered = lower_kernel(kernel, self.target, is_plain=is_plain)
+        tuned = None if plan is not None or is_plain else tuned_plan(kernel, self.target)
+        try:
+            lowered = lower_kernel(kernel, self.target, plan or tuned, is_plain=is_plain)
+        except PlanError:
+            if tuned is None:
+                raise
+            lowered = lower_kernel(kernel, self.target)  # it was tuned for another version
         return KernelSource(
             name=lowered.name,
             text=self._renderer.render(lowered),
@@ -149,6 +167,11 @@ class NativeCompiler:
             num_buffers=lowered.parameters,
             scratch_bytes=lowered.scratch_bytes,
         )
+
+    def plan_key(self, kernel: Node) -> str:
+        """What tuning adds to the key of a kernel's code."""
+        plan = tuned_plan(kernel, self.target)
+        return "" if plan is None else f"plan {plan_digest(plan)};"
 
     def lower_plainly(self, kernel: Node) -> KernelSource:
         """Lower without a plan: the reference for kernels that are too long to interpret."""

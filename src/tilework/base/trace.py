@@ -54,6 +54,13 @@ class KernelCompiled(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Linked(Event):
+    """Steps were made ready to run; they are `engine.link.Step`s."""
+
+    steps: tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Launched(Event):
     """A kernel, a copy or a whole native sequence was started; `seconds` only if it was timed."""
 

@@ -35,6 +35,7 @@ from tilework.runtime.driver import KernelCode
 from tilework.target.compile_key import compile_key
 
 if TYPE_CHECKING:
+    from tilework.codegen.plan.plan import Plan
     from tilework.engine.workers import BuildThreads, WorkerPool
 
 MAX_IN_MEMORY: Final = 8192
@@ -174,7 +175,9 @@ def clear_memory() -> None:
 
 def kernel_key(device: OpenDevice, kernel: Node, prefix: str | None = None) -> str:
     """Return the key of `kernel` on `device` under the settings in force."""
-    return f"{prefix or _prefix(device)}{digest(kernel).hex()}"
+    plan_key = getattr(device.compiler, "plan_key", None)
+    plan = "" if plan_key is None else plan_key(kernel)
+    return f"{prefix or _prefix(device)}{plan}{digest(kernel).hex()}"
 
 
 def _prefix(device: OpenDevice) -> str:
@@ -254,6 +257,15 @@ def compile_without_plan(device: OpenDevice, kernel: Node) -> CompiledKernel | N
             found = _finish(key, kernel, source, _build(device.compiler, source))
             _memory.put(found)
     return found
+
+
+def compile_with_plan(device: OpenDevice, kernel: Node, plan: Plan) -> CompiledKernel:
+    """Return `kernel` under a plan that is only tried, so that it is kept nowhere.
+
+    Raises: PlanError for a plan that is not legal; what compiling raises.
+    """
+    source = device.compiler.lower(kernel, plan)  # type: ignore[call-arg]  # it has plans
+    return _finish(f"tried;{digest(kernel).hex()}", kernel, source, _build(device.compiler, source))
 
 
 def _find_or_compile(device: OpenDevice, missing: dict[str, Node]) -> Iterable[CompiledKernel]:

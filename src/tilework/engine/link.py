@@ -459,6 +459,8 @@ class LinkedSteps:
         self._only = self.devices[0] if len(self.devices) == 1 else None
         self._free: deque[list[Any]] = deque()
         COUNTERS.links += 1
+        if trace.enabled():
+            trace.emit(trace.Linked(self.steps))
 
     @property
     def is_stale(self) -> bool:

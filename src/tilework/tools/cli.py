@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "explain": ("tilework.tools.explain", "print every compiler stage of a script's kernels"),
     "export": ("tilework.tools.export", "compile a model into one file that runs without LLVM"),
     "bench": ("tilework.tools.bench", "time a model, or built-in kernels, over many calls"),
+    "tune": ("tilework.tools.tune", "measure other plans for a script's kernels; keep the best"),
     "demo": ("tilework.tools.demo.command", "read text from a page and train a small network"),
 }
 

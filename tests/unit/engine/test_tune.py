@@ -1,0 +1,183 @@
+"""Tuning keeps what is right and faster, goes on where it stopped, and is used afterwards."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tilework import Tensor
+from tilework.base import settings
+from tilework.base.errors import PlanError
+from tilework.codegen.plan.database import Record, database, plan_digest, tuned_plan
+from tilework.codegen.plan.plan import Plan
+from tilework.dtypes import float32, int32
+from tilework.engine import link, tune
+from tilework.engine.compile import clear_memory, compile_with_plan, kernel_key
+from tilework.engine.device import Device
+from tilework.engine.link import KernelCall
+from tilework.schedule import cache
+
+X = np.arange(96 * 64, dtype=np.float32).reshape(96, 64) % 7
+Y = np.arange(64 * 80, dtype=np.float32).reshape(64, 80) % 5
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path) -> Iterator[None]:
+    with settings.override(cache_dir=tmp_path):
+        yield
+
+
+def work() -> np.ndarray:
+    """The product, linked anew."""
+    cache.clear()
+    link.CACHE.clear()
+    return (Tensor(X) @ Tensor(Y)).numpy()
+
+
+def product() -> KernelCall:
+    (call,) = [call for call in tune.collect(work) if "contraction" in call.code.name]
+    return call
+
+
+class Scripted:
+    """Measures by a table instead of by the clock: plans by their order of appearance."""
+
+    def __init__(self, seconds: Callable[[int], float]) -> None:
+        self.seconds_of = seconds
+        self.order: list[str] = []
+
+    def __call__(self, bench: object, plan: Plan) -> float:
+        name = plan_digest(plan)
+        if name not in self.order:
+            self.order.append(name)
+        return self.seconds_of(self.order.index(name))
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], float]], Scripted]:
+    def script(seconds: Callable[[int], float]) -> Scripted:
+        made = Scripted(seconds)
+        monkeypatch.setattr(tune._Bench, "seconds", lambda bench, plan: made(bench, plan))
+        monkeypatch.setattr(tune._Bench, "results", lambda bench: [])
+        return made
+
+    return script
+
+
+def test_the_kernels_of_a_run_are_collected_once() -> None:
+    calls = tune.collect(lambda: (work(), work()))
+    assert len([call for call in calls if "contraction" in call.code.name]) == 1
+
+
+def test_a_faster_plan_is_kept_and_used(
+    measured: Callable[[Callable[[int], float]], Scripted],
+) -> None:
+    call = product()
+    assert call.kernel is not None
+    before = kernel_key(Device["CPU"], call.kernel)
+    measured(lambda place: 1e-3 if place != 2 else 1e-4)
+    (row,) = tune.Tuner(1e9).run([call])
+    assert (row.default_seconds, row.seconds, row.is_done) == (1e-3, 1e-4, True)
+    assert tuned_plan(call.kernel, Device["CPU"].spec) is not None
+    assert kernel_key(Device["CPU"], call.kernel) != before
+    clear_memory()
+    np.testing.assert_allclose(work(), X @ Y, rtol=1e-5)
+
+
+def test_a_gain_within_the_noise_is_left(
+    measured: Callable[[Callable[[int], float]], Scripted],
+) -> None:
+    call = product()
+    measured(lambda place: 1e-3 if place != 2 else 0.99e-3)
+    (row,) = tune.Tuner(1e9).run([call])
+    assert call.kernel is not None
+    assert tuned_plan(call.kernel, Device["CPU"].spec) is None
+    assert row.is_done
+
+
+def test_a_run_that_was_stopped_goes_on_where_it_was(
+    measured: Callable[[Callable[[int], float]], Scripted],
+) -> None:
+    call = product()
+    measured(lambda place: 1e-3)
+    ticks = iter(range(10**9))
+    (first,) = tune.Tuner(8, now=lambda: float(next(ticks))).run([call])
+    assert first.tried > 1
+    assert not first.is_done
+    second = measured(lambda place: 1e-3)
+    (row,) = tune.Tuner(1e9).run([call])
+    assert row.is_done
+    # The default is measured again, what was tried is not.
+    assert len(second.order) == row.tried - first.tried + 1
+
+
+def test_a_finished_kernel_is_not_searched_again(
+    measured: Callable[[Callable[[int], float]], Scripted],
+) -> None:
+    call = product()
+    measured(lambda place: 1e-3)
+    tune.Tuner(1e9).run([call])
+    again = measured(lambda place: 1e-3)
+    tune.Tuner(1e9).run([call])
+    assert len(again.order) == 1
+
+
+def test_real_measurements_end_in_time_and_give_right_results() -> None:
+    (row,) = tune.Tuner(1.0).run([product()])
+    assert row.kind == "contraction"
+    assert 0 < row.seconds <= row.default_seconds
+    clear_memory()
+    np.testing.assert_allclose(work(), X @ Y, rtol=1e-5)
+
+
+def test_a_plan_of_another_version_is_not_used() -> None:
+    call = product()
+    assert call.kernel is not None
+    spec = Device["CPU"].spec
+    database().put(call.kernel, spec, Record(Plan((), ((9, 9),), 1), 1.0, 2.0))
+    clear_memory()
+    np.testing.assert_allclose(work(), X @ Y, rtol=1e-5)
+
+
+def test_an_illegal_plan_that_is_given_is_refused() -> None:
+    call = product()
+    assert call.kernel is not None
+    with pytest.raises(PlanError):
+        compile_with_plan(Device["CPU"], call.kernel, Plan((), ((9, 9),), 1))
+
+
+def floats(*values: float) -> bytes:
+    return np.array(values, dtype=np.float32).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("got", "wanted", "dtype", "expected"),
+    [
+        (floats(1, 2), floats(1, 2), float32, True),
+        (floats(1, 2.0001), floats(1, 2), float32, True),
+        (floats(1, 2.1), floats(1, 2), float32, False),
+        (floats(np.nan, 2), floats(1, 2), float32, False),
+        (floats(1, np.inf), floats(1, 2), float32, False),
+        (b"\1\0\0\0", b"\2\0\0\0", int32, False),
+        (b"\1\0\0\0", b"\1\0\0\0", int32, True),
+    ],
+)
+def test_results_may_differ_by_the_order_of_additions_alone(
+    got: bytes, wanted: bytes, dtype: object, expected: bool
+) -> None:
+    assert tune._is_close(got, wanted, dtype) is expected  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "expected"),
+    [
+        ([1, 2, 3], [10, 20, 30], 1.0),
+        ([1, 2, 3], [3, 2, 1], -1.0),
+        ([1, 1, 2, 2], [1, 2, 1, 2], 0.0),
+        ([1, 2], [1, 2], None),
+        ([1, 1, 1], [1, 2, 3], None),
+    ],
+)
+def test_rank_correlations(x: list[float], y: list[float], expected: float | None) -> None:
+    assert tune.correlation(x, y) == expected
