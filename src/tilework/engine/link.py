@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from tilework.base import faults
+from tilework.base import faults, trace
 from tilework.base.errors import BoundsError, InternalError
 from tilework.base.forks import new_lock
 from tilework.engine.compile import CompiledKernel, compile_kernels
