@@ -24,7 +24,7 @@ from tilework.ir.ops.program import LINEAR
 from tilework.ir.ops.tensor import REDUCE, SCAN, Fold
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 
 def linearise(sink: Node, legalise: Callable[[Node], Node] | None = None) -> Node:
@@ -55,6 +55,8 @@ class _Linearisation:
         self.parents: dict[Node, Node | None] = {}  # range -> range around it
         self.items: dict[Node | None, list[Node]] = {}
         self.depth: dict[Node | None, int] = {None: 0}
+        #: What stands for "all these come before all those" and is no statement.
+        self.gates: set[Node] = set()
 
     def run(self) -> Node:
         self._place()
@@ -178,11 +180,35 @@ class _Linearisation:
             elif node.op is LOAD:
                 loads.setdefault(node.src[0].src[0], []).append(node)
         for buffer, writers in stores.items():
-            for load in loads.get(buffer, ()):
-                if len(load.src) > 2:
-                    continue  # it says itself which stores come first
-                for store in writers:
-                    yield load, store
+            # A load with more sources says itself which stores come first.
+            readers = [load for load in loads.get(buffer, ()) if len(load.src) <= 2]
+            yield from self._reads_first(readers, writers)
+
+    def _reads_first(
+        self, loads: Sequence[Node], stores: Sequence[Node]
+    ) -> Iterator[tuple[Node, Node]]:
+        """Each of `loads` before each of `stores`, in far fewer than all pairs.
+
+        Which items of which block are compared depends on the blocks of the two nodes alone.  In
+        one block, a gate stands between all that read and all that write.
+        """
+        by_block: dict[Node | None, tuple[list[Node], list[Node]]] = {}
+        for side, nodes in enumerate((loads, stores)):
+            for node in nodes:
+                by_block.setdefault(self.blocks[node], ([], []))[side].append(node)
+        for block, (readers, _) in by_block.items():
+            for other, (_, writers) in by_block.items():
+                if not readers or not writers:
+                    continue
+                if block is other:
+                    gate = SINK(readers[0], writers[0])
+                    self.blocks[gate] = block
+                    self.gates.add(gate)
+                    yield from ((reader, gate) for reader in readers)
+                    yield from ((gate, writer) for writer in writers)
+                else:
+                    yield from ((reader, writers[0]) for reader in readers)
+                    yield from ((readers[0], writer) for writer in writers)
 
     def _emit(
         self,
@@ -200,6 +226,8 @@ class _Linearisation:
                     statements.append(END(current))
                 continue
             item = items.pop()
+            if item in self.gates:
+                continue
             statements.append(item)
             if item.op is RANGE:
                 stack.append((item, self._sorted(edges.get(item, {}))))
@@ -210,7 +238,11 @@ class _Linearisation:
         for followers in after.values():
             for item in followers:
                 waiting[item] = waiting.get(item, 0) + 1
-        ready = [(self.index[item], i, item) for i, item in enumerate(waiting) if not waiting[item]]
+        # A gate has no place of its own: it is passed as soon as it opens.
+        index = self.index
+        ready = [
+            (index.get(item, -1), i, item) for i, item in enumerate(waiting) if not waiting[item]
+        ]
         heapq.heapify(ready)
         result: list[Node] = []
         serial = len(waiting)
@@ -221,7 +253,7 @@ class _Linearisation:
                 waiting[follower] -= 1
                 if not waiting[follower]:
                     serial += 1
-                    heapq.heappush(ready, (self.index[follower], serial, follower))
+                    heapq.heappush(ready, (index.get(follower, -1), serial, follower))
         if len(result) != len(waiting):
             stuck = [item.op.name for item, count in waiting.items() if count]
             raise InternalError("linearise: statements wait for each other", got=", ".join(stuck))

@@ -1,0 +1,61 @@
+"""The order of statements."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilework.codegen.linearize.order import linearise
+from tilework.dtypes import float32
+from tilework.ir.build import const, const_index
+from tilework.ir.node import Node
+from tilework.ir.ops import math
+from tilework.ir.ops.index import RANGE, RangeAttrs
+from tilework.ir.ops.memory import INDEX, LOAD, PARAM, SINK, STORE, ParamAttrs
+from tilework.ir.stage import Stage
+from tilework.ir.symbolic import simplify
+from tilework.ir.verify import verify
+
+BUFFER = PARAM(attrs=ParamAttrs(0, (4096,), float32))
+
+
+def place(number: int, loop: Node | None = None) -> Node:
+    start = const_index(number)
+    return INDEX(BUFFER, start if loop is None else simplify.add(loop, start))
+
+
+def rotated(count: int, loop: Node | None = None) -> list[Node]:
+    """Stores by which each place gets what its neighbour held."""
+    one = const(1.0, float32)
+    return [
+        STORE(place(n, loop), math.ADD(LOAD(place((n + 1) % count, loop)), one))
+        for n in range(count)
+    ]
+
+
+@pytest.mark.parametrize("count", [1, 2, 64])
+def test_all_reads_of_a_buffer_stand_before_the_writes_to_it(count: int) -> None:
+    statements = linearise(SINK(*rotated(count))).src
+    reads = [n for n, statement in enumerate(statements) if statement.op is LOAD]
+    writes = [n for n, statement in enumerate(statements) if statement.op is STORE]
+    assert (len(reads), len(writes)) == (count, count)
+    assert max(reads) < min(writes)
+
+
+def test_reads_inside_a_loop_stand_before_writes_beside_it() -> None:
+    loop = RANGE(const_index(8), attrs=RangeAttrs(0))
+    inside = rotated(4, loop)
+    beside = STORE(place(100), const(2.0, float32))
+    before = STORE(place(200), LOAD(place(300)))
+    linear = linearise(SINK(*inside, beside, before))
+    verify(linear, Stage.LINEAR)
+    statements = list(linear.src)
+    last_read = max(n for n, statement in enumerate(statements) if statement.op is LOAD)
+    assert statements.index(beside) > statements.index(loop)
+    # All that is in the loop reads first, and so does what reads beside it.
+    assert last_read < statements.index(before)
+
+
+def test_the_order_of_many_reads_and_writes_takes_linear_time() -> None:
+    """Sixteen million pairs would take minutes."""
+    statements = linearise(SINK(*rotated(4_000))).src
+    assert sum(statement.op is STORE for statement in statements) == 4_000
