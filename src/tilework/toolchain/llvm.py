@@ -35,6 +35,13 @@ TRIPLES = {X86_64: "x86_64-unknown-linux-gnu", AARCH64: "aarch64-unknown-linux-g
 #: A kernel has some thousand lines; what is far longer would stop this process for minutes.
 MAX_SOURCE_CHARACTERS: Final = 64 << 20
 
+# From how many accesses to memory on LLVM's instruction scheduler no longer compares all of them in
+# a block with each other, which takes quadratic time: in the unrolled end of a tile there are a
+# thousand.  It changes the order of instructions alone.  LLVM ends the process on an option that it
+# does not know, so that it is given to the versions that were looked at.
+_SHORT_REGIONS = "-dag-maps-huge-region=200"
+_HAVE_REGIONS = range(15, 23)
+
 # One lock for all of LLVM: llvmlite serialises its calls anyway, and its contexts, target machines
 # and pass builders must not be shared while in use.
 _lock = new_lock()
@@ -206,6 +213,8 @@ def _binding() -> Any:
         if not _loaded:
             binding.initialize_all_targets()
             binding.initialize_all_asmprinters()
+            if binding.llvm_version_info[0] in _HAVE_REGIONS:
+                binding.set_option("tilework", _SHORT_REGIONS)
             _loaded.append(binding)
     return binding
 
