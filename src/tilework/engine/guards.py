@@ -7,8 +7,9 @@ counts if its name occurs in the code.  `Guards.changed` compares all of it with
 well under a microsecond for a small function, and names the first difference.
 
 Values are compared by identity first; numbers, text and the like then by type and value.  Lists,
-tuples, dictionaries and arrays are compared item by item, up to a size.  What C code, files and
-clocks give is not seen, nor the contents of large containers and arrays: `Guards.unseen` lists
+tuples, dictionaries and arrays are compared item by item, up to a size.  A function that draws from
+a random generator of NumPy or Python counts as changed at each call.  What C code, files and clocks
+give is not seen, nor the contents of large containers and arrays: `Guards.unseen` lists
 these.
 """
 
@@ -28,6 +29,8 @@ from dataclasses import dataclass
 from operator import is_
 from pathlib import Path
 from typing import Any, Final
+
+from tilework.engine.draws import Draws, is_generator
 
 _SCALARS: Final = (int, float, complex, str, bytes, bool, type(None), type(...), slice, range)
 _MISSING: Final = object()
@@ -82,7 +85,14 @@ def same_value(a: object, b: object) -> bool:
 class Guards:
     """What was read, ready to be compared.  Immutable."""
 
-    def __init__(self, entries: list[Entry], leaves: list[Any], unseen: list[str]) -> None:
+    def __init__(
+        self,
+        entries: list[Entry],
+        leaves: list[Any],
+        unseen: list[str],
+        drawn: tuple[str, ...] = (),
+    ) -> None:
+        self.drawn = drawn  # generators whose next numbers a replay would not give
         self.entries = tuple(entries)
         self.leaves = tuple(leaves)  # tensors that were reached, each once
         self.unseen = tuple(unseen)
@@ -98,6 +108,8 @@ class Guards:
 
     def changed(self) -> str | None:
         """Return the name of the first thing that is not what it was, or None."""
+        if self.drawn:
+            return f"{self.drawn[0]}: the function draws from it"
         if self._same_places() and all(map(has_same_contents, self._contents)):
             return None
         return self._explain()
@@ -230,6 +242,7 @@ class Watcher:
         self._walked: set[tuple[int, types.CodeType | None]] = set()
         self._leaves: dict[int, Any] = {}
         self._unseen: list[str] = []
+        self._draws = Draws()
         self._profile: Any = None
         self._alive: list[Any] = []  # what `_known` and `_walked` know by identity
 
@@ -279,7 +292,9 @@ class Watcher:
 
     def guards(self) -> Guards:
         """Return what was seen."""
-        return Guards(self._entries, list(self._leaves.values()), self._unseen)
+        return Guards(
+            self._entries, list(self._leaves.values()), self._unseen, self._draws.drawn()
+        )
 
     # --- what a frame can read ---------------------------------------------------------------
 
@@ -359,6 +374,9 @@ class Watcher:
                 continue
             self._walked.add(mark)
             self._alive.append(value)
+            if is_generator(value):
+                self._draws.note(value, name)
+                continue
             stack.extend(self._parts(value, names, name))
 
     def _parts(self, value: Any, names: frozenset[str], name: str) -> list[tuple[Any, str]]:

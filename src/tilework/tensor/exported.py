@@ -45,7 +45,9 @@ if TYPE_CHECKING:
 _SCALARS: Final = (bool, int, float, str, type(None))
 
 
-def export(function: Jit[..., Any], path: str | os.PathLike[str]) -> None:
+def export(
+    function: Jit[..., Any], path: str | os.PathLike[str], *, names: Sequence[str] = ()
+) -> None:
     """Write the capture that `function` used last to a file.
 
     The file holds machine code for this processor, the constants that the function holds, and the
@@ -54,6 +56,8 @@ def export(function: Jit[..., Any], path: str | os.PathLike[str]) -> None:
     Args:
         function: a `jit` that was called at least once.
         path: the file; one that exists is replaced.
+        names: names for the arguments, if all are tensors; the loaded function then takes them by
+            keyword too.
 
     Raises:
         CaptureError: nothing was captured, or the capture cannot be written down.
@@ -77,16 +81,23 @@ def export(function: Jit[..., Any], path: str | os.PathLike[str]) -> None:
         if held.storage.version.serial != held.serial:
             captured.check_surroundings(recipe.ambient)
             break
+    if names and (len(names) != len(recipe.tensors) or not _is_flat(recipe.tree)):
+        raise UserError(
+            "export: names are for functions whose arguments are all tensors, one each",
+            got=f"{len(names)} names, {len(recipe.tensors)} tensors",
+        )
+    labels = list(names) or [spec.name for spec in recipe.tensors]
     signature = {
+        "names": list(names),
         "inputs": [
             {
-                "name": spec.name,
+                "name": label,
                 "seen": format_node(apply_chain(_param(spec.base, spec.source), spec.chain)),
                 "source": spec.source,
                 "is_movable": spec.is_movable,
                 "variables": list(spec.variables),
             }
-            for spec in recipe.tensors
+            for label, spec in zip(labels, recipe.tensors, strict=True)
         ],
         "tree": _plain_tree(recipe.tree, "an argument"),
         "values": [_plain_value(value, "an argument") for value in recipe.values],
@@ -103,6 +114,13 @@ def export(function: Jit[..., Any], path: str | os.PathLike[str]) -> None:
     if recipe.variables:
         raise CaptureError("export: variables as arguments cannot be exported", field="variables")
     write_export(path, recipe.program, signature)
+
+
+def _is_flat(tree: Tree) -> bool:
+    """Whether a call has tensors alone, none of them by keyword."""
+    return isinstance(tree, Branch) and not tree.keys and all(
+        isinstance(item, Leaf) and item.kind == "tensor" for item in tree.items
+    )  # fmt: skip
 
 
 def load(path: str | os.PathLike[str]) -> Exported:
@@ -231,6 +249,7 @@ class Exported:
         self._tree = _read_tree(signature["tree"])
         self._values = [_read_value(value) for value in signature["values"]]
         self._frozen: dict[str, int] = dict(signature["frozen"])
+        self._names = tuple([str(name) for name in signature.get("names", ())])
         self._inputs = [
             (str(row["name"]), int(row["source"]), bool(row["is_movable"]),
              *_read_seen(row["seen"]))
@@ -263,10 +282,12 @@ class Exported:
         return self._program.arena_bytes
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run on arguments like those of the capture.
+        """Run on arguments like those of the capture, by name too where the file has names.
 
         Raises: CaptureError with the field that differs.
         """
+        if kwargs and self._names:
+            args, kwargs = self._in_order(args, kwargs), {}
         flat = flatten_call(args, kwargs)
         where = first_difference(self._tree, flat.tree)
         if where is not None:
@@ -289,6 +310,19 @@ class Exported:
         outputs = self._program.make_outputs()
         self._program.run(buffers, outputs, values)
         return self._wrap(flat.tensors, outputs, values)
+
+    def _in_order(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """The arguments by position."""
+        wanted = self._names[len(args) :]
+        for name in (*wanted, *kwargs):
+            if name not in kwargs or name not in wanted:
+                raise CaptureError(
+                    "load: the call differs from the captured one",
+                    field=name,
+                    got=f"{len(args)} by position, {', '.join(kwargs)} by name",
+                    expected=", ".join(self._names),
+                )
+        return (*args, *(kwargs[name] for name in wanted))
 
     def _buffers(self, tensors: Sequence[TensorBase]) -> list[Buffer]:
         found: dict[int, Buffer] = {}

@@ -12,7 +12,7 @@ import pytest
 
 from tilework import Tensor, Variable, export, jit, load
 from tilework.base import faults, settings
-from tilework.base.errors import CaptureError, ModelFileError, UnsupportedError
+from tilework.base.errors import CaptureError, ModelFileError, UnsupportedError, UserError
 from tilework.engine.export import _HEADER, PAGE
 
 WITHOUT_LLVM = """
@@ -234,3 +234,21 @@ def test_a_jit_that_was_never_called_cannot_be_exported(tmp_path: Path) -> None:
     never: Any = jit(lambda x: x)
     with pytest.raises(CaptureError, match="nothing has been captured"):
         export(never, tmp_path / "f.twx")
+
+
+def test_arguments_have_the_names_that_the_export_gave_them(tmp_path: Path) -> None:
+    step = jit(lambda x, y: x * 2 + y)
+    x, y = Tensor([1.0, 2.0]).realize(), Tensor([10.0, 20.0]).realize()
+    expected = [step(x, y).tolist() for _ in range(2)][-1]
+    export(step, tmp_path / "step.twx", names=["left", "right"])
+    run = load(tmp_path / "step.twx")
+    assert [name for name, _ in run.inputs] == ["left", "right"]
+    assert run(right=y, left=x).tolist() == expected
+    assert run(x, right=y).tolist() == expected
+    assert run(x, y).tolist() == expected
+    with pytest.raises(CaptureError, match="differs from the captured one"):
+        run(left=x, middle=y)
+    with pytest.raises(CaptureError):
+        run(x, left=x, right=y)
+    with pytest.raises(UserError, match="all tensors"):
+        export(step, tmp_path / "step.twx", names=["one"])

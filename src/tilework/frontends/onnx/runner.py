@@ -38,7 +38,7 @@ class _Trace:
 
     def __init__(self, program: Program, names: list[str], constants: dict[str, Value]) -> None:
         self._program = program
-        self._names = names
+        self.names = names
         self._constants = constants
         self.captured: Jit[..., Any] = jit(self._capture)
         self._is_dynamic = False
@@ -77,7 +77,7 @@ class _Trace:
 
     def _evaluate(self, tensors: list[Tensor], *, may_read: bool) -> list[Value]:
         inputs: dict[str, Value] = dict(self._constants)
-        inputs.update(zip(self._names, tensors, strict=True))
+        inputs.update(zip(self.names, tensors, strict=True))
         return Evaluator(self._program, may_read=may_read).run(inputs)
 
     def _capture(self, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -201,8 +201,8 @@ class OnnxRunner:
     def export(self, inputs: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
         """Compile the model for these inputs, and write it to one file.
 
-        The file is called with the inputs that are tensors, in the model's order; it gives a tuple
-        of the outputs, without those that are known once the shapes are.
+        The file is called with the inputs that are tensors, in the model's order or by name; it
+        gives a tuple of the outputs, without those that are known once the shapes are.
 
         Args:
             inputs: as for a call; what decides shapes is fixed in the file.
@@ -218,7 +218,7 @@ class OnnxRunner:
                 raise UnsupportedError(
                     "onnx: the model cannot be exported, since its shapes depend on its data"
                 )
-            export(trace.captured, path)
+            export(trace.captured, path, names=trace.names)
 
     def step_times(self, inputs: Mapping[str, Any]) -> list[tuple[str, float]]:
         """Run the model and return each kernel or copy with its seconds.

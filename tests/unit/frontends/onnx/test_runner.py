@@ -242,7 +242,11 @@ def test_an_exported_model_gives_the_same_bits(tmp_path: Path) -> None:
     x = np.random.default_rng(3).standard_normal((2, 3, 4)).astype(np.float32)
     wanted = array(runner, x=x)
     runner.export({"x": x}, tmp_path / "flatten.tilework")
-    (found,) = tilework.load(tmp_path / "flatten.tilework")(Tensor(x))
+    run = tilework.load(tmp_path / "flatten.tilework")
+    (found,) = run(Tensor(x))
+    assert np.array_equal(found.numpy(), wanted)
+    assert [name for name, _ in run.inputs] == ["x"]
+    (found,) = run(x=Tensor(x))
     assert np.array_equal(found.numpy(), wanted)
 
 

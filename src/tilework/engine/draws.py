@@ -1,0 +1,72 @@
+"""Random generators of NumPy and Python: who draws from one gets new numbers at each call.
+
+A replay would give the old ones again, so `Watcher` looks at the states of generators before and
+after a capture.  Generators are known by their kind: the global ones of `numpy.random` and
+`random`, and any that the function reads.  Neither module is imported here.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Final
+
+#: Where modules keep the generator behind their functions.
+_SHARED: Final = {"numpy.random": ("mtrand", "_rand"), "random": ("_inst",)}
+
+
+def _state_of(generator: Any) -> object:
+    """The state of a generator as something that can be compared; None for another object."""
+    old = getattr(generator, "get_state", None)
+    if callable(old):  # a RandomState, which keeps a number back besides the state of its bits
+        return _frozen(old(legacy=False))
+    bits = getattr(generator, "bit_generator", None)
+    if bits is not None:
+        return _frozen(getattr(bits, "state", None))
+    get = getattr(generator, "getstate", None)
+    return get() if callable(get) else None
+
+
+def _frozen(state: Any) -> object:
+    if isinstance(state, dict):
+        return tuple([(name, _frozen(part)) for name, part in state.items()])
+    return state.tobytes() if hasattr(state, "tobytes") else state
+
+
+def is_generator(value: object) -> bool:
+    """Whether an object is a generator of NumPy's or of Python's."""
+    kind = type(value)
+    if kind.__module__.partition(".")[0] not in ("numpy", "random"):
+        return False
+    return hasattr(kind, "bit_generator") or hasattr(value, "_bit_generator") or (
+        kind.__module__ == "random" and hasattr(kind, "getstate")
+    )  # fmt: skip
+
+
+class Draws:
+    """States of generators as they were when they were first seen."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, tuple[str, Any, object]] = {}
+        self._absent: list[str] = []
+        for name, path in _SHARED.items():
+            module = sys.modules.get(name)
+            if module is None:
+                self._absent.append(name)
+                continue
+            for part in path:
+                module = getattr(module, part, None)
+            self.note(module, f"the global generator of {name}")
+
+    def note(self, generator: Any, name: str) -> None:
+        """Look at a generator from now on."""
+        if generator is not None and id(generator) not in self._seen:
+            self._seen[id(generator)] = (name, generator, _state_of(generator))
+
+    def drawn(self) -> tuple[str, ...]:
+        """The names of the generators that were drawn from meanwhile."""
+        names = [
+            name for name, generator, state in self._seen.values() if _state_of(generator) != state
+        ]
+        # Loaded meanwhile: nobody knows the state before, and why else would it be loaded.
+        names += [f"the global generator of {name}" for name in self._absent if name in sys.modules]
+        return tuple(names)
