@@ -280,7 +280,7 @@ def measure(size: int, repeat: int) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", type=int, default=20_000, help="nodes of the graph")
-    parser.add_argument("--repeat", type=int, default=7, help="turns of each side")
+    parser.add_argument("--repeat", type=int, default=15, help="turns of each side")
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args()
     result = measure(options.size, options.repeat)
