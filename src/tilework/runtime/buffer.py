@@ -9,6 +9,7 @@ share at a definite point; the collector does it for those that nobody closes.
 from __future__ import annotations
 
 import ctypes
+import math
 import weakref
 from collections.abc import Callable
 from functools import partial
@@ -72,12 +73,19 @@ class Memory:
         self.lease = lease
         self.is_readonly = lease is not None and lease.is_readonly
         #: How often it was written in place; what was derived from its contents compares this.
-        self.changes = 0
+        self.changes: float = 0
         self._addresses: dict[str, int] = {}
         watch = _Watch(self, _memory_died)
         watch.undos = [release]
         self._watch = watch
         _watches[id(watch)] = watch
+
+    def share(self) -> None:
+        """Note that others may write to it whenever they like: it is never known to be unchanged.
+
+        From now on `changes` is NaN, which equals nothing, itself included.
+        """
+        self.changes = math.nan
 
     def address_on(self, device: str, map_memory: Callable[[Memory], Mapping]) -> int:
         """Return the address at which another device sees this memory; mapped on first use.

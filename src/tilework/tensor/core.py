@@ -262,9 +262,10 @@ class TensorBase:
             found._storage.version.owner = weakref.ref(found)  # as much a user's leaf as this one
         return found
 
-    def clone(self) -> Self:
-        """A copy with memory of its own; gradients flow through it."""
-        return self._apply(tensor.CONTIGUOUS)
+    def clone(self, device: str | None = None) -> Self:
+        """A copy with memory of its own (on `device`, if given); gradients flow through it."""
+        moved = self if device is None else self.to(device)
+        return self._apply(tensor.CONTIGUOUS) if moved is self else moved
 
     def detach(self) -> Self:
         """The same memory, through which no gradient flows."""

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
+from tilework import dtypes
 from tilework.base.errors import ShapeError
 from tilework.base.integers import product
+from tilework.engine.device import Device
 from tilework.ir.symbolic import dims
+from tilework.tensor import foreign
 from tilework.tensor.convolution import Convolution
 from tilework.tensor.core import TensorBase
+from tilework.tensor.creation import as_dtype
 from tilework.tensor.download import fetch
 from tilework.tensor.rearrange import Pattern
 from tilework.tensor.variable import format_shape
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tilework.dtypes import DType
     from tilework.tensor.promotion import Number
@@ -44,6 +48,10 @@ class Familiar(Convolution):
         """This tensor; its gradient is computed into memory of its own on the way back."""
         return self._with_gradient(lambda _, g: [g.contiguous()], self)
 
+    def shard_like(self, y: Self) -> Self:
+        """This tensor where `y` is."""
+        return self.to(y.device)
+
     # --- constants ---------------------------------------------------------------------------
 
     @classmethod
@@ -56,6 +64,62 @@ class Familiar(Convolution):
     def const_like(self, b: Number, dtype: DType | str | None = None) -> Self:
         """A constant of this tensor's shape, and of its dtype unless given."""
         return self.full_like(b) if dtype is None else self.full_like(b, dtype=dtype)
+
+    @classmethod
+    def from_blob(
+        cls,
+        ptr: int,
+        shape: Sequence[int],
+        dtype: DType | str | None = None,
+        device: str | None = None,
+        *,
+        keeper: object = None,
+        is_readonly: bool = False,
+        on_release: Callable[[], object] | None = None,
+    ) -> Self:
+        """A tensor over memory that somebody else owns; nothing is copied.
+
+        The memory must stay as long as the tensor, or whatever was made of it without a copy, is
+        used: `keeper` is an object that keeps it, `on_release` is called when it is used no more.
+
+        Args:
+            ptr: the address of the first byte.
+            shape: sizes; elements lie row-major without gaps.
+            dtype: of the elements, float32 by default.
+            device: where the memory is.
+            keeper: kept alive as long as the memory is used.
+            is_readonly: a write goes to a copy then.
+            on_release: called once, when the memory is used no more.
+
+        Raises:
+            UnsupportedError: the device cannot use memory of the host.
+
+        Example:
+            >>> import array
+            >>> numbers = array.array("f", [1.0, 2.0])
+            >>> x = Tensor.from_blob(numbers.buffer_info()[0], (2,), keeper=numbers)
+            >>> x += 1
+            >>> _ = x.realize()
+            >>> numbers.tolist()
+            [2.0, 3.0]
+        """
+        kind = dtypes.default_float if dtype is None else as_dtype(dtype)
+        name = Device.canonicalize(device)
+        version = foreign.borrowed(ptr, shape, kind, name, keeper, is_readonly, on_release)
+        return cls._over(version)._owned(None)
+
+    @classmethod
+    def from_dlpack(cls, x: Any, device: str | None = None) -> Self:
+        """A tensor over the memory of an array of another library, or a copy where it must be.
+
+        Args:
+            x: has `__dlpack__`: an array of NumPy, PyTorch, JAX...
+            device: where to use it.
+
+        Raises:
+            DTypeError: there is no dtype for its elements.
+        """
+        return cls._over(foreign.borrowed_array(x, Device.canonicalize(device)))._owned(None)
 
     @classmethod
     def from_url(cls, url: str, gunzip: bool = False, **kwargs: Any) -> Self:

@@ -167,6 +167,21 @@ def from_array(data: Any, dtype: DType | None, device: str) -> Version:
     import numpy as np
 
     values = np.asarray(data)
+    own = dtype_of_array(values)
+    if not values.dtype.isnative:
+        values = values.astype(values.dtype.newbyteorder("="))
+    if dtype is not None and dtype is not own:
+        values, own = _convert_array(values, own, dtype)
+    dense = np.ascontiguousarray(values).reshape(values.shape)
+    return upload(dense.reshape(-1).view(np.uint8).data, values.shape, own, device)
+
+
+def dtype_of_array(values: Any) -> DType:
+    """The dtype of a NumPy array.
+
+    Raises:
+        DTypeError: there is none for it.
+    """
     own = _NUMPY_NAMES.get(values.dtype.name)
     if own is None:
         raise DTypeError(
@@ -175,12 +190,7 @@ def from_array(data: Any, dtype: DType | None, device: str) -> Version:
             expected=", ".join(_NUMPY_NAMES),
             try_="convert it with .astype",
         )
-    if not values.dtype.isnative:
-        values = values.astype(values.dtype.newbyteorder("="))
-    if dtype is not None and dtype is not own:
-        values, own = _convert_array(values, own, dtype)
-    dense = np.ascontiguousarray(values).reshape(values.shape)
-    return upload(dense.reshape(-1).view(np.uint8).data, values.shape, own, device)
+    return own
 
 
 def _convert_array(values: Any, own: DType, dtype: DType) -> tuple[Any, DType]:

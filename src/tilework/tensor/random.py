@@ -21,7 +21,7 @@ from tilework.ir.ops import math as ops
 from tilework.ir.ops import tensor
 from tilework.tensor import host, realize
 from tilework.tensor.creation import as_dtype
-from tilework.tensor.familiar import Familiar
+from tilework.tensor.hashing import Hashing
 from tilework.tensor.movement import as_sizes
 from tilework.tensor.threefry import threefry, threefry_numbers
 from tilework.tensor.version import Storage, from_buffer
@@ -87,7 +87,7 @@ def _seed() -> int:
     return _Sources.seed
 
 
-class Random(Familiar):
+class Random(Hashing):
     """Draws; each takes `dtype`, `device` and `requires_grad`."""
 
     __slots__ = ()
@@ -115,17 +115,31 @@ class Random(Familiar):
             key = cls._over(source.key.version)
             counter._write((fixed + count).cast(dtypes.uint64))
         position = fixed.expand(count) + cls.arange(count, dtype=dtypes.uint64, device=device)
-        low = position.cast(dtypes.uint32)
-        high = (position >> 32).cast(dtypes.uint32)
         keys = (key[0:1].expand(count), key[1:2].expand(count))
-        return threefry(
-            keys,
-            (low, high),
-            lambda a, b: a._apply(ops.ADD, b),
-            lambda a, b: a._apply(ops.XOR, b),
-            lambda a, n: (a << n) | (a >> (32 - n)),
-            lambda n: low._number(n, dtypes.uint32),
-        )
+        return _mixed(keys, _halves(position))
+
+    def threefry(self, seed: Self) -> Self:
+        """Threefry-2x32 of counters under keys, both in 64 bits: the low word is the first one.
+
+        Shape: uint64 (...) and uint64, broadcast -> uint64 (...)
+
+        Raises:
+            DTypeError: one of them is not uint64.
+
+        Example:
+            >>> zero = Tensor([0], dtype="uint64")
+            >>> hex(zero.threefry(zero).item())
+            '0x99ba4efe6b200159'
+        """
+        if self.dtype is not dtypes.uint64 or seed.dtype is not dtypes.uint64:
+            raise DTypeError(
+                "threefry: needs counters and keys of 64 bits",
+                got=f"{self.dtype.name} and {seed.dtype.name}",
+                expected="uint64",
+            )
+        counters, keys = self._together(seed, "threefry")
+        first, second = _mixed(_halves(keys), _halves(counters))
+        return (second.cast(dtypes.uint64) << 32) | first.cast(dtypes.uint64)
 
     @classmethod
     def random_bits(cls, *shape: Any, device: str | None = None) -> Self:
@@ -262,9 +276,7 @@ class Random(Familiar):
         return cls.normal(*sizes, std=std, **options)
 
     @classmethod
-    def randperm(
-        cls, n: int, *, dtype: DType | str = dtypes.int32, device: str | None = None
-    ) -> Self:
+    def randperm(cls, n: int, device: str | None = None, dtype: DType | str = dtypes.int32) -> Self:
         """The numbers below `n` in random order."""
         words = cls._words(n, Device.canonicalize(device))
         wide = dtypes.uint64
@@ -308,6 +320,23 @@ class Random(Familiar):
             return self.zeros_like()
         kept = type(self).rand(*self.shape, device=self.device) >= p
         return kept.where(self, 0) / (1 - p)
+
+
+def _halves(words: Any) -> tuple[Any, Any]:
+    """The low and the high half of words of 64 bits."""
+    return words.cast(dtypes.uint32), (words >> 32).cast(dtypes.uint32)
+
+
+def _mixed(keys: tuple[Any, Any], counters: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Threefry of tensors of words."""
+    return threefry(
+        keys,
+        counters,
+        lambda a, b: a._apply(ops.ADD, b),
+        lambda a, b: a._apply(ops.XOR, b),
+        lambda a, n: (a << n) | (a >> (32 - n)),
+        lambda n: counters[0]._number(n, dtypes.uint32),
+    )
 
 
 def _scaled(high: Any, low: Any, span: int) -> Any:

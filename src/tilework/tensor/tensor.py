@@ -12,15 +12,16 @@ from tilework import dtypes
 from tilework.base.errors import DTypeError, ShapeError, UnsupportedError
 from tilework.base.frames import public
 from tilework.dtypes import DType
+from tilework.engine.capture import refuse_host_read
 from tilework.engine.device import Device
 from tilework.ir.build import const
 from tilework.ir.ops.math import CONST
-from tilework.tensor import host
+from tilework.tensor import foreign, host
 from tilework.tensor.autograd import tape
 from tilework.tensor.core import TensorBase
 from tilework.tensor.creation import as_dtype
-from tilework.tensor.promotion import check_fits, dtype_of_number
 from tilework.tensor.pooling import Pooling
+from tilework.tensor.promotion import check_fits, dtype_of_number
 from tilework.tensor.variable import Variable, format_shape
 from tilework.tensor.version import Storage, Version, history
 
@@ -119,11 +120,32 @@ class Tensor(Pooling):
         return self._host_array().data
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        if copy is False:
+            found = self._shared_array()
+            if found is None or (dtype is not None and found.dtype != dtype):
+                raise ValueError("array: this tensor has to be copied; copy=False forbids it")
+            return found
         found = self._host_array()
         return found if dtype is None else found.astype(dtype, copy=False)
 
-    def __dlpack__(self, **options: Any) -> Any:
-        return self._host_array().__dlpack__(**options)
+    def _shared_array(self) -> Any:
+        """An array over the memory of this tensor, or None where that can't be."""
+        refuse_host_read("share")
+        self.realize()
+        return foreign.shared_array(self._storage.version, self._chain, self._bindings)
+
+    def __dlpack__(self, *, copy: bool | None = None, **options: Any) -> Any:
+        """This tensor for another library: its very memory where that can be, else a copy.
+
+        What either side writes into shared memory, the other sees.  bfloat16 and fp8 are copied to
+        float32.
+        """
+        found = None if copy else self._shared_array()
+        if found is None:
+            if copy is False:
+                raise BufferError("dlpack: this tensor has to be copied; copy=False forbids it")
+            found = self._host_array()
+        return found.__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)  # the host, where the exported copy lies
@@ -319,12 +341,8 @@ def _read(data: Any, dtype: DType | None, device: str) -> Version:
         return host.from_nested(list(data), dtype, device)
     if isinstance(data, Path):
         return host.from_buffer_protocol(data.read_bytes(), dtype, device)
-    if hasattr(data, "__array_interface__") or hasattr(data, "__array__"):
-        return host.from_array(_detached(data), dtype, device)
-    if hasattr(data, "__dlpack__"):
-        import numpy as np
-
-        return host.from_array(np.from_dlpack(data), dtype, device)
+    if any(hasattr(data, name) for name in ("__array_interface__", "__array__", "__dlpack__")):
+        return _read_array(data, dtype, device)
     try:
         memoryview(data)
     except TypeError as error:
@@ -336,10 +354,12 @@ def _read(data: Any, dtype: DType | None, device: str) -> Version:
     return host.from_buffer_protocol(data, dtype, device)
 
 
-def _detached(data: Any) -> Any:
-    """An array of another library without its history (PyTorch refuses to convert it else)."""
-    detach = getattr(data, "detach", None)
-    return data if detach is None else detach()
+def _read_array(data: Any, dtype: DType | None, device: str) -> Version:
+    """A copy of an array of NumPy or another library."""
+    array, bits_of = foreign.readable(data)
+    if bits_of is None:
+        return host.from_array(array, dtype, device)
+    return foreign.copied(array, bits_of, device)
 
 
 def _read_list(data: Any, dtype: DType | None, device: str) -> Version:

@@ -51,6 +51,8 @@ def parameters_of(item: Any) -> list[inspect.Parameter]:
 def is_same_default(theirs: Any, ours: Any) -> bool:
     if theirs is ours:
         return True
+    if inspect.isclass(theirs):
+        return bool(theirs.__name__ == getattr(ours, "__name__", ""))
     if type(theirs).__module__.startswith("tinygrad"):
         return str(getattr(theirs, "value", theirs)).split(".")[-1] in ("int", "0", "False")
     return bool(theirs == ours)
@@ -69,7 +71,9 @@ def incompatibility(theirs: Any, ours: Any) -> str | None:
             if each.kind is KINDS.VAR_POSITIONAL and not takes_rest:
                 return f"*{each.name} is not taken"
             continue
-        found = by_name.get(each.name) or by_name.get(RENAMED.get(each.name, ""))
+        found = by_name.get(each.name) or next(
+            (by_name[name] for name in RENAMED.get(each.name, ()) if name in by_name), None
+        )
         if found is None:
             if not takes_names and not (takes_rest and each.kind is KINDS.POSITIONAL_OR_KEYWORD):
                 return f"{each.name} is not taken"

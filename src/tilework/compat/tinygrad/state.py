@@ -8,6 +8,7 @@ from typing import Any
 
 from tilework import Tensor
 from tilework.nn.state import (
+    TensorIO,
     get_parameters,
     get_state_dict,
     gguf_load,
@@ -31,6 +32,7 @@ def safe_load_metadata(t: Tensor | str | Path) -> tuple[Tensor, int, dict[str, A
 
 
 __all__ = [
+    "TensorIO",
     "get_parameters", "get_state_dict", "gguf_load", "inverse_safe_dtypes", "load_state_dict",
     "safe_dtypes", "safe_load", "safe_load_metadata", "safe_save", "tar_extract", "torch_load",
     "zip_extract",
