@@ -457,6 +457,39 @@ def convolutions(draw: Draw) -> Case:
 
 
 @st.composite
+def poolings(draw: Draw) -> Case:
+    """Folds over windows of each channel: depthwise convolutions, and greatest elements."""
+    dtype = draw(st.sampled_from([dtypes.float32, dtypes.float32, dtypes.int32]))
+    channels = draw(st.integers(1, 5))
+    axes = [draw(windows(40)), draw(windows(9))][: draw(st.integers(1, 2))]
+    c, gate = loop(0, channels), simplify.TRUE
+    at = kept = weight = c
+    bound = []
+    for number, (out, taps, size, step, dilation, start) in enumerate(axes):
+        y, tap = loop(1 + number, out), loop(4 + number, taps)
+        place = linear((y, step), (tap, dilation), start=start)
+        gate = simplify.both(gate, simplify.less(place, const_index(size)))
+        gate = simplify.both(gate, simplify.less(const_index(-1), place))
+        at = simplify.add(simplify.scale(at, size), place)
+        kept = simplify.add(simplify.scale(kept, out), y)
+        weight = simplify.add(simplify.scale(weight, taps), tap)
+        bound.append(tap)
+    count, taps_of_all, read = (channels * prod(axis[i] for axis in axes) for i in range(3))
+    gates = [] if gate is simplify.TRUE else [gate]
+    seed = draw(st.integers(0, 2**32))
+    buffers = [blank(dtype, count), small_numbers(dtype, read, seed)]
+    value = load(1, read, dtype, at, *gates)
+    fold = draw(st.sampled_from([Fold.ADD, Fold.MAX]))
+    if fold is Fold.ADD:
+        value = math.MUL(value, load(2, taps_of_all, dtype, weight))
+        buffers.append(small_numbers(dtype, taps_of_all, seed + 1))
+    elif gates:
+        value = math.WHERE(gate, value, const(-9, dtype))
+    total = REDUCE(value, *bound, attrs=ReduceAttrs(fold))
+    return Case(SINK(store(0, count, dtype, kept, total)), buffers)
+
+
+@st.composite
 def windows(draw: Draw, most: int) -> tuple[int, int, int, int, int, int]:
     """One axis of a convolution: outputs, taps, inputs, step, dilation, where the first one is."""
     out, taps = draw(st.integers(1, most)), draw(st.integers(1, 3))
@@ -520,5 +553,6 @@ PROGRAMS = {
     "in_place": in_place(),
     "contractions": contractions(),
     "convolutions": convolutions(),
+    "poolings": poolings(),
     "symbolic": symbolic(),
 }

@@ -25,11 +25,13 @@ from tilework.ir.ops.control import (
     EXTRACT,
     FOLD_LANES,
     FOLD_THREADS,
+    SHUFFLE,
     STACK,
     STAGE,
     AllocateAttrs,
     FoldAttrs,
     LaneAttrs,
+    ShuffleAttrs,
 )
 from tilework.ir.ops.index import LANES, RANGE, LanesAttrs, Unit
 from tilework.ir.ops.memory import AFTER, INDEX, LOAD, SINK, STORE, LoadAttrs
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
 
 Environment = tuple[tuple[int, int], ...]  # (position of an UNROLL range, its value), ascending
 
+#: The longest step between lanes that is bridged by loading what lies between them.
+_LONGEST_STEP = 4
 #: Fewer elements side by side than this are not worth a transpose.
 _LEAST_SEGMENT = 4
 _ALIGNMENT = 64  # bytes: stages start on a cache line, so vector accesses to them are aligned
@@ -411,6 +415,9 @@ class _Expansion:
         across = self._contiguous_copies(offset, env) if is_wide else None
         if across is not None:
             return self._transposed(node, env, across, lane)
+        step = _lane_stride(position, lane) or 0
+        if is_wide and 1 < step <= _LONGEST_STEP:
+            return _strided(target, _at_lane(position, lane, 0), step, lanes, after)
         return self._gather(target, _at_lanes(position, lane, lanes), gate, after)
 
     def _contiguous_copies(self, offset: Node, env: Environment) -> int | None:
@@ -637,6 +644,28 @@ def _load(target: Node, offset: Node, gate: Node | None, after: Sequence[Node], 
     if gate is None and not after:
         return LOAD(address, attrs=attrs)
     return LOAD(address, gate if gate is not None else simplify.TRUE, *after, attrs=attrs)
+
+
+def _strided(target: Node, start: Node, step: int, lanes: int, after: Sequence[Node]) -> Node:
+    """Every `step`-th element: vectors from the first element to the last, shuffled into one."""
+    reach = step * (lanes - 1) + 1
+    firsts = [*range(0, reach - lanes, lanes), reach - lanes]
+    vectors = [
+        _load(target, simplify.add(start, const_index(first)), None, after, lanes)
+        for first in firsts
+    ]
+    result = vectors[0]
+    for i in range(1, len(vectors)):
+        # Lanes found so far stay; the others come from the vector that holds them.
+        picked = []
+        for lane in range(lanes):
+            at = lane * step
+            if at < firsts[i]:
+                picked.append(lane if i > 1 else at)
+            else:
+                picked.append(lanes + min(at - firsts[i], lanes - 1))
+        result = SHUFFLE(result, vectors[i], attrs=ShuffleAttrs(tuple(picked)))
+    return result
 
 
 def _gated_scalar(target: Node, offset: Node, gate: Node, after: Sequence[Node]) -> Node:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from tilework.base.errors import UnsupportedError
 from tilework.codegen.analysis import Kernel, substitute_ranges
 from tilework.codegen.passes.normalise import merge_neighbours
-from tilework.codegen.plan.contraction import oriented
 from tilework.codegen.plan.staging import Staging
+from tilework.codegen.plan.windows import staged_contractions
 from tilework.ir.build import const_index
 from tilework.ir.fold import combine
 from tilework.ir.node import toposort
@@ -91,7 +91,8 @@ class Application:
             self.values[range_] = self._value(range_)
         sink = self.kernel.sink
         if self.plan.staged:
-            sink = Staging(self, oriented(self.kernel, self.plan.swapped)).run()
+            contraction = staged_contractions(self.kernel)[int(self.plan.swapped)]
+            sink = Staging(self, contraction).run()
         moved: dict[Node, Node] = {}
         sink = substitute_ranges(sink, self.values, {}, moved)
         sink = self._reduces(self._gated(sink, moved))

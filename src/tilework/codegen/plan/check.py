@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tilework.base.errors import PlanError
-from tilework.codegen.plan.contraction import orientations
 from tilework.codegen.plan.extents import ceil_div, least_size, number, size
-from tilework.codegen.plan.windows import windows_of
+from tilework.codegen.plan.windows import staged_contractions, windows_of
 from tilework.ir.build import const_index
 from tilework.ir.ops.index import Unit
 from tilework.ir.ops.tensor import SCAN
@@ -251,7 +250,7 @@ class _Check:
     def _staged(self) -> None:
         if not self.plan.staged and not self.plan.swapped:
             return
-        found = orientations(self.kernel)
+        found = staged_contractions(self.kernel)
         if len(found) <= int(self.plan.swapped):
             raise PlanError(
                 "plan: there is no contraction whose factors could be staged or swapped",

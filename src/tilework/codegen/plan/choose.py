@@ -14,6 +14,7 @@ from tilework.codegen.analysis import Kernel, stride
 from tilework.codegen.plan.extents import fitting_lanes, lanes_for, least_size, number, size
 from tilework.codegen.plan.plan import Part, Plan, Split
 from tilework.codegen.plan.tile_contraction import choose_contraction_plan
+from tilework.codegen.plan.window_plan import choose_window_plan
 from tilework.ir.ops.index import Unit
 from tilework.ir.ops.memory import LOAD, STORE
 from tilework.ir.ops.tensor import SCAN
@@ -63,7 +64,7 @@ OP_COST = (
 
 def choose_plan(kernel: Kernel, target: TargetSpec) -> Plan:
     """The plan that the cost model likes best."""
-    plan = choose_contraction_plan(kernel, target)
+    plan = choose_contraction_plan(kernel, target) or choose_window_plan(kernel, target)
     return _loop_plan(kernel, target) if plan is None else plan
 
 

@@ -79,16 +79,13 @@ def with_factors(sink: Node, contraction: Contraction, factors: Mapping[Node, No
     new: dict[Node, Node] = {}
     for reduce in (contraction.reduce, *contraction.corrections):
         product = reduce.src[0]
-        src = tuple([factors.get(factor, factor) for factor in product.src])
-        summed = make(product.op, src, product.attrs)
+        summed = factors.get(product)
+        if summed is None:
+            src = tuple([factors.get(factor, factor) for factor in product.src])
+            summed = make(product.op, src, product.attrs)
         new[reduce] = REDUCE(summed, *reduce.src[1:], attrs=reduce.attrs)
     (changed,) = simplify.substitute([sink], new)
     return changed
-
-
-def oriented(kernel: Kernel, swapped: bool) -> Contraction:
-    """The contraction with the first (swapped: the second) factor as `a`."""
-    return orientations(kernel)[int(swapped)]
 
 
 def _mask(kernel: Kernel, ranges: list[Node]) -> int:

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from math import gcd
 from typing import TYPE_CHECKING
 
-from tilework.codegen.analysis import depends_on
+from tilework.codegen.analysis import Kernel, depends_on
+from tilework.codegen.plan.contraction import Contraction, orientations
+from tilework.codegen.plan.extents import least_size, size
 from tilework.dtypes import index
 from tilework.ir.node import toposort
 from tilework.ir.ops import math
@@ -65,6 +67,41 @@ def windows_of(factor: Node, own: Sequence[Node], inside: Sequence[Node]) -> lis
                 free.remove(other)
                 break
     return found
+
+
+def staged_contractions(kernel: Kernel) -> list[Contraction]:
+    """The contractions whose factors a plan may stage: by orientation, or a fold over windows."""
+    found = orientations(kernel)
+    if found:
+        return found
+    fold = window_fold(kernel)
+    return [] if fold is None else [fold]
+
+
+def window_fold(kernel: Kernel) -> Contraction | None:
+    """A fold over windows that is no product of matrices: pooling, depthwise convolution.
+
+    Its `a` is what is read through windows, `m` their output ranges, `n` is empty.
+    """
+    if len(kernel.reduces) != 1 or kernel.serial:
+        return None
+    if any(least_size(r) != size(r) for r in kernel.free.ranges):
+        return None
+    reduce = kernel.reduces[0]
+    value = reduce.src[0]
+    mask = kernel.free.mask
+    if any(mask[store] & mask[reduce] != mask[reduce] for store in kernel.stores):
+        return None
+    k = tuple(reduce.src[1:])
+    factors = value.src if value.op is math.MUL else (value,)
+    for factor in factors:
+        own = [r for r in kernel.outputs if mask[factor] & kernel.free.bit(r)]
+        m = tuple(window.own for window in windows_of(factor, own, k))
+        if m:
+            other = factors[-1] if factor is factors[0] else factors[0]
+            batch = tuple(r for r in kernel.outputs if r not in m)
+            return Contraction(reduce, factor, other, batch, m, (), k)
+    return None
 
 
 def _extent(range_: Node) -> int:

@@ -1,0 +1,134 @@
+"""Plans for folds over windows: pooling, depthwise convolution, filters.
+
+Without a plan of their own each output would gather its window under the conditions of the padding.
+Here the input of a block of outputs is copied once into the cache, padding included, so that the
+fold itself reads vectors without conditions, for several rows side by side.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilework.codegen.plan.contraction import Contraction, is_gated, is_plain_load, load_stride
+from tilework.codegen.plan.extents import (
+    ceil_div,
+    fitting_lanes,
+    lanes_for,
+    number,
+    product,
+    size,
+)
+from tilework.codegen.plan.plan import Part, Plan, Split, Staged
+from tilework.codegen.plan.windows import Window, window_fold, windows_of
+from tilework.ir.ops.index import Unit
+from tilework.ir.types import Memory
+
+if TYPE_CHECKING:
+    from tilework.codegen.analysis import Kernel
+    from tilework.target.spec import TargetSpec
+
+#: Rows of accumulators side by side; fewer lanes than this leave the copy without a gain.
+_MOST_ROWS = 8
+_MOST_VECTORS = 4
+_LEAST_LANES = 4
+_TASKS_PER_CORE = 2
+
+
+def choose_window_plan(kernel: Kernel, target: TargetSpec) -> Plan | None:
+    """The plan of a fold over windows; None where the kernel has none, or vectors do as well."""
+    fold = window_fold(kernel)
+    if fold is None or kernel.read_and_written or not target.vector_bits:
+        return None
+    windows = windows_of(fold.a, fold.m, fold.k)
+    side_by_side = [w for w in windows if load_stride(fold.a, w.own) == w.step]
+    if not side_by_side:
+        return None
+    along = side_by_side[-1]
+    if along.step == 1 and is_plain_load(fold.a) and not is_gated(fold.a):
+        return None
+    lanes = fitting_lanes(lanes_for(kernel, target), size(along.own))
+    if lanes < _LEAST_LANES:
+        return None
+    return _Layout(kernel, target, fold, windows, along, lanes).plan()
+
+
+class _Layout:
+    """Lanes along one window's outputs, rows along another's, blocks of rows that fit the cache."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        target: TargetSpec,
+        fold: Contraction,
+        windows: list[Window],
+        along: Window,
+        lanes: int,
+    ) -> None:
+        self.kernel = kernel
+        self.target = target
+        self.fold = fold
+        self.windows = windows
+        self.lane = along.own
+        self.lanes = lanes
+        others = [window.own for window in windows if window is not along]
+        self.row = others[-1] if others else None
+        self.rows = 1 if self.row is None else _even_rows(size(self.row))
+        of_a = kernel.free.mask[fold.a]
+        self.outer = [r for r in fold.batch if of_a & kernel.free.bit(r)]
+        self.inner = [r for r in fold.batch if r not in self.outer]
+        self.inner += [r for r in others if r is not self.row]
+
+    def plan(self) -> Plan | None:
+        """The plan; None where even one row's input is too much for the cache."""
+        cache = self.target.l2_bytes or 1 << 19
+        tiles = 1 if self.row is None else ceil_div(size(self.row), self.rows)
+        wanted = ceil_div(_TASKS_PER_CORE * self.target.cores, product(self.outer))
+        blocks = min(wanted, tiles)
+        while self._bytes(ceil_div(tiles, blocks)) > cache // 4 and blocks < tiles:
+            blocks += 1
+        block = ceil_div(tiles, blocks)
+        if self._bytes(block) > cache // 2:
+            return None
+        nest = [(number(r), 0) for r in self.outer]
+        splits = [Split(number(self.lane), (Part(Unit.LOOP),), self._lane_tile())]
+        parts: tuple[Part, ...] = (Part(Unit.LOOP),)
+        if self.row is not None and blocks > 1:
+            nest.append((number(self.row), 0))
+            parts = (Part(Unit.LOOP), Part(Unit.LOOP, block))
+        level = len(nest)
+        nest += [(number(r), 0) for r in self.inner]
+        if self.row is not None:
+            nest.append((number(self.row), len(parts) - 1))
+            splits.append(Split(number(self.row), parts, (Part(Unit.UNROLL, self.rows),)))
+        nest.append((number(self.lane), 0))
+        staged = Staged(0, Memory.TILE, level, self.lanes, windows=True)
+        return Plan(tuple(splits), tuple(nest), level, (staged,))
+
+    def _lane_tile(self) -> tuple[Part, ...]:
+        vectors = 1
+        while self.row is None and vectors < _MOST_VECTORS:
+            if self.lanes * vectors * 2 > size(self.lane):
+                break
+            vectors *= 2
+        unrolled = (Part(Unit.UNROLL, vectors),) if vectors > 1 else ()
+        return (*unrolled, Part(Unit.LANE, self.lanes))
+
+    def _bytes(self, block: int) -> int:
+        """What a copy of the input of `block` tiles of rows takes."""
+        inside = {window.inside for window in self.windows}
+        count = product(r for r in self.fold.k if r not in inside)
+        for window in self.windows:
+            extent = size(window.own)
+            if window.own is self.row:
+                extent = min(block * self.rows, extent)
+            count *= window.span(extent) + (self.lanes if window.own is self.lane else 0)
+        return count * self.fold.a.type.dtype.itemsize
+
+
+def _even_rows(extent: int) -> int:
+    """Rows that waste least where they do not divide `extent`; of equal ones the most."""
+
+    def waste(rows: int) -> int:
+        return ceil_div(extent, rows) * rows
+
+    return min(range(1, min(extent, _MOST_ROWS) + 1), key=lambda rows: (waste(rows), -rows))
