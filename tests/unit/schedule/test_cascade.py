@@ -1,0 +1,89 @@
+"""Which sums of products keep all that they are computed from in one kernel."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.schedule.schedule_builders import (
+    attention,
+    expand,
+    kernels,
+    param,
+    reduce,
+    reshape,
+    schedule,
+    softmax,
+)
+
+from tilework.ir.node import Node
+from tilework.ir.ops import math
+from tilework.schedule.schedule import Limits
+
+
+def product(a: Node, b: Node) -> Node:
+    """a (h, m, k) times b (h, n, k)."""
+    (h, m, k), n = a.type.shape, b.type.shape[1]
+    left = expand(reshape(a, h, m, 1, k), (h, m, n, k))
+    right = expand(reshape(b, h, 1, n, k), (h, m, n, k))
+    return reduce(math.MUL(left, right), 3)
+
+
+def heads(rows: int = 32, keys: int = 64, depth: int = 16, device: str = "CPU") -> list[Node]:
+    """Queries, keys, and values with their axes turned."""
+    shapes = ((2, rows, depth), (2, keys, depth), (2, depth, keys))
+    return [param(slot, shape, device=device) for slot, shape in enumerate(shapes)]
+
+
+def test_scores_are_stored_where_they_are_asked_for_too() -> None:
+    q, k, v = heads()
+    scores = product(q, k)
+    made = schedule(product(softmax(scores), v), scores)
+    assert len(made.linear.src) == 3
+
+
+def test_weights_are_stored_where_they_are_asked_for_too() -> None:
+    q, k, v = heads()
+    weights = softmax(product(q, k))
+    assert kernels(product(weights, v), weights) == 3
+
+
+def test_no_score_reaches_memory() -> None:
+    q, k, v = heads()
+    made = schedule(product(softmax(product(q, k)), v))
+    assert len(made.linear.src) == 1
+    assert made.arena_bytes == 0
+
+
+def test_weights_without_folds_stay_a_kernel_of_their_own() -> None:
+    q, k, v = heads()
+    assert kernels(product(math.EXP(product(q, k)), v)) == 2
+
+
+def test_a_fold_along_another_axis_is_no_cascade() -> None:
+    q, k, v = heads()
+    raised = math.EXP(product(q, k))
+    total = expand(reduce(raised, 1, keep=True), raised.type.shape)
+    assert kernels(product(math.FDIV(raised, total), v)) > 1
+
+
+@pytest.mark.parametrize(("rows", "keys"), [(3, 64), (32, 8)])
+def test_few_rows_or_keys_stay_kernels_of_their_own(rows: int, keys: int) -> None:
+    q, k, v = heads(rows, keys)
+    assert kernels(product(softmax(product(q, k)), v)) > 1
+
+
+def test_the_epilogue_of_a_cascade_is_in_its_kernel() -> None:
+    q, k, v = heads()
+    mixed = product(softmax(product(q, k)), v)
+    assert kernels(math.MAXIMUM(math.ADD(mixed, q), q)) == 1
+
+
+def test_devices_that_keep_no_tiles_get_separate_kernels() -> None:
+    q, k, v = heads(device="OTHER")
+    assert kernels(product(softmax(product(q, k)), v)) == 3
+
+
+def test_limits_say_on_which_devices_cascades_are() -> None:
+    made = schedule(
+        attention(*[param(n, (2, 4, 64, 32)) for n in range(3)]), limits=Limits(cascades_on=())
+    )
+    assert len(made.linear.src) == 3
