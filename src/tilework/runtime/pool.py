@@ -76,6 +76,7 @@ class NativeRuntime:
         self.copy_kernel = self.code.address_of(native.ENTRY_COPY)
         self.fill_kernel = self.code.address_of(native.ENTRY_FILL)
         self._call = self.code.address_of(native.ENTRY_CALL)
+        self.probe_kernel = self.code.address_of(native.ENTRY_PROBE)
 
     def function_of(self, table: LaunchTable) -> Callable[[], int] | None:
         """Return a function that runs a table on the calling thread and gives its fault word.

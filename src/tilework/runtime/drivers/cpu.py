@@ -31,7 +31,7 @@ from tilework.base.errors import (
 )
 from tilework.base.forks import new_lock
 from tilework.base.ledger import LEDGER, Ledger
-from tilework.runtime import reclaim
+from tilework.runtime import reclaim, self_test
 from tilework.runtime.allocator import DEFAULT_KEPT_BYTES, PLAIN, BufferSpec, HostAllocator
 from tilework.runtime.buffer import Buffer, allocate_buffer, lease_buffer
 from tilework.runtime.driver import (
@@ -167,13 +167,23 @@ class CpuDriver:
         self.describe_fault: Callable[[int], TileworkError] = _plain_fault
         try:
             self._fault_buffer = allocate_buffer(self.allocator, 64, zero=True)
+            try:
+                self._self_test()
+            except BaseException:
+                self._fault_buffer.close()
+                raise
         except BaseException:
             self.pool.close()
+            self.allocator.close()
             raise
         self._fault = ctypes.c_int64.from_address(self._fault_buffer.address)
         self._ticket = 0
         self._lock = new_lock()
         self._is_closed = False
+
+    def _self_test(self) -> None:
+        kernel, fault = self.pool.runtime.probe_kernel, self._fault_buffer.address
+        self_test.check(DEVICE, self.target, self_test.ask(self.pool.run, kernel, fault))
 
     def allocate(self, size_bytes: int, *, zero: bool = False, spec: BufferSpec = PLAIN) -> Buffer:
         """Return new memory, aligned to 64 bytes."""

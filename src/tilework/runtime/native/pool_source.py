@@ -29,8 +29,10 @@ ENTRY_SPIN: Final = "tilework_spin"
 ENTRY_COPY: Final = "tilework_copy"
 ENTRY_FILL: Final = "tilework_fill"
 ENTRY_CALL: Final = "tilework_call"
+ENTRY_PROBE: Final = "tilework_probe"
 ENTRIES: Final = (
-    ENTRY_RUN, ENTRY_WORKER, ENTRY_STOP, ENTRY_SPIN, ENTRY_COPY, ENTRY_FILL, ENTRY_CALL
+    ENTRY_RUN, ENTRY_WORKER, ENTRY_STOP, ENTRY_SPIN, ENTRY_COPY, ENTRY_FILL, ENTRY_CALL,
+    ENTRY_PROBE,
 )  # fmt: skip
 
 OUTSIDE_FUNCTIONS: Final = ("syscall", "mmap", "munmap", "clock_gettime")
@@ -568,6 +570,86 @@ define void @tilework_fill(ptr %buffers, ptr %variables, i64 %begin, i64 %end, p
   %count = sub i64 %last, %first
   %to = getelementptr i8, ptr %target, i64 %first
   call void @llvm.memset.p0.i64(ptr %to, i8 %byte, i64 %count, i1 false)
+  ret void
+}
+
+; Kernel: one operation for each row of `runtime.self_test`; buffers[0] <- results, buffers[1] has
+; two words of operands for each.
+define void @tilework_probe(ptr %buffers, ptr %variables, i64 %begin, i64 %end, ptr %scratch)
+    nounwind {
+  %out = load ptr, ptr %buffers
+  %in.at = getelementptr ptr, ptr %buffers, i64 1
+  %in = load ptr, ptr %in.at
+  %a0 = getelementptr i64, ptr %in, i64 0
+  %b0 = getelementptr i64, ptr %in, i64 1
+  %x0 = load float, ptr %a0
+  %s0 = bitcast float %x0 to i32
+  %r0 = zext i32 %s0 to i64
+  %o0 = getelementptr i64, ptr %out, i64 0
+  store i64 %r0, ptr %o0
+  %a1 = getelementptr i64, ptr %in, i64 2
+  %b1 = getelementptr i64, ptr %in, i64 3
+  %x1 = load float, ptr %a1
+  %y1 = load float, ptr %b1
+  %z1 = fadd float %x1, %y1
+  %s1 = bitcast float %z1 to i32
+  %r1 = zext i32 %s1 to i64
+  %o1 = getelementptr i64, ptr %out, i64 1
+  store i64 %r1, ptr %o1
+  %a2 = getelementptr i64, ptr %in, i64 4
+  %b2 = getelementptr i64, ptr %in, i64 5
+  %x2 = load float, ptr %a2
+  %y2 = load float, ptr %b2
+  %z2 = fadd float %x2, %y2
+  %s2 = bitcast float %z2 to i32
+  %r2 = zext i32 %s2 to i64
+  %o2 = getelementptr i64, ptr %out, i64 2
+  store i64 %r2, ptr %o2
+  %a3 = getelementptr i64, ptr %in, i64 6
+  %b3 = getelementptr i64, ptr %in, i64 7
+  %x3 = load float, ptr %a3
+  %y3 = load float, ptr %b3
+  %z3 = fmul float %x3, %y3
+  %s3 = bitcast float %z3 to i32
+  %r3 = zext i32 %s3 to i64
+  %o3 = getelementptr i64, ptr %out, i64 3
+  store i64 %r3, ptr %o3
+  %a4 = getelementptr i64, ptr %in, i64 8
+  %b4 = getelementptr i64, ptr %in, i64 9
+  %x4 = load float, ptr %a4
+  %y4 = load float, ptr %b4
+  %z4 = fmul float %x4, %y4
+  %s4 = bitcast float %z4 to i32
+  %r4 = zext i32 %s4 to i64
+  %o4 = getelementptr i64, ptr %out, i64 4
+  store i64 %r4, ptr %o4
+  %a5 = getelementptr i64, ptr %in, i64 10
+  %b5 = getelementptr i64, ptr %in, i64 11
+  %x5 = load i64, ptr %a5
+  %y5 = load i64, ptr %b5
+  %r5 = mul i64 %x5, %y5
+  %o5 = getelementptr i64, ptr %out, i64 5
+  store i64 %r5, ptr %o5
+  %a6 = getelementptr i64, ptr %in, i64 12
+  %b6 = getelementptr i64, ptr %in, i64 13
+  %x6 = load i64, ptr %a6
+  %y6 = load i64, ptr %b6
+  %r6 = shl i64 %x6, %y6
+  %o6 = getelementptr i64, ptr %out, i64 6
+  store i64 %r6, ptr %o6
+  %a7 = getelementptr i64, ptr %in, i64 14
+  %b7 = getelementptr i64, ptr %in, i64 15
+  %x7 = load i64, ptr %a7
+  %y7 = load i64, ptr %b7
+  %r7 = ashr i64 %x7, %y7
+  %o7 = getelementptr i64, ptr %out, i64 7
+  store i64 %r7, ptr %o7
+  %a8 = getelementptr i64, ptr %in, i64 16
+  %b8 = getelementptr i64, ptr %in, i64 17
+  %x8 = load double, ptr %a8
+  %r8 = fptosi double %x8 to i64
+  %o8 = getelementptr i64, ptr %out, i64 8
+  store i64 %r8, ptr %o8
   ret void
 }
 """)
