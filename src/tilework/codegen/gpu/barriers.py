@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tilework.base.errors import InternalError
-from tilework.ir.ops.control import BARRIER, END
+from tilework.ir.ops.control import BARRIER, END, ENDIF, FOLD_THREADS, IF
 from tilework.ir.ops.index import RANGE, Unit
 from tilework.ir.ops.memory import LOAD, STORE
 from tilework.ir.ops.program import LINEAR
@@ -54,11 +54,31 @@ def insert_barriers(linear: Node) -> Node:
     """
     if not any(_is_shared(node) for node in linear.src):
         return linear
-    inserted = _Insertion(linear.src).run()
+    inserted = _Insertion(_stores_late(linear.src)).run()
     missing = find_missing(inserted)
     if missing is not None:
         raise InternalError("barriers: an access does not wait for other threads", got=missing)
     return LINEAR(*inserted)
+
+
+def _stores_late(statements: Sequence[Node]) -> list[Node]:
+    """Stores to shared memory as late as they may stand, so that loads before them overlap.
+
+    A load of several tiles then waits for memory once, and before the barrier, not after it.
+    """
+    result: list[Node] = []
+    late: dict[Node, None] = {}
+    for node in statements:
+        ends = node.op in (RANGE, END, IF, ENDIF, BARRIER, FOLD_THREADS)
+        if late and (ends or (node.op is LOAD and _is_shared(node))):
+            result += late
+            late = {}
+        is_store = node.op is STORE and _is_shared(node)
+        if is_store or any(source in late for source in node.src):
+            late[node] = None
+        else:
+            result.append(node)
+    return [*result, *late]
 
 
 def _is_shared(node: Node) -> bool:
@@ -87,14 +107,18 @@ class _Insertion:
         at = start
         while at < stop:
             node = self.statements[at]
+            if at in self.barriers or node.op is BARRIER:
+                pending.clear()
+                filling.clear()
             if node.op is RANGE and node.attrs.unit is Unit.LOOP:
                 end = self._end_of(at)
+                body = self.statements[at + 1 : end]
+                if any(_is_shared(inner) and pending.conflicts(inner) for inner in body):
+                    # Once before the loop rather than in each of its iterations.
+                    self._put(at, pending, filling)
                 self._walk(at + 1, end, pending, filling)
                 self._walk(at + 1, end, pending, filling)
                 at = end
-            elif at in self.barriers or node.op is BARRIER:
-                pending.clear()
-                filling.clear()
             if _is_shared(node):
                 self._access(at, node, pending, filling)
             at += 1
@@ -104,13 +128,16 @@ class _Insertion:
         if node.op is STORE and memory in filling.stores and memory not in pending.loads:
             return
         if pending.conflicts(node):
-            previous = self.statements[at - 1]
-            self.barriers[at] = BARRIER(previous)
-            pending.clear()
-            filling.clear()
+            self._put(at, pending, filling)
         pending.add(node)
         if node.op is STORE:
             filling.stores.add(memory)
+
+    def _put(self, at: int, pending: _Pending, filling: _Pending) -> None:
+        """A barrier before a statement."""
+        self.barriers[at] = BARRIER(self.statements[at - 1])
+        pending.clear()
+        filling.clear()
 
     def _end_of(self, at: int) -> int:
         range_ = self.statements[at]

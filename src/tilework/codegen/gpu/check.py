@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilework.base.errors import PlanError
+from tilework.codegen.gpu.contract import tile_size
 from tilework.codegen.gpu.plan import THREADS, GpuPlan
 from tilework.codegen.plan.check import MOST_COPIES
+from tilework.codegen.plan.contraction import orientations
 from tilework.codegen.plan.extents import number
 from tilework.ir.ops.index import Unit
 from tilework.ir.ops.tensor import SCAN
@@ -59,6 +61,8 @@ class _Check:
         self.scanned = {number(node.src[1]) for node in scans}
 
     def run(self) -> None:
+        if self.plan.depth:
+            self._contraction()
         self._splits()
         self._units()
         self._nest()
@@ -119,9 +123,35 @@ class _Check:
                 got=f"range {own} of {extent}, {lanes} lanes",
             )
 
+    def _contraction(self) -> None:
+        """All outputs are tasks, and both tiles fill a block and fit its memory."""
+        plan = self.plan
+        found = orientations(self.kernel)
+        if len(found) <= int(plan.swapped) or plan.splits or plan.tasks != len(plan.nest):
+            raise PlanError("plan: there is no contraction whose outputs are all tasks")
+        sides = (tile_size(plan.rows), tile_size(plan.columns))
+        contraction = found[int(plan.swapped)]
+        total = 0
+        for side, factor in zip(sides, (contraction.a, contraction.b), strict=True):
+            if plan.depth < 1 or side * plan.depth % plan.threads:
+                raise PlanError(
+                    "plan: the threads of a block cannot share the copy of a tile evenly",
+                    got=f"{side} x {plan.depth} elements, {plan.threads} threads",
+                )
+            total += side * plan.depth * factor.type.dtype.itemsize
+        limit = self.target.limits.shared_memory_bytes
+        if total > limit:
+            raise PlanError(
+                "plan: the tiles do not fit shared memory", got=total, expected=f"at most {limit}"
+            )
+        for part in (*plan.rows, *plan.columns):
+            if part.unit not in _UNITS or part.size < 1:
+                raise PlanError("plan: a tile has no such part", got=repr(part))
+
     def _units(self) -> None:
         for unit in THREADS:
-            sizes = {p.size for split in self.plan.splits for p in split.tile if p.unit is unit}
+            tiles = [*(s.tile for s in self.plan.splits), self.plan.rows, self.plan.columns]
+            sizes = {part.size for tile in tiles for part in tile if part.unit is unit}
             if unit is Unit.LOCAL and self.plan.block:
                 if sizes:
                     raise PlanError("plan: tasks form a block that tiles take parts of")

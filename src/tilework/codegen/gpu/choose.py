@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilework.codegen.analysis import Kernel, stride
+from tilework.codegen.gpu.contract import choose_contraction_plan
 from tilework.codegen.gpu.plan import GpuPlan
 from tilework.codegen.plan.extents import ceil_div, number, size
 from tilework.codegen.plan.plan import Part, Split
@@ -35,6 +36,8 @@ _WARP = 32
 _HELD, _STREAMED = 64, 16
 #: Rows of at least this length have a block of their own.
 _LEAST_ROW = 32
+#: The most lanes of a square that a thread transposes, and its neighbours along a row of stores.
+_SQUARE, _SECTORS = 8, 8
 #: Warps that fold parts of one column.
 _COLUMN_WARPS = 8
 
@@ -43,10 +46,13 @@ def choose_gpu_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan:
     """The plan that is taken where nobody has measured a better one."""
     most = target.limits.max_workgroup_threads or BLOCK
     if kernel.reduces and not kernel.serial and not kernel.read_and_written:
+        contraction = choose_contraction_plan(kernel, target)
+        if contraction is not None:
+            return contraction
         plan = _row_plan(kernel, most) or _column_plan(kernel, most)
         if plan is not None:
             return plan
-    return _flat_plan(kernel, min(BLOCK, most))
+    return _transposing_plan(kernel) or _flat_plan(kernel, min(BLOCK, most))
 
 
 def plain_gpu_plan(kernel: Kernel) -> GpuPlan:
@@ -162,6 +168,68 @@ def _flat_plan(kernel: Kernel, block: int) -> GpuPlan:
     if not parallel:
         block = 1
     return GpuPlan(tuple(splits), nest, len(parallel), (), overlap=False, block=block)
+
+
+# ---- transposes
+
+
+def _transposing_plan(kernel: Kernel) -> GpuPlan | None:
+    """Squares of elements in each thread, where loads and stores are contiguous along two ranges.
+
+    A thread loads vectors along one range and stores vectors along the other; what it holds in
+    between are names of registers, so nothing moves.  Threads side by side cover whole sectors of
+    memory on both sides.
+    """
+    parallel = _parallel(kernel)
+    if kernel.reduces or kernel.serial or len(parallel) != len(kernel.outputs):
+        return None
+    for across in parallel:
+        if not _moves_stores(kernel, across):
+            continue
+        for along in parallel:
+            plan = _squares(kernel, across, along) if along is not across else None
+            if plan is not None:
+                return plan
+    return None
+
+
+def _squares(kernel: Kernel, across: Node, along: Node) -> GpuPlan | None:
+    """Squares of stores along `across` and loads along `along`; None where loads are not so."""
+    far = [
+        load
+        for load in kernel.loads
+        if len(load.src) == 1
+        and stride(load.src[0].src[1], along) == 1
+        and stride(load.src[0].src[1], across) not in (None, 0, 1)
+    ]
+    if not far:
+        return None
+    lanes = min(_lanes(kernel, across, kernel.stores), _lanes(kernel, along, far), _SQUARE)
+    columns = _dividing(_known(across), lanes * _SECTORS)
+    rows = _dividing(_known(along), lanes * _WARP)
+    if lanes < 2 or rows < _WARP or columns * rows // lanes**2 < 2 * _WARP:
+        return None
+    splits = (
+        Split(
+            number(across),
+            (Part(Unit.LOOP),),
+            (Part(Unit.LOCAL, columns // lanes), Part(Unit.LANE, lanes)),
+        ),
+        Split(
+            number(along),
+            (Part(Unit.LOOP),),
+            (Part(Unit.WARP, rows // lanes), Part(Unit.UNROLL, lanes)),
+        ),
+    )
+    return GpuPlan(splits, _nest_of(kernel.outputs), len(kernel.outputs), (), overlap=False)
+
+
+def _dividing(extent: int, most: int) -> int:
+    """The greatest power of two up to `most` that divides an extent; 0 divides nothing."""
+    found = most
+    while found > 1 and (not extent or extent % found):
+        found //= 2
+    return found
 
 
 def _moves_stores(kernel: Kernel, range_: Node) -> bool:

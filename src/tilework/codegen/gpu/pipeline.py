@@ -9,6 +9,7 @@ from tilework.codegen.gpu.apply import apply_gpu_plan, unify_units
 from tilework.codegen.gpu.barriers import insert_barriers
 from tilework.codegen.gpu.check import check_gpu_plan
 from tilework.codegen.gpu.choose import choose_gpu_plan, plain_gpu_plan
+from tilework.codegen.gpu.contract import apply_contraction
 from tilework.codegen.gpu.plan import GpuPlan
 from tilework.codegen.linearize.order import linearise
 from tilework.codegen.matrix.choose import choose_ring_plan
@@ -76,7 +77,7 @@ def lower_for_blocks(
         linear = passes.run("ring", kernel.sink, lambda _: lower_ring(kernel, ring, target))
         return kernel, ring, linear, linear
     chosen = check_gpu_plan(plan, kernel, target)
-    tiled = passes.run("apply-plan", kernel.sink, lambda _: apply_gpu_plan(kernel, chosen))
+    tiled = passes.run("apply-plan", kernel.sink, lambda _: _apply(kernel, chosen))
     lowered = passes.run("expand", tiled, lambda node: expand(unify_units(node))[0])
     decomposed = passes.run("decompose", lowered, lambda node: decompose(node, target))
     linear = passes.run(
@@ -85,3 +86,7 @@ def lower_for_blocks(
         lambda node: linearise(node, lambda update: decompose_node(update, target)),
     )
     return kernel, chosen, lowered, passes.run("barriers", linear, insert_barriers)
+
+
+def _apply(kernel: Kernel, plan: GpuPlan) -> Node:
+    return apply_contraction(kernel, plan) if plan.depth else apply_gpu_plan(kernel, plan)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tilework.codegen.plan.plan import Plan
+from tilework.codegen.plan.plan import Part, Plan
 from tilework.ir.ops.index import Unit
 
 if TYPE_CHECKING:
@@ -29,15 +29,23 @@ class GpuPlan(Plan):
     Attributes:
         block: How many consecutive tasks form one block, side by side as its LOCAL threads; 0
             where a task is a block, whose threads are parts of tiles.
+        rows: For a contraction: the tile of all ranges of m, which count as one range.
+        columns: The tile of all ranges of n.
+        depth: How much of k, all of whose ranges count as one, is staged at a time; 0 where the
+            ranges are split one by one.
     """
 
     block: int = 0
+    rows: tuple[Part, ...] = ()
+    columns: tuple[Part, ...] = ()
+    depth: int = 0
 
     def unit_size(self, unit: Unit) -> int:
         """How many units of this kind a block has; 1 where the plan does not use it."""
         if unit is Unit.LOCAL and self.block:
             return self.block
-        sizes = [p.size for split in self.splits for p in split.tile if p.unit is unit]
+        tiles = [*(split.tile for split in self.splits), self.rows, self.columns]
+        sizes = [part.size for tile in tiles for part in tile if part.unit is unit]
         return max(sizes, default=1)
 
     @property

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from tilework.base.errors import RenderError
 from tilework.dtypes import bfloat16, float32, float64, index
 from tilework.ir.fold import fold_op
-from tilework.ir.ops import control, math
+from tilework.ir.ops import control, math, matrix
 from tilework.ir.ops.control import LaneAttrs
 from tilework.ir.ops.index import LANES, RANGE, VARIABLE, Unit
 from tilework.ir.ops.memory import AFTER, INDEX, LOAD, PARAM, SINK, STORE
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}")
 _WORD: Final = 1 << 31
+#: Innermost loops of so few iterations are written out by the compiler.
+_UNROLLED: Final = 16
 #: Longer vectors are arrays, which loops may index.
 _MOST_NAMES: Final = 16
 
@@ -168,9 +170,11 @@ class _Function:
         self.helpers: dict[str, str] = {}
         self.has_vectors = False
         self.is_persistent = False
+        self.has_matrix = any(node.op is matrix.MATRIX for node in kernel.linear.src)
         self.depth = 1
         self.counter = 0
         self.local = _unit_size(kernel, Unit.LOCAL)
+        self.short = _short_loops(kernel)
 
     def text(self) -> str:
         if self.kernel.scratch_bytes > self.renderer.shared_limit_bytes:
@@ -228,6 +232,12 @@ class _Function:
         """Add a line."""
         self.lines.append(f"{'  ' * self.depth}{line}\n")
 
+    def define_later(self, kind: str) -> str:
+        """Name a value that the next line gives."""
+        name = self._fresh()
+        self.emit(f"{kind} {name};")
+        return name
+
     def define(self, kind: str, text: str) -> str:
         """Give a value a name; returns it."""
         name = self._fresh()
@@ -275,7 +285,7 @@ class _Function:
         unit = node.attrs.unit
         kind = value_type(node)
         if unit is Unit.LOOP or unit is Unit.UNROLL:
-            if unit is Unit.UNROLL:
+            if unit is Unit.UNROLL or node in self.short:
                 self.emit("#pragma unroll")
             self.emit(f"for ({kind} {name} = 0; {name} < {self[node.src[0]]}; {name}++) {{")
         elif unit is Unit.THREAD and self.depth > 1:
@@ -482,6 +492,21 @@ def _box_of(boxed: Node) -> dict[str, object]:
         "box": attrs.box,
         "swizzle_bytes": attrs.swizzle_bytes,
     }
+
+
+def _short_loops(kernel: LoweredKernel) -> set[Node]:
+    """The loops of few iterations, known now, that hold no other loop."""
+    found: set[Node] = set()
+    innermost: Node | None = None
+    for node in kernel.linear.src:
+        if node.op is RANGE:
+            innermost = node
+        elif node.op is control.END and node.src[0] is innermost:
+            size = innermost.src[0]
+            if size.op is math.CONST and bounds(size)[1] <= _UNROLLED:
+                found.add(innermost)
+            innermost = None
+    return found
 
 
 def _unit_size(kernel: LoweredKernel, unit: Unit) -> int:

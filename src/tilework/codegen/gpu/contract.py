@@ -1,0 +1,350 @@
+"""Contractions by plain arithmetic: tiles of both factors in shared memory, results in registers.
+
+All ranges of m count as one, so do those of n and of k, whatever the kernel calls them: a
+convolution is tiled like a product of matrices.  A block holds a tile of results; for each step
+along k its threads copy the tiles of both factors that the step needs into shared memory, then each
+thread multiplies what its results need.  Kernels that a matrix instruction can do come here only
+where its copies cannot.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilework.codegen.analysis import stride
+from tilework.codegen.gpu.apply import substitute_gated
+from tilework.codegen.gpu.plan import GpuPlan
+from tilework.codegen.plan.contraction import Contraction, load_stride, orientations
+from tilework.codegen.plan.extents import number, product
+from tilework.codegen.plan.plan import Part, Staged
+from tilework.ir.build import const_bits, const_index
+from tilework.ir.node import toposort
+from tilework.ir.ops import math
+from tilework.ir.ops.control import STAGE, StageAttrs
+from tilework.ir.ops.index import RANGE, RangeAttrs, Unit
+from tilework.ir.ops.memory import INDEX, LOAD
+from tilework.ir.ops.tensor import REDUCE
+from tilework.ir.symbolic import simplify
+from tilework.ir.types import Memory
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tilework.codegen.analysis import Kernel
+    from tilework.ir.node import Node
+    from tilework.target.spec import TargetSpec
+
+#: Threads of a block along the rows and the columns of its tile.
+_SIDE = 16
+#: The longest side of a tile, and how much of k is staged at a time.
+_LONGEST, _DEPTH = 128, 16
+_ACCESS_BYTES = 16
+#: Tiles of rows that follow each other before the next column begins, so that caches serve both.
+_RASTER = 8
+#: Results and products from which on a tile pays.
+_LEAST_SIDE, _LEAST_DEPTH = 16, 8
+#: Elements of a slot row that are turned by one place, so that neighbours use other banks.
+_TURN = 2
+
+
+def choose_contraction_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan | None:
+    """A tiled plan for the kernel's contraction; None if it has none that is worth a tile."""
+    if kernel.read_and_written or any(
+        simplify.value_of(r.src[0]) is None for r in kernel.free.ranges
+    ):
+        return None
+    best: tuple[float, GpuPlan] | None = None
+    for swapped, found in enumerate(orientations(kernel)):
+        if not _stores_along(kernel, found.n[-1]) and best is not None:
+            continue
+        rows, columns, depth = product(found.m), product(found.n), product(found.k)
+        if min(rows, columns) < _LEAST_SIDE or depth < _LEAST_DEPTH:
+            continue
+        plan = _plan(kernel, found, bool(swapped), target)
+        cost = 0.0 if _stores_along(kernel, found.n[-1]) else 1.0
+        if best is None or cost < best[0]:
+            best = (cost, plan)
+    return None if best is None else best[1]
+
+
+def _stores_along(kernel: Kernel, range_: Node) -> bool:
+    return any(stride(store.src[0].src[1], range_) == 1 for store in kernel.stores)
+
+
+def _plan(kernel: Kernel, found: Contraction, swapped: bool, target: TargetSpec) -> GpuPlan:
+    height, width = _sides(found, target)
+    along = load_stride(found.b, found.k[-1]) != 1
+    lanes = 1
+    if along:
+        last = simplify.value_of(found.n[-1].src[0]) or 1
+        lanes = next(n for n in (4, 2, 1) if last % n == 0 and width // _SIDE % n == 0)
+    rows = _parts(height, Unit.WARP, Unit.UNROLL, 4)
+    columns = _parts(width, Unit.LOCAL, Unit.LANE, lanes)
+    return GpuPlan(
+        (),
+        tuple((number(r), 0) for r in kernel.outputs),
+        len(kernel.outputs),
+        (Staged(0, Memory.TILE, len(kernel.outputs)), Staged(1, Memory.TILE, len(kernel.outputs))),
+        overlap=False,
+        swapped=swapped,
+        rows=rows,
+        columns=columns,
+        depth=_DEPTH,
+    )
+
+
+def _sides(found: Contraction, target: TargetSpec) -> tuple[int, int]:
+    """The sides of a tile: long ones move less, many tiles keep all multiprocessors busy."""
+    rows, columns, batch = product(found.m), product(found.n), product(found.batch)
+    height = width = _LONGEST
+    while height > 2 * _SIDE and height >= 2 * rows:
+        height //= 2
+    while width > 2 * _SIDE and width >= 2 * columns:
+        width //= 2
+    grid = target.unit("grid").count
+    while max(height, width) > 4 * _SIDE and (
+        batch * -(-rows // height) * -(-columns // width) < grid
+    ):
+        if height >= width:
+            height //= 2
+        else:
+            width //= 2
+    return height, width
+
+
+def _parts(side: int, unit: Unit, inner: Unit, most: int) -> tuple[Part, ...]:
+    """A side as copies x threads x neighbours of one thread."""
+    each = side // _SIDE
+    near = min(each, most)
+    parts = [Part(Unit.UNROLL, each // near)] if each > near else []
+    parts.append(Part(unit, _SIDE))
+    if near > 1:
+        parts.append(Part(inner, near))
+    return tuple(parts)
+
+
+def tile_size(parts: Sequence[Part]) -> int:
+    """How long a side of parts is."""
+    size = 1
+    for part in parts:
+        size *= part.size
+    return size
+
+
+def apply_contraction(kernel: Kernel, plan: GpuPlan) -> Node:
+    """The TILED form of a contraction under a plan with rows, columns and a depth."""
+    return _Tiling(kernel, plan).run()
+
+
+class _Flat:
+    """Several ranges as one: the last moves fastest."""
+
+    def __init__(self, ranges: Sequence[Node]) -> None:
+        self.ranges = list(ranges)
+        self.size = product(ranges)
+
+    def values(self, start: Node, lane: Node | None = None) -> dict[Node, Node]:
+        """What each range is at a position; the lanes of a vector lie in the last range."""
+        found: dict[Node, Node] = {}
+        rest = start
+        for position in range(len(self.ranges) - 1, -1, -1):
+            range_ = self.ranges[position]
+            value = simplify.mod(rest, range_.src[0]) if position else rest
+            if lane is not None and position == len(self.ranges) - 1:
+                value = simplify.add(value, lane)
+            found[range_] = value
+            rest = simplify.idiv(rest, range_.src[0])
+        return found
+
+
+class _Side:
+    """One side of the tile: where it starts, what a thread holds of it, and whether it is inside.
+
+    `inside` is the place of an element in the tile, `first` that of the first lane of its vector.
+    """
+
+    def __init__(self, flat: _Flat, tile: Node, length: int) -> None:
+        self.flat = flat
+        self.length = length
+        self.start = simplify.scale(tile, length)
+        self.inside = self.first = const_index(0)
+        self.lane: Node | None = None
+
+    def gate(self, first: Node) -> Node:
+        """Is the vector that starts at a place of the tile inside of the range?"""
+        if self.flat.size % self.length == 0:
+            return simplify.TRUE
+        return simplify.less(simplify.add(self.start, first), const_index(self.flat.size))
+
+
+class _Tiling:
+    def __init__(self, kernel: Kernel, plan: GpuPlan) -> None:
+        self.kernel = kernel
+        self.plan = plan
+        self.found = orientations(kernel)[int(plan.swapped)]
+        self.number = max((int(r.attrs.number) for r in kernel.free.ranges), default=-1) + 1
+        self.warps = plan.unit_size(Unit.WARP)
+        self.local = plan.unit_size(Unit.LOCAL)
+
+    def _range(self, size: int, unit: Unit) -> Node:
+        if size == 1 and unit is not Unit.THREAD:
+            return const_index(0)
+        self.number += 1
+        return RANGE(const_index(size), attrs=RangeAttrs(self.number - 1, unit))
+
+    def run(self) -> Node:
+        m, n, k = (_Flat(r) for r in (self.found.m, self.found.n, self.found.k))
+        batch = _Flat(self.found.batch)
+        height, width = tile_size(self.plan.rows), tile_size(self.plan.columns)
+        down, across = -(-m.size // height), -(-n.size // width)
+        task = self._range(batch.size * down * across, Unit.THREAD)
+        place = simplify.mod(task, const_index(down * across))
+        self.batch = batch.values(simplify.idiv(task, const_index(down * across)))
+        tile_m, tile_n = _raster(place, down, across)
+        warp, local = self._range(self.warps, Unit.WARP), self._range(self.local, Unit.LOCAL)
+        units = {Unit.WARP: warp, Unit.LOCAL: local}
+        rows, columns = _Side(m, tile_m, height), _Side(n, tile_n, width)
+        self._hold(rows, self.plan.rows, units)
+        self._hold(columns, self.plan.columns, units)
+        steps = self._range(-(-k.size // self.plan.depth), Unit.LOOP)
+        inner = self._range(self.plan.depth, Unit.LOOP)
+        self.depth = _Side(k, steps, self.plan.depth)
+        factors = [
+            self._staged(0, self.found.a, rows, inner),
+            self._staged(1, self.found.b, columns, inner),
+        ]
+        reduce = self.found.reduce
+        if reduce.src[0].src[0] is not self.found.a:
+            factors.reverse()
+        loops = [loop for loop in (steps, inner) if loop.op is RANGE]
+        new = REDUCE(math.MUL(*factors), *loops, attrs=reduce.attrs)
+        (sink,) = simplify.substitute([self.kernel.sink], {reduce: new})
+        return self._placed(sink, rows, columns)
+
+    def _hold(self, side: _Side, parts: Sequence[Part], units: dict[Unit, Node]) -> None:
+        """What each thread holds of a side."""
+        for part in parts:
+            node = units[part.unit] if part.unit in units else self._range(part.size, part.unit)
+            size = const_index(part.size)
+            side.inside = simplify.add(simplify.mul(side.inside, size), node)
+            is_lane = part.unit is Unit.LANE
+            side.first = simplify.mul(side.first, size)
+            if is_lane:
+                side.lane = node
+            else:
+                side.first = simplify.add(side.first, node)
+
+    def _placed(self, sink: Node, rows: _Side, columns: _Side) -> Node:
+        """The kernel with its output ranges where the tile is."""
+        values = dict(self.batch)
+        gates: dict[Node, Node] = {}
+        for side in (rows, columns):
+            values |= side.flat.values(simplify.add(side.start, side.first), side.lane)
+            gate = side.gate(side.first)
+            if gate is not simplify.TRUE:
+                gates |= dict.fromkeys(side.flat.ranges, gate)
+        return substitute_gated(sink, values, gates)
+
+    # ---- staged factors
+
+    def _staged(self, operand: int, factor: Node, side: _Side, inner: Node) -> Node:
+        """The load, from shared memory, that stands for a factor."""
+        depth, length = self.plan.depth, side.length
+        by_k = load_stride(factor, self.depth.flat.ranges[-1]) == 1
+        fast = self.depth.flat if by_k else side.flat
+        lanes = self._lanes(factor, fast, (depth if by_k else length), length * depth)
+        row = (depth if by_k else length) // lanes
+        # Neighbours along the columns read at once: their rows are turned to other banks.
+        turns = by_k and operand == 1
+        copies = length * depth // (self.warps * self.local * lanes)
+        ranges = [
+            self._range(copies, Unit.UNROLL),
+            self._range(self.warps, Unit.WARP),
+            self._range(self.local, Unit.LOCAL),
+        ]
+        lane = self._range(lanes, Unit.LANE)
+        vector = const_index(0)
+        for range_, size in zip(ranges, (copies, self.warps, self.local), strict=True):
+            vector = simplify.add(simplify.scale(vector, size), range_)
+        slow = simplify.idiv(vector, const_index(row))
+        quick = simplify.mod(vector, const_index(row))
+        if turns:
+            turned = simplify.add(quick, simplify.idiv(slow, const_index(_TURN)))
+            quick = simplify.mod(turned, const_index(row))
+        quick = simplify.scale(quick, lanes)
+        value = self._filled(factor, side, (slow, quick) if by_k else (quick, slow), lane, by_k)
+        bound = [r for r in (*ranges, lane) if r.op is RANGE]
+        stage = STAGE(value, *bound, attrs=StageAttrs(Memory.TILE, operand))
+        return LOAD(INDEX(stage, _offset(side.inside, inner, by_k, turns, row, lanes, length)))
+
+    def _filled(
+        self, factor: Node, side: _Side, places: tuple[Node, Node], lane: Node, by_k: bool
+    ) -> Node:
+        """A factor at places (own, k) of its tile, 0 past the end of k."""
+        own, k = places
+        own_lane, k_lane = (None, lane) if by_k else (lane, None)
+        values = dict(self.batch)
+        values |= side.flat.values(simplify.add(side.start, own), own_lane)
+        values |= self.depth.flat.values(simplify.add(self.depth.start, k), k_lane)
+        gates: dict[Node, Node] = {}
+        own_gate, k_gate = side.gate(own), self.depth.gate(k)
+        if own_gate is not simplify.TRUE:
+            gates |= dict.fromkeys(side.flat.ranges, own_gate)
+        if k_gate is not simplify.TRUE:
+            gates |= dict.fromkeys(self.depth.flat.ranges, k_gate)
+        value = substitute_gated(factor, values, gates)
+        if k_gate is simplify.TRUE:
+            return value
+        return math.WHERE(k_gate, value, const_bits(0, value.dtype))
+
+    def _lanes(self, factor: Node, fast: _Flat, row: int, elements: int) -> int:
+        """Elements that a thread copies at once along the ranges that move fastest."""
+        last = fast.ranges[-1]
+        if load_stride(factor, last) != 1:
+            return 1
+        widest = factor.type.dtype.itemsize
+        loads = [n for n in toposort(factor) if n.op is LOAD]
+        lanes = _ACCESS_BYTES // max(widest, *(n.type.dtype.itemsize for n in loads))
+        size = simplify.value_of(last.src[0]) or 1
+        while lanes > 1 and not (
+            size % lanes == 0
+            and row % lanes == 0
+            and elements % (self.warps * self.local * lanes) == 0
+            and all(_starts_at(load, last, lanes) for load in loads)
+        ):
+            lanes //= 2
+        return lanes
+
+
+def _starts_at(load: Node, last: Node, lanes: int) -> bool:
+    """Do rows along `last` start at multiples of the lanes?"""
+    constant, total = simplify.terms(load.src[0].src[1])
+    steps = [constant, *(factor for term, factor in total.items() if term is not last)]
+    return all(step % lanes == 0 for step in steps)
+
+
+def _raster(place: Node, down: int, across: int) -> tuple[Node, Node]:
+    """The tile of rows and of columns of a task: a few rows, then the next column."""
+    group = _RASTER
+    while down % group:
+        group //= 2
+    whole = const_index(group * across)
+    inside = simplify.mod(place, whole)
+    first = simplify.scale(simplify.idiv(place, whole), group)
+    return (
+        simplify.add(first, simplify.mod(inside, const_index(group))),
+        simplify.idiv(inside, const_index(group)),
+    )
+
+
+def _offset(own: Node, k: Node, by_k: bool, turns: bool, row: int, lanes: int, length: int) -> Node:
+    """Where a staged factor's element at (own, k) stands."""
+    if not by_k:
+        return simplify.add(simplify.scale(k, length), own)
+    slot = simplify.idiv(k, const_index(lanes))
+    if turns:
+        turned = simplify.mod(simplify.idiv(own, const_index(_TURN)), const_index(row))
+        back = simplify.sub(const_index(row), turned)
+        slot = simplify.mod(simplify.add(slot, back), const_index(row))
+    vector = simplify.add(simplify.scale(own, row), slot)
+    return simplify.add(simplify.scale(vector, lanes), simplify.mod(k, const_index(lanes)))
