@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.differential.judge import NotApplicableError
+
 from tilework import Tensor, dtypes
 
 Adapter = Callable[..., Any]
@@ -259,6 +260,8 @@ def _pad(mode: str) -> Adapter:
     def call(x: Any, pad: Any, *args: Any, **kwargs: Any) -> Any:
         kwargs.pop("mode", None)
         value = kwargs.get("value", args[1] if len(args) > 1 else 0)
+        if not x.dtype.is_float and value is not None:
+            value = bool(value) if x.dtype.is_bool else int(value)
         if mode == "constant":
             return x.pad(list(pad), value=0 if value is None else value)
         return x.pad(list(pad), mode=mode)
@@ -314,13 +317,13 @@ def _repeat_interleave(x: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _linspace(start: Any, *args: Any, **kwargs: Any) -> Any:
-    numbers = [each.item() if isinstance(each, Tensor) else each for each in (start, *args)]
+    numbers: list[Any] = [x.item() if isinstance(x, Tensor) else x for x in (start, *args)]
     kwargs = {k: v for k, v in kwargs.items() if k == "dtype"}
     return Tensor.linspace(*numbers, **kwargs)
 
 
 def _logspace(start: Any, *args: Any, **kwargs: Any) -> Any:
-    numbers = [each.item() if isinstance(each, Tensor) else each for each in (start, *args)]
+    numbers: list[Any] = [x.item() if isinstance(x, Tensor) else x for x in (start, *args)]
     kwargs = {k: v for k, v in kwargs.items() if k in ("dtype", "base")}
     return Tensor.logspace(*numbers, **kwargs)
 
@@ -329,8 +332,12 @@ def _affine_free(name: str) -> Adapter:
     return _on(name)
 
 
-def _batch_norm(x: Any, mean: Any, var: Any, weight: Any = None, bias: Any = None,
-                training: bool = False, momentum: float = 0.1, eps: float = 1e-5) -> Any:  # fmt: skip
+def _batch_norm(
+    x: Any, mean: Any, var: Any, weight: Any = None, bias: Any = None,
+    training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
+) -> Any:  # fmt: skip
+    if x.ndim < 2:
+        raise NotApplicableError("batch norm of a vector")
     axes = tuple(axis for axis in range(x.ndim) if axis != 1)
     if training or mean is None:
         mean, var = x.mean(axes), x.var(axes, correction=0)
@@ -338,15 +345,17 @@ def _batch_norm(x: Any, mean: Any, var: Any, weight: Any = None, bias: Any = Non
 
 
 def _group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, eps: Any = 1e-5) -> Any:
-    found = x.reshape(x.shape[0], groups, -1).layernorm(-1, eps).reshape(x.shape)
+    size = x.numel() // max(x.shape[0] * groups, 1)
+    found = x.reshape(x.shape[0], groups, size).layernorm(-1, eps).reshape(x.shape)
     shape = (1, -1, *[1] * (x.ndim - 2))
     found = found if weight is None else found * weight.reshape(shape)
     return found if bias is None else found + bias.reshape(shape)
 
 
-def _instance_norm(x: Any, mean: Any = None, var: Any = None, weight: Any = None, bias: Any = None,
-                   use_input_stats: bool = True, momentum: float = 0.1,
-                   eps: float = 1e-5) -> Any:  # fmt: skip
+def _instance_norm(
+    x: Any, running_mean: Any = None, running_var: Any = None, weight: Any = None,
+    bias: Any = None, use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5,
+) -> Any:  # fmt: skip
     if not use_input_stats:
         raise NotApplicableError("running statistics of instance norm")
     return _group_norm(x, x.shape[1], weight, bias, eps)
@@ -374,6 +383,52 @@ def _old_svd(x: Any, some: bool) -> Any:
     return u.abs(), s, v._flipped.abs()
 
 
+def _one_hot(x: Any, num_classes: int = -1) -> Any:
+    count = int(x.max().item()) + 1 if num_classes < 0 else num_classes
+    return x.one_hot(count).cast(dtypes.int64)
+
+
+def _pinv(x: Any, *args: Any, **kwargs: Any) -> Any:
+    if kwargs.get("atol") is not None or isinstance(kwargs.get("rtol"), Tensor) or args:
+        raise NotApplicableError("tolerances of pinv that are tensors")
+    return x.pinv(kwargs.get("rtol", kwargs.get("rcond")), kwargs.get("hermitian", False))
+
+
+def _matrix_norm(x: Any, *args: Any, **kwargs: Any) -> Any:
+    options = dict(zip(("ord", "dim", "keepdim"), args, strict=False)) | kwargs
+    kind = options.pop("dtype", None)
+    return (x if kind is None else x.cast(kind)).matrix_norm(**options)
+
+
+def _pivoted(pivot: bool, function: Any) -> Any:
+    if not pivot:
+        raise NotApplicableError("LU without pivoting")
+    return function()
+
+
+def _searchsorted(x: Any, values: Any, out_int32: bool = False, **kwargs: Any) -> Any:
+    if not isinstance(values, Tensor):
+        raise NotApplicableError("a number to look for")
+    found = x.searchsorted(values, **kwargs)
+    return found.cast(dtypes.int32 if out_int32 else dtypes.int64)
+
+
+def _stft(x: Any, **kwargs: Any) -> Any:
+    kwargs.pop("return_complex", None)
+    return x.stft(**kwargs)
+
+
+def _narrow(x: Any, dim: int, start: Any, length: int) -> Any:
+    return x.narrow(dim, int(start.item()) if isinstance(start, Tensor) else start, length)
+
+
+def _spacing_gradient(x: Any, **kwargs: Any) -> Any:
+    spacing = kwargs.get("spacing")
+    return x.spacing_gradient(
+        1.0 if spacing is None else spacing, kwargs.get("dim"), kwargs.get("edge_order", 1)
+    )
+
+
 ADAPTERS: dict[str, Adapter] = {
     "__getitem__": _index,
     "item": lambda x: x.item(),
@@ -385,9 +440,9 @@ ADAPTERS: dict[str, Adapter] = {
     "min.binary": lambda x, y: x.minimum(y),
     "var": _correction("var"), "std": _correction("std"),
     "var_mean": _correction("var_mean"), "std_mean": _correction("std_mean"),
+    "nn.functional.embedding": _embedding,
     "norm": _norm, "linalg.norm": _linalg_norm,
     "flip": _dims("flip"),
-    "gradient": lambda x, **kw: x.spacing_gradient(**kw),
     "meshgrid.list_of_tensors": lambda x, **kw: x[0].meshgrid(*x[1:], **kw),
     "stack": lambda x, *a, **kw: x[0].stack(*x[1:], dim=kw.get("dim", a[0] if a else 0)),
     "cat": lambda x, *a, **kw: x[0].cat(*x[1:], dim=kw.get("dim", a[0] if a else 0)),
@@ -409,7 +464,7 @@ ADAPTERS: dict[str, Adapter] = {
     "logspace": _logspace, "logspace.tensor_overload": _logspace,
     "topk": _topk, "kthvalue": _first_of("kthvalue", 0), "median": _on("median"),
     "repeat_interleave": _repeat_interleave,
-    "nn.functional.linear": _linear, "nn.functional.embedding": _embedding,
+    "nn.functional.linear": _linear,
     "nn.functional.layer_norm": _layer_norm, "nn.functional.rms_norm": _rms_norm,
     "nn.functional.batch_norm": _batch_norm, "nn.functional.group_norm": _group_norm,
     "nn.functional.instance_norm": _instance_norm,
@@ -465,10 +520,6 @@ ADAPTERS: dict[str, Adapter] = {
         n, alpha=alpha, beta=1 - alpha, **kw
     ),
     "linalg.eigh": _eigh, "linalg.svd": _svd, "linalg.eigvalsh": _on("eigvalsh"),
-    "linalg.matrix_norm": lambda x, *a, **kw: x.matrix_norm(
-        *[kw.get("ord", a[0] if a else "fro")],
-        **{k: v for k, v in kw.items() if k in ("dim", "keepdim")},
-    ),
     "linalg.slogdet": _on("slogdet"), "linalg.inv_ex": _on("inv"),
     "linalg.tensorsolve": lambda x, b, dims=None: x.tensorsolve(b, dims),
     "lu_unpack": lambda lu, pivots, *a, **kw: Tensor.lu_unpack(lu, pivots),
@@ -482,8 +533,12 @@ ADAPTERS: dict[str, Adapter] = {
     "polygamma": lambda x, n: x.polygamma(n),
     "mvlgamma": lambda x, p: x.mvlgamma(p),
     "fill": lambda x, value: x.full_like(value),
-    "tril_indices": lambda row, col, offset=0, **kw: Tensor.tril_indices(row, col, offset),
-    "triu_indices": lambda row, col, offset=0, **kw: Tensor.triu_indices(row, col, offset),
+    "tril_indices": lambda row, col, offset=0, dtype=dtypes.int64, **kw: (
+        Tensor.tril_indices(row, col, offset).cast(dtype)
+    ),
+    "triu_indices": lambda row, col, offset=0, dtype=dtypes.int64, **kw: (
+        Tensor.triu_indices(row, col, offset).cast(dtype)
+    ),
     "new_full": lambda x, size, value, **kw: x.new_full(
         size, value, **{k: v for k, v in kw.items() if k == "dtype"}
     ),
@@ -491,16 +546,18 @@ ADAPTERS: dict[str, Adapter] = {
     "round.decimals_0": lambda x, decimals: x.round(decimals),
     "round.decimals_3": lambda x, decimals: x.round(decimals),
     "round.decimals_neg_3": lambda x, decimals: x.round(decimals),
-    "nonzero": lambda x, as_tuple=False: tuple(x.nonzero().unbind(1)) if as_tuple else x.nonzero(),
+    "nonzero": lambda x, as_tuple=False: (
+        tuple(x.reshape(x.shape or (1,)).nonzero().unbind(1)) if as_tuple else x.nonzero()
+    ),
     "argwhere": lambda x: x.nonzero(),
     "corrcoef": lambda x: x.corrcoef(),
-    "nn.functional.one_hot": lambda x, n=-1: x.one_hot(int(x.max().item()) + 1 if n < 0 else n),
+    "nn.functional.one_hot": _one_hot,
     "nn.functional.kl_div": lambda x, y, *a, **kw: x.kl_div(y, **kw),
     "nn.functional.threshold": _on("threshold"),
     "nn.functional.prelu": _on("prelu"),
     "unsqueeze_copy": _on("unsqueeze"), "squeeze_copy": _on("squeeze"), "t_copy": _on("t"),
     "permute_copy": _on("permute"), "transpose_copy": _on("transpose"),
-    "expand_copy": _on("expand"), "narrow_copy": _on("narrow"), "unbind_copy": _on("unbind"),
+    "expand_copy": _on("expand"), "narrow_copy": _narrow, "unbind_copy": _on("unbind"),
     "unfold_copy": _on("unfold"), "view_copy": _on("view"), "diagonal_copy": _on("diagonal"),
     "alias_copy": lambda x: x, "split_with_sizes_copy": _on("split_with_sizes"),
     "unsafe_chunk": _on("chunk"), "unsafe_split": _on("split"),
@@ -514,6 +571,22 @@ ADAPTERS: dict[str, Adapter] = {
     "linalg.pinv.singular": lambda a, b: (a.matmul(b._flipped)).pinv(),
     "linalg.vander": lambda x, N=None: x.vander(N, increasing=True),
     "linalg.tensorinv": lambda x, ind=2: x.tensorinv(ind),
+    "cdist": lambda x, y, p=2.0, compute_mode=None: x.cdist(y, p),
+    "linalg.pinv": _pinv,
+    "linalg.matrix_norm": _matrix_norm,
+    "lu": lambda x, *a: x.lu_factor(),
+    "linalg.lu": lambda x, pivot=True: _pivoted(pivot, x.lu),
+    "linalg.lu_factor": lambda x, pivot=True: _pivoted(pivot, x.lu_factor),
+    "stft": _stft,
+    "searchsorted": _searchsorted,
+    "bucketize": lambda x, boundaries, out_int32=False, right=False: x.bucketize(
+        boundaries, right
+    ).cast(dtypes.int32 if out_int32 else dtypes.int64),
+    "nn.functional.unfold": _on("im2col"),
+    "nn.functional.ctc_loss": lambda x, *a, **kw: x.log_softmax(-1).ctc_loss(*a, **kw),
+    "narrow": _narrow,
+    "gradient": _spacing_gradient,
+    "zero_": lambda x: x.clone().zero_(),
     "linalg.lstsq": lambda x, b, driver=None: x.lstsq(b),
     "linalg.lstsq.grad_oriented": lambda x, b, driver=None: x.lstsq(b),
     "svd": lambda x, some=True, compute_uv=True: _old_svd(x, some),

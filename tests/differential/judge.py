@@ -120,7 +120,9 @@ def _as_array(value: Any) -> Array:
     return np.asarray(value)
 
 
-def difference(ours: Array, truth: Array, relative: float, of_largest: float) -> str:
+def difference(
+    ours: Array, truth: Array, relative: float, of_largest: float, absolute: float = 1e-7
+) -> str:
     """How two arrays differ beyond the tolerance, or an empty text."""
     if ours.shape != truth.shape:
         return f"shape {ours.shape}, expected {truth.shape}"
@@ -133,7 +135,7 @@ def difference(ours: Array, truth: Array, relative: float, of_largest: float) ->
     with np.errstate(all="ignore"):
         finite = np.isfinite(b)
         top = float(np.abs(b[finite]).max()) if finite.any() else 0.0
-        allowed = relative * np.abs(b) + of_largest * top + 1e-7
+        allowed = relative * np.abs(b) + of_largest * top + absolute
         fits = np.where(finite, np.abs(a - b) <= allowed, (a == b) | (np.isnan(a) & np.isnan(b)))
         # What float32 can't hold is infinite in it.
         fits |= (np.abs(b) > 3.4028235e38) & (np.abs(a) >= 3.4e38) & (np.sign(a) == np.sign(b))
@@ -219,7 +221,7 @@ def _truth(how: Comparison, call: Any) -> _Truth:
     total = torch.zeros((), dtype=torch.float64)
     for x, g in zip(wide, cotangents, strict=True):
         if g is not None:
-            real = torch.view_as_real(x) if x.is_complex() else x
+            real = torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
             total = total + (real * g).sum()
     try:
         found = torch.autograd.grad(total, leaves, allow_unused=True)
@@ -261,13 +263,15 @@ def _compared(how: Comparison, given: Any, truth: _Truth) -> Outcome:
             if g is not None:
                 total = total + (x * Tensor(g.numpy().astype(np.float32))).sum()
         gradients = total.gradient(*leaves, materialize_grads=True)
-    Tensor.realize(*[x for x in [*ours, *gradients] if isinstance(x, Tensor)])
+    if lazy := [x for x in [*ours, *gradients] if isinstance(x, Tensor)]:
+        Tensor.realize(*lazy)
     for number, (x, plain, wide) in enumerate(zip(ours, truth.plain, truth.wide, strict=True)):
         if reason := _value_fault(how, x, plain, wide):
             return Outcome("failed", f"result {number}: {reason}")
     for number, (x, wide) in enumerate(zip(gradients, truth.gradients or (), strict=True)):
         expected = np.zeros(x.shape) if wide is None else _as_array(wide)
-        if reason := difference(x.numpy(), expected, 4 * how.relative, 4 * how.of_largest):
+        bounds = (4 * how.relative, 4 * how.of_largest, 2e-6)
+        if reason := difference(x.numpy(), expected, *bounds):
             return Outcome("failed", f"gradient {number}: {reason}")
     return Outcome("passed")
 

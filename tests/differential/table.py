@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-
 from tests.differential.adapters import ADAPTERS, by_method, short_name
 from tests.differential.judge import Comparison
 
@@ -14,6 +13,12 @@ _RANDOM = "random: its own tests are statistical"
 _EMPTY = "its elements are not defined"
 _INTERNAL = "an internal function of PyTorch"
 _COMPLEX = "complex numbers are pairs here; see the FFT"
+
+_MASKED = (
+    "amax", "amin", "argmax", "argmin", "cumprod", "cumsum", "log_softmax", "logaddexp",
+    "logsumexp", "mean", "median", "norm", "normalize", "prod", "softmax", "softmin", "std", "sum",
+    "var",
+)  # fmt: skip
 
 #: Operators that are not compared, each with its reason.
 SKIPPED: dict[str, str] = {
@@ -50,6 +55,10 @@ SKIPPED: dict[str, str] = {
         _COMPLEX,
     ),
     **dict.fromkeys(
+        [f"masked.{name}" for name in _MASKED],
+        "torch.masked is not here: `where` says what takes part",
+    ),
+    **dict.fromkeys(
         ("sparse.mm.reduce", "sparse.sampled_addmm", "to_sparse"), "sparse tensors are not here"
     ),
 }  # fmt: skip
@@ -58,7 +67,50 @@ SKIPPED: dict[str, str] = {
 TOLERANCES: dict[str, tuple[float, float]] = {}
 
 #: Operators whose gradient is not compared, with the reason.
-NO_GRADIENT: dict[str, str] = {}
+NO_GRADIENT: dict[str, str] = {
+    "nextafter": "a staircase here; PyTorch passes the gradient on",
+    "nn.functional.max_unpool1d": "two windows share a place, and one of them wins",
+    "nn.functional.max_unpool2d": "two windows share a place, and one of them wins",
+    "nn.functional.max_unpool3d": "two windows share a place, and one of them wins",
+    "cholesky_inverse": "PyTorch gives one to the triangle that is not read",
+    "cholesky_solve": "PyTorch gives one to the triangle that is not read",
+    "linalg.pinv.hermitian": "PyTorch spreads it over both triangles, of which one is read",
+    "zero_": "the input itself is written",
+}
+
+#: Operators of which some samples do not agree yet, with what is wrong.
+FAULTS: dict[str, str] = {
+    "index_add": "scalars have no slices here",
+    "index_copy": "scalars have no slices here",
+    "index_fill": "scalars have no slices here",
+    "index_reduce.amax": "scalars have no slices here",
+    "index_reduce.amin": "scalars have no slices here",
+    "index_reduce.mean": "scalars have no slices here",
+    "index_reduce.prod": "scalars have no slices here",
+}
+
+#: Where the languages differ on purpose: (operator, dtype) with the reason.  "*" is any dtype.
+DIFFERENCES: dict[tuple[str, str], str] = {
+    ("square", "bool"): "a product of bool is bool",
+    ("addbmm", "int"): "a fraction is not cut to an integer in silence",
+    ("baddbmm", "int"): "a fraction is not cut to an integer in silence",
+    ("arange", "int"): "a fraction is not cut to an integer in silence",
+    ("full", "bool"): "a number that does not fit is refused",
+    ("addr", "bool"): "Python numbers turn bool into integers",
+    ("nn.functional.avg_pool1d", "int"): "a mean of integers is a float",
+    ("nn.functional.avg_pool2d", "int"): "a mean of integers is a float",
+    ("nn.functional.avg_pool3d", "int"): "a mean of integers is a float",
+    ("bincount", "int"): "weights that are integers add up to integers",
+    ("nn.functional.hardtanh", "int"): "bounds that are fractions",
+    ("logspace", "int"): "rounded toward zero from float64, where PyTorch's steps are float32",
+    ("logspace.tensor_overload", "int"): "as logspace",
+}
+
+
+def difference_of(name: str, dtype: torch.dtype) -> str | None:
+    """Why the answers of an operator in a dtype differ on purpose, or None."""
+    kind = "bool" if dtype is torch.bool else "float" if dtype.is_floating_point else "int"
+    return DIFFERENCES.get((name, kind)) or DIFFERENCES.get((name, "*"))
 
 
 #: Sums of integers, which are kept in 64 bits here, so that none wraps.
@@ -82,6 +134,16 @@ def _up_to_sign(function: Callable[..., Any], *places: int) -> Callable[..., Any
     return call
 
 
+def _stable(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A sort that keeps the order of equals, as all do here."""
+
+    def call(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        options = dict(zip(("dim", "descending"), args, strict=False)) | kwargs
+        return function(x, **(options | {"stable": True}))
+
+    return call
+
+
 #: What PyTorch's side is called by, where that is not the operator itself.
 THEIRS: dict[str, Callable[..., Any]] = {
     "linalg.eigh": _up_to_sign(torch.linalg.eigh, 1),
@@ -89,6 +151,12 @@ THEIRS: dict[str, Callable[..., Any]] = {
     "svd": _up_to_sign(torch.svd, 0, 2),
     "topk": lambda *args, **kwargs: torch.topk(*args, **kwargs)[0],
     "kthvalue": lambda *args, **kwargs: torch.kthvalue(*args, **kwargs)[0],
+    "sort": _stable(torch.sort),
+    "argsort": _stable(torch.argsort),
+    "lu": lambda x, *args: torch.linalg.lu_factor(x),
+    "nn.functional.ctc_loss": lambda x, *args, **kwargs: torch.nn.functional.ctc_loss(
+        x.log_softmax(-1), *args, **kwargs
+    ),
     "linalg.inv_ex": lambda x, **kwargs: torch.linalg.inv(x),
     "linalg.lstsq": lambda a, b, driver=None: torch.linalg.lstsq(a, b, driver=driver)[0],
     "linalg.lstsq.grad_oriented": lambda a, b, driver=None: torch.linalg.lstsq(a, b, driver=driver)[

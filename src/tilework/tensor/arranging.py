@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from tilework import dtypes
 from tilework.base.errors import ShapeError
+from tilework.dtypes import sum_dtype
 from tilework.engine.device import Device
 from tilework.tensor.numeric import Numeric
 from tilework.tensor.promotion import broadcast_shapes
@@ -145,6 +146,8 @@ class Arranging(Numeric):
     def sum_to_size(self, *size: Any) -> Self:
         """Summed over axes so that the shape becomes `size`, from which it was broadcast."""
         wanted = tuple(size[0]) if len(size) == 1 and not hasattr(size[0], "__index__") else size
+        if wanted == self.shape:
+            return self
         extra = self.ndim - len(wanted)
         grown = [
             extra + axis
@@ -152,7 +155,7 @@ class Arranging(Numeric):
             if new == 1 and own != 1
         ]
         axes = (*range(extra), *grown)
-        found = self.sum(axes, keepdim=True) if axes else self
+        found = self.sum(axes, keepdim=True) if axes else self.cast(sum_dtype(self.dtype))
         return found.reshape(wanted)
 
     # --- diagonals ---------------------------------------------------------------------------

@@ -190,8 +190,6 @@ class Decompositions(Arranging):
         """LU with partial pivoting: both factors in one matrix, and the rows exchanged (from 1).
 
         Shape: (..., m, n) -> (..., m, n), (..., min(m, n)) int32
-
-        A gradient exists for the square case alone.
         """
         a = self._matrices("lu_factor")
         packed, swaps, _ = a._eliminated()
@@ -245,21 +243,32 @@ class Decompositions(Arranging):
         return self, type(self).zeros(*lead, 0, dtype=kind, device=device), order
 
     def _lu_gradient(self, g: Self) -> Self:
-        """The gradient of the packed factors of a square matrix."""
-        if self._dims[-1] != self._dims[-2]:
-            raise UserError(
-                "lu_factor: only square matrices have a gradient",
-                got=f"shape {format_shape(self._dims)}",
-                try_="qr",
-            )
+        """The gradient of the packed factors.
+
+        With X = L^-1 P^T dA U^-1 (of the square part) dL is L tril(X, -1) and dU is triu(X) U; what
+        is left of a wide or a tall matrix follows from the product.
+        """
+        rows, columns = self._fixed_size(-2, "lu"), self._fixed_size(-1, "lu")
+        count = min(rows, columns)
         packed, _ = self.lu_factor()
-        low = packed.tril(-1) + packed._identity()
-        up = packed.triu()
-        inner = low._flipped.matmul(g.tril(-1)).tril(-1) + g.triu().matmul(up._flipped).triu()
+        square, head = packed[..., :count, :count], g[..., :count, :count]
+        low, up = square.tril(-1) + square._identity(), square.triu()
+        of_low = low._flipped.matmul(head.tril(-1))
+        of_up = head.triu().matmul(up._flipped)
+        if columns > rows:
+            of_low = of_low - g[..., :, count:].matmul(packed[..., :, count:]._flipped)
+        elif rows > columns:
+            of_up = of_up - packed[..., count:, :]._flipped.matmul(g[..., count:, :])
+        inner = of_low.tril(-1) + of_up.triu()
         found = low._flipped.solve_triangular(inner, upper=True, unitriangular=True)
         found = up._flipped.solve_triangular(found, upper=False, left=False)
-        order = self.detach()._eliminated()[2]
-        return found._rows_put_back(order)
+        if columns > rows:
+            rest = low._flipped.solve_triangular(g[..., :, count:], upper=True, unitriangular=True)
+            found = found.cat(rest, dim=-1)
+        elif rows > columns:
+            rest = up._flipped.solve_triangular(g[..., count:, :], upper=False, left=False)
+            found = found.cat(rest, dim=-2)
+        return found._rows_put_back(self.detach()._eliminated()[2])
 
     def _rows_put_back(self, order: Self) -> Self:
         """Row i of this one moves to row order[i]."""

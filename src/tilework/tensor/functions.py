@@ -117,9 +117,18 @@ class Functions(Elementwise):
         """Each element rounded towards zero."""
         return self._rounded(ops.TRUNC)
 
-    def round(self) -> Self:
-        """Each element rounded to the nearest integer, ties to even."""
-        return self._rounded(ops.ROUND)
+    def round(self, decimals: int = 0) -> Self:
+        """Each element rounded to the nearest integer, ties to even.
+
+        Args:
+            decimals: round to so many digits behind the point; negative ones before it.
+        """
+        if decimals == 0:
+            return self._rounded(ops.ROUND)
+        scale = 10.0 ** abs(decimals)
+        if decimals > 0:
+            return (self * scale)._rounded(ops.ROUND) / scale
+        return (self / scale)._rounded(ops.ROUND) * scale
 
     def logaddexp(self, other: Operand) -> Self:
         """log(exp(self) + exp(other)) without overflow."""

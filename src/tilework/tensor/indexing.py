@@ -241,7 +241,8 @@ class Indexing(Joining):
 
     def _known_positions(self) -> list[KnownIndex]:
         """The positions where a mask is True, one list for each axis; reads the mask."""
-        places = self._host_array().nonzero()
+        values = self._host_array()
+        places = values.nonzero() if values.ndim else ()
         return [
             KnownIndex(axis.tolist(), (len(axis),), size)
             for axis, size in zip(places, self._sizes(), strict=True)
@@ -388,17 +389,36 @@ class Indexing(Joining):
         """
         axis = self._axis(dim, "gather")
         if not self.ndim:
-            return self
+            # A scalar is a vector of one element; so is the index, unless it is empty.
+            return self.reshape(1).gather(0, index.reshape(-1)).reshape(index.shape)
+        if not index.ndim and self.ndim == 1:
+            return self.gather(0, index.reshape(1)).reshape(())
         self._check_index(axis, index, "gather")
         return self._gathered(0, self._all_indices(axis, index))
 
-    def take_along_dim(self, index: Self, dim: int) -> Self:
-        """Another name for `gather`."""
-        return self.gather(dim, index)
+    def take_along_dim(self, index: Self, dim: int | None = None) -> Self:
+        """`gather` whose operands broadcast along the other axes; else over all elements."""
+        if dim is None:
+            return self.reshape(-1).gather(0, index.reshape(-1))
+        axis = self._axis(dim, "take_along_dim")
+        if self.ndim != index.ndim:
+            return self.gather(axis, index)  # which says what is wrong
+        own = [1 if other == axis else size for other, size in enumerate(self._dims)]
+        given = [1 if other == axis else size for other, size in enumerate(index._dims)]
+        shape = list(broadcast_shapes([tuple(own), tuple(given)], "take_along_dim"))
+        grown = [
+            each._broadcast_to(
+                (*shape[:axis], each._dims[axis], *shape[axis + 1 :]), each._bindings, "gather"
+            )
+            for each in (self, index)
+        ]
+        return grown[0].gather(axis, grown[1])
 
     def index_select(self, dim: int, index: Self) -> Self:
         """The slices along `dim` at the positions of the vector `index`."""
         axis = self._axis(dim, "index_select")
+        if not self.ndim:
+            return self.reshape(1).index_select(0, index.reshape(-1)).reshape(())
         return self._gathered(axis, [self._wrapped(index, self._dims[axis])])
 
     def scatter(self, dim: int, index: Self, src: Any, reduce: str | None = None) -> Self:
@@ -495,6 +515,8 @@ class Indexing(Joining):
             [5, 7, 0, 0]
         """
         x, chosen = self._together(mask.cast(dtypes.bool_), "masked_select")
+        if not x.ndim:
+            x, chosen = x.reshape(1), chosen.reshape(1)
         if size is None:
             return x[chosen]
         check_fits(self.dtype, fill_value, "masked_select")

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, Self
 from tilework import dtypes
 from tilework.base.errors import ShapeError, UserError
 from tilework.dtypes import promote
+from tilework.ir.ops import tensor
 from tilework.ir.symbolic import dims
+from tilework.tensor.core import TensorBase
 from tilework.tensor.linalg import Linalg
 from tilework.tensor.movement import as_sizes, read_sizes
 from tilework.tensor.promotion import Number
@@ -130,14 +132,39 @@ class Joining(Linalg):
         times = list(as_sizes(repeats))
         return self.repeat([1] * (self.ndim - len(times)) + times)
 
-    def repeat_interleave(self, repeats: int, dim: int | None = None) -> Self:
-        """Each element (or slice along `dim`) repeated in place."""
+    def repeat_interleave(self, repeats: Any, dim: int | None = None) -> Self:
+        """Each element (or slice along `dim`) repeated in place.
+
+        Args:
+            repeats: how often; or one number for each, as a list or a tensor (which is read).
+            dim: the axis; all elements in one vector by default.
+        """
         x = self.flatten() if dim is None else self
         axis = 0 if dim is None else self._axis(dim, "repeat_interleave")
+        if not hasattr(type(repeats), "__index__") or isinstance(repeats, TensorBase):
+            return x._repeated_by(repeats, axis)
         shape = list(x.shape)
         grown = x.unsqueeze(axis + 1).expand(*shape[: axis + 1], repeats, *shape[axis + 1 :])
         shape[axis] = shape[axis] * repeats
         return grown.reshape(shape)._apply(None)
+
+    def _repeated_by(self, repeats: Any, axis: int) -> Self:
+        x = self if self.ndim else self.reshape(1)
+        numbers = repeats.tolist() if hasattr(repeats, "tolist") else list(repeats)
+        length = x._fixed_size(axis, "repeat_interleave")
+        if not isinstance(numbers, list):
+            return x.repeat_interleave(numbers, axis)
+        if len(numbers) == 1:
+            return x.repeat_interleave(numbers[0], axis)
+        if len(numbers) != length:
+            raise ShapeError(
+                "repeat_interleave: needs a number for each element",
+                got=f"{len(numbers)} for an axis of {length}",
+            )
+        places = [place for place, count in enumerate(numbers) for _ in range(count)]
+        index: Any = type(self)._from_numbers(places, dtypes.index, self.device)
+        attrs = tensor.GatherAttrs(axis)
+        return x._apply(tensor.GATHER, index, attrs=attrs)
 
     def roll(self, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Self:
         """Elements moved `shifts` places along `dims`; what leaves at the end enters in front."""
@@ -311,15 +338,20 @@ class Joining(Linalg):
         is_kept = column <= row + diagonal if is_lower else column >= row + diagonal
         return is_kept.where(self, self._number(0, self.dtype))
 
-    def diag(self) -> Self:
-        """The square matrix with this vector on its diagonal, or the diagonal of a matrix."""
+    def diag(self, diagonal: int = 0) -> Self:
+        """The square matrix with this vector on a diagonal, or a diagonal of a matrix."""
         if self.ndim == 2:
-            return self.diagonal()
+            return self.diagonal(diagonal)
         if self.ndim != 1:
             raise ShapeError("diag: needs a vector or a matrix", got=format_shape(self._dims))
         size = as_size(self._dims[0], self._bindings)
         square = self.expand(size, size)
-        return (square._positions(0) == square._positions(1)).where(square, 0)
+        is_own = square._positions(0) == square._positions(1)
+        found = is_own.where(square, self._number(0, self.dtype))
+        if not diagonal:
+            return found
+        low = ((0, abs(diagonal)), (abs(diagonal), 0))
+        return found.pad(low if diagonal > 0 else low[::-1])
 
     def meshgrid(self, *others: Self, indexing: str = "ij") -> tuple[Self, ...]:
         """Each vector along an axis of its own, all expanded to the common shape."""

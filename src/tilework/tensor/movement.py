@@ -334,6 +334,8 @@ class Movement(TensorBase):
     def unfold(self, dim: int, size: int, step: int) -> Self:
         """All windows of `size` elements along `dim`, `step` apart; the taps are the last axis."""
         axis = self._axis(dim, "unfold")
+        if not self.ndim:
+            return self.reshape(1).unfold(0, size, step).reshape(size)
         length = self._fixed_size(axis, "unfold")
         if not 0 < size <= length or step < 1:
             raise ShapeError(

@@ -76,6 +76,24 @@ class Pooling(Resizing):
         rest = (groups, stride, dilation, padding, output_padding)
         return self.conv_transpose2d(weight, bias, *rest)
 
+    def im2col(
+        self, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1
+    ) -> Self:
+        """The windows of images as columns (PyTorch's `nn.functional.unfold`).
+
+        Shape: (n, c, h, w) -> (n, c * kh * kw, windows); without n likewise
+        """
+        if self.ndim == 3:
+            return self.unsqueeze(0).im2col(kernel_size, dilation, padding, stride).squeeze(0)
+        if self.ndim != 4:
+            raise ShapeError("im2col: needs images", got=format_shape(self._dims))
+        kernel, pads = _each(kernel_size, 2), _each(padding, 2)
+        x = self._pad_axes([(one, one) for one in pads])
+        x = x._pooled(kernel, _each(stride, 2), _each(dilation, 2), "im2col")
+        count, channels, height, width, *_ = x.shape
+        x = x.permute(0, 1, 4, 5, 2, 3)
+        return x.reshape(count, channels * kernel[0] * kernel[1], height * width)
+
     # --- windows -----------------------------------------------------------------------------
 
     def avg_pool1d(

@@ -261,20 +261,20 @@ class Reduce(Activations):
         attrs = tensor.ScanAttrs(fold, axis, **options)
         return self._apply(tensor.SCAN, attrs=attrs)
 
-    def _running(self, fold: Fold, axis: int, what: str) -> Self:
+    def _running(self, fold: Fold, axis: int, what: str, dtype: DType | str | None = None) -> Self:
+        wanted = sum_dtype(self.dtype) if dtype is None else as_dtype(dtype)
         if not self.ndim:
-            return self
+            return self.cast(wanted)
         where = self._axis(axis, what)
-        wanted = sum_dtype(self.dtype)
         return self.cast(wanted)._wide()._scan(fold, where).cast(wanted)
 
-    def cumsum(self, axis: int = 0) -> Self:
+    def cumsum(self, axis: int = 0, dtype: DType | str | None = None) -> Self:
         """The running sum along `axis`; integers add up in 64 bits."""
-        return self._running(Fold.ADD, axis, "cumsum")
+        return self._running(Fold.ADD, axis, "cumsum", dtype)
 
-    def cumprod(self, axis: int = 0) -> Self:
+    def cumprod(self, axis: int = 0, dtype: DType | str | None = None) -> Self:
         """The running product along `axis`; integers multiply in 64 bits."""
-        return self._running(Fold.MUL, axis, "cumprod")
+        return self._running(Fold.MUL, axis, "cumprod", dtype)
 
     def cummax(self, axis: int = 0) -> tuple[Self, Self]:
         """The running maximum along `axis`, and the position (int64) where it was last found."""

@@ -31,6 +31,8 @@ class Selecting(Sorting):
     def _slices(self, dim: int, index: Self, source: Any, what: str) -> tuple[int, Self, Self]:
         """An axis, the positions along it as a vector, and slices to write there."""
         axis = self._axis(dim, what)
+        if not self.ndim:
+            raise ShapeError(f"{what}: a scalar has no slices", try_="x.reshape(1)")
         if not index.dtype.is_integer or index.ndim > 1:
             raise IndexingError(
                 f"{what}: needs a vector of integers",

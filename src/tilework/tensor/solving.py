@@ -80,6 +80,8 @@ class Solving(Decompositions):
     def _order_of(self, pivots: Self) -> Self:
         """The order of rows that exchanges lead to."""
         size, count = self._fixed_size(-2, "lu"), pivots._fixed_size(-1, "lu")
+        if not size:
+            return type(self).zeros(*self.shape[:-2], 0, dtype=dtypes.index, device=self.device)
         square = self.detach()[..., :, :1].expand(*self.shape[:-1], size)
         lead = self._dims[:-2]
         swaps = pivots.cast(dtypes.index) - 1

@@ -129,7 +129,11 @@ class Statistics(Products):
             raise UserError("quantile: unknown interpolation", got=how)
         if not self.dtype.is_float:
             raise DTypeError("quantile: needs floats", got=self.dtype.name, try_=".float()")
-        shares = self._other(q).cast(dtypes.float64)
+        shares = (
+            self._from_numbers([q], dtypes.float64, self.device).reshape(())
+            if isinstance(q, int | float)
+            else self._other(q).cast(dtypes.float64)
+        )
         x = self.reshape(-1) if dim is None or not self.ndim else self
         axis = 0 if dim is None or not self.ndim else self._axis(dim, "quantile")
         ordered = x.movedim(axis, -1).sort(-1)[0]

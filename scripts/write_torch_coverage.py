@@ -1,0 +1,114 @@
+"""Run PyTorch's sample inputs here and write docs/torch-coverage.md.
+
+Usage: `python scripts/write_torch_coverage.py [--most N]`; N samples of each operator and dtype,
+all by default (about half an hour).  What was counted is kept in docs/torch-coverage.json after
+each operator, so that an interrupted run goes on where it was; `--fresh` starts over.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests.differential.report import tally  # noqa: E402
+from tests.differential.samples import operators  # noqa: E402
+from tests.differential.table import FAULTS, comparison_of  # noqa: E402
+
+PAGE = ROOT / "docs" / "torch-coverage.md"
+COUNTS = ROOT / "docs" / "torch-coverage.json"
+
+
+def count(most: int | None, fresh: bool) -> dict[str, Any]:
+    """Return the counts and reasons by operator."""
+    found: dict[str, Any] = {}
+    if COUNTS.exists() and not fresh:
+        found = json.loads(COUNTS.read_text())
+    for name, op in operators().items():
+        how = comparison_of(op, name)
+        if isinstance(how, str):
+            found[name] = {"absent": how}
+            continue
+        if "counts" in found.get(name, {}):
+            continue
+        made = tally(op, name, most)
+        found[name] = {"counts": dict(made.counts), "reasons": dict(made.reasons)}
+        print(name, dict(made.counts), flush=True)
+        COUNTS.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+    COUNTS.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+    return found
+
+
+def page(found: dict[str, Any]) -> str:
+    """Return the page."""
+    total: Counter[str] = Counter()
+    for row in found.values():
+        total.update(row.get("counts", {}))
+    ran = total["passed"] + total["failed"]
+    share = 100 * total["passed"] / max(ran, 1)
+    compared = [name for name, row in found.items() if "counts" in row]
+    lines = [
+        "# PyTorch's samples",
+        "",
+        "Made by `python scripts/write_torch_coverage.py`; do not edit.",
+        "",
+        "PyTorch describes its operators with sample inputs (`OpInfo`). Each sample is run here and",
+        "in PyTorch, in float32, int64, int32 and bool; PyTorch's answer for floats is that of",
+        "float64. Values are compared within 2e-5 of the value and of the largest magnitude of its",
+        "tensor (gradients: 8e-5), with their shapes and dtypes.",
+        "",
+        f"Of {len(found)} operators {len(compared)} are compared. {total['passed']} samples agree,",
+        f"{total['failed']} do not ({share:.2f} % agree), {total['skipped']} are skipped.",
+        "",
+        "## Samples that do not agree",
+        "",
+    ]
+    lines += _table(found, "failed") or ["None."]
+    lines += ["", "## Samples that are skipped", ""]
+    lines += _table(found, "skipped") or ["None."]
+    lines += [
+        "",
+        "## Operators that are not compared",
+        "",
+        "| reason | operators |",
+        "| --- | --- |",
+    ]
+    groups: dict[str, list[str]] = {}
+    for name, row in sorted(found.items()):
+        if "absent" in row:
+            groups.setdefault(row["absent"], []).append(f"`{name}`")
+    lines += [f"| {reason} | {', '.join(names)} |" for reason, names in sorted(groups.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _table(found: dict[str, Any], state: str) -> list[str]:
+    rows = []
+    for name, row in sorted(found.items()):
+        number = row.get("counts", {}).get(state, 0)
+        if not number:
+            continue
+        reasons = [key for key in row["reasons"] if key.startswith(f"{state}: ")]
+        reason = FAULTS.get(name) if state == "failed" else None
+        text = reason or reasons[0].partition(": ")[2]
+        rows.append(f"| `{name}` | {number} | {' '.join(text.split()).replace('|', ' ')} |")
+    return ["| operator | samples | why |", "| --- | --- | --- |", *rows] if rows else []
+
+
+def main() -> int:
+    """Count and write; return the exit status."""
+    parser = argparse.ArgumentParser(description="Compare with PyTorch's sample inputs.")
+    parser.add_argument("--most", type=int, help="samples of each operator and dtype")
+    parser.add_argument("--fresh", action="store_true", help="forget what was counted")
+    options = parser.parse_args()
+    PAGE.write_text(page(count(options.most, options.fresh)), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""PyTorch's own sample inputs give the same here, forward and gradient."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tests.differential.report import outcomes
+from tests.differential.samples import operators
+from tests.differential.table import FAULTS, SKIPPED, comparison_of
+
+#: The operators are dealt out to so many tests, so that they run beside each other.
+HANDS = 24
+#: Samples of each operator and dtype in `make test`; `make test-full` takes all.
+FEW = {torch.float32: 2, torch.int64: 1, torch.int32: 1, torch.bool: 1}
+
+
+def failures(hand: int, most: dict[torch.dtype, int | None]) -> list[str]:
+    """What does not agree, and is not known, of every HANDS-th operator."""
+    found = []
+    for name, op in list(operators().items())[hand::HANDS]:
+        if name in FAULTS:
+            continue
+        for dtype, count in most.items():
+            found += [
+                f"{name} ({dtype}): {outcome.reason}"
+                for outcome in outcomes(op, name, count, (dtype,))
+                if outcome.state == "failed"
+            ]
+    return found
+
+
+@pytest.mark.parametrize("hand", range(HANDS))
+def test_a_few_samples_of_each_operator_agree(hand: int) -> None:
+    assert failures(hand, dict(FEW)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hand", range(HANDS))
+def test_all_samples_of_each_operator_agree(hand: int) -> None:
+    assert failures(hand, dict.fromkeys(FEW)) == []
+
+
+@pytest.mark.slow
+def test_each_known_fault_is_still_one() -> None:
+    mended = [
+        name
+        for name in FAULTS
+        if all(found.state != "failed" for found in outcomes(operators()[name], name))
+    ]
+    assert mended == []
+
+
+def test_each_name_in_the_tables_is_an_operator_of_pytorch() -> None:
+    assert [name for name in (*SKIPPED, *FAULTS) if name not in operators()] == []
+
+
+def test_most_operators_that_are_not_skipped_exist_here() -> None:
+    kinds = [comparison_of(op, name) for name, op in operators().items()]
+    missing = [kind for kind in kinds if kind == "there is no such method"]
+    assert len(missing) < len(kinds) / 10
