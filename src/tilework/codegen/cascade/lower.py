@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tilework.codegen.analysis import analyse
 from tilework.codegen.cascade.find import find_cascade
 from tilework.codegen.cascade.phases import BLOCK_NAME, Phases
+from tilework.codegen.cascade.rotate import fused, rotates, with_tile_of
 from tilework.codegen.cascade.running import RunningPhases, find_running
 from tilework.codegen.cascade.tile import choose_tile
 from tilework.codegen.linearize.order import linearise
@@ -133,12 +134,46 @@ class _Composition:
 
     def run(self) -> LoweredCascade:
         self._allocate()
-        closing = self._outer()
-        plans = [plan for group in self.phases.groups() for plan in self._group(group)]
-        self.statements += [END(loop) for loop in closing]
+        groups = self.phases.groups()
+        tasks, start, extent = self._open_tasks()
+        if extent is not None and rotates(self.phases):
+            plans = self._rotated(groups[0].sinks, start, extent)
+        else:
+            rows = self._open_rows(start, extent)
+            plans = [plan for group in groups for plan in self._group(group)]
+            self.statements += [END(loop) for loop in rows]
+        self.statements.append(END(tasks))
         how = ", running values" if isinstance(self.phases, RunningPhases) else ""
         head = f"cascade in {self.tile.count} tiles of {self.tile.rows} rows{how}: "
         return LoweredCascade(LINEAR(*self.statements), self.scratch_bytes, head + "; ".join(plans))
+
+    def _rotated(self, sinks: list[Node], start: Node, extent: Node) -> list[str]:
+        """The first phase of each row in the last phase of the row before."""
+        variable = self.phases.variable
+        self._place(start)
+        self.fixed[variable] = start
+        plan = self._planned(sinks[0])
+        self.statements += self._lowered(*plan)
+        outside = set(self.placed)
+        rows = self._open_rows(start, extent)
+        row = self.fixed[variable]
+        plans = [repr(plan[1]), *(self._phase(sink) for sink in sinks[1:-1])]
+        kernel, last = self._planned(sinks[-1])
+        reduced = next((s for s in plan[1].splits if s.tile_size > 1), None)
+        last = with_tile_of(last, kernel, reduced)
+        check(last, kernel, self.alone)
+        stores = self._lowered(kernel, last)
+        # The row after the last one of a task is not this task's, but may be looked at.
+        count = const_index(self.tile.count - 1)
+        following = decompose(
+            simplify.minimum(simplify.add(row, const_index(1)), count), self.target
+        )
+        self._place(following)
+        self.fixed[variable] = following
+        self.statements += fused(stores, self._lowered(*plan))
+        self.statements += [END(loop) for loop in rows]
+        self.placed = outside
+        return [*plans, repr(last)]
 
     # ---- memory and loops around the phases
 
@@ -150,31 +185,31 @@ class _Composition:
             self.base_bytes += -(-_bytes(param) // _LINE_BYTES) * _LINE_BYTES
         self.scratch_bytes = self.base_bytes
 
-    def _outer(self) -> list[Node]:
-        """Open the loops over tasks and over the tiles of one; gives them, innermost first."""
+    def _open_tasks(self) -> tuple[Node, Node, Node | None]:
+        """Open the loop over tasks: it, the first tile of a task, and how many if not just one."""
         count = self.tile.count
         block = max(count // (self.target.cores * _TASKS_PER_CORE), 1)
         if self.tile.rows > 1:
             block = 1
         tasks = self._range(const_index(-(-count // block)), Unit.THREAD)
-        loops = [tasks]
-        value = tasks
-        if block > 1:
-            start = simplify.scale(tasks, block)
-            left = simplify.sub(const_index(count), start)
-            extent = (
-                const_index(block)
-                if count % block == 0
-                else simplify.minimum(const_index(block), left)
-            )
-            extent = decompose(extent, self.target)
+        if block == 1:
+            return tasks, tasks, None
+        start = simplify.scale(tasks, block)
+        left = simplify.sub(const_index(count), start)
+        whole = const_index(block)
+        extent = whole if count % block == 0 else simplify.minimum(whole, left)
+        return tasks, start, decompose(extent, self.target)
+
+    def _open_rows(self, start: Node, extent: Node | None) -> list[Node]:
+        """Open the loop over the tiles of a task, if there are several; `%tile` is in it."""
+        value, loops = start, []
+        if extent is not None:
             self._place(extent)
-            inner = self._range(extent, Unit.LOOP)
-            loops.append(inner)
-            value = simplify.add(start, inner)
+            loops.append(self._range(extent, Unit.LOOP))
+            value = simplify.add(start, loops[0])
             self._place(value)
         self.fixed[self.phases.variable] = value
-        return loops[::-1]
+        return loops
 
     def _range(self, extent: Node, unit: Unit) -> Node:
         loop = RANGE(extent, attrs=RangeAttrs(self.ranges, unit))
@@ -215,19 +250,23 @@ class _Composition:
         return plans
 
     def _phase(self, sink: Node) -> str:
-        kernel = analyse(drop_single(sink))
-        alone = self.alone
-        plan = replace(self.choose(kernel, alone), tasks=0)
-        check(plan, kernel, alone)
-        lowered, scratch = expand(apply_plan(kernel, plan))
-        target = self.target
-        linear = linearise(decompose(lowered, target), lambda node: decompose_node(node, target))
-        self._take(linear)
-        self.scratch_bytes = max(self.scratch_bytes, self.base_bytes + scratch)
+        """Append the statements of a phase; its plan as text."""
+        kernel, plan = self._planned(sink)
+        self.statements += self._lowered(kernel, plan)
         return repr(plan)
 
-    def _take(self, linear: Node) -> None:
-        """Append the statements of a phase, with names that are its own."""
+    def _planned(self, sink: Node) -> tuple[Kernel, Plan]:
+        kernel = analyse(drop_single(sink))
+        plan = replace(self.choose(kernel, self.alone), tasks=0)
+        check(plan, kernel, self.alone)
+        return kernel, plan
+
+    def _lowered(self, kernel: Kernel, plan: Plan) -> list[Node]:
+        """The statements of a phase, with names that are its own."""
+        target = self.target
+        lowered, scratch = expand(apply_plan(kernel, plan))
+        linear = linearise(decompose(lowered, target), lambda node: decompose_node(node, target))
+        self.scratch_bytes = max(self.scratch_bytes, self.base_bytes + scratch)
         done = dict(self.fixed)
         order = toposort(linear)
         shift = self.ranges
@@ -237,15 +276,17 @@ class _Composition:
         highest = [int(n.attrs.number) for n in order if n.op is RANGE]
         self.ranges += 1 + max(highest, default=-1)
         self.accumulators += sum(n.op is ACCUMULATOR for n in order)
+        statements: list[Node] = []
         depth = 0
         for statement in linear.src:
             new = done[statement]
             if new in self.placed:
                 continue
-            self.statements.append(new)
+            statements.append(new)
             depth += (new.op is RANGE) - (new.op is END)
             if not depth and _is_position(new):
                 self.placed.add(new)  # seen by the phases after this one
+        return statements
 
     def _renamed(self, node: Node, src: tuple[Node, ...], shift: int) -> Node:
         attrs = node.attrs

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from tilework.codegen.cascade.phases import Group, Phases
 from tilework.codegen.plan.extents import size
 from tilework.dtypes import float32, float64
-from tilework.ir.build import const
+from tilework.ir.build import cast, const
 from tilework.ir.node import Node, toposort
 from tilework.ir.ops import math
 from tilework.ir.ops.memory import INDEX, LOAD, SINK, STORE
@@ -98,6 +98,11 @@ def _product_with(
     """A value as a product with `term`, without its factors of a row, and those."""
     if value is term:
         return term, ()
+    if value.op is math.CAST:
+        # Rounding to a narrower float goes before the factors of a row: the same relative error.
+        found = _product_with(value.src[0], term, cascade, folds)
+        kind = value.type.dtype
+        return None if found is None or not kind.is_float else (cast(found[0], kind), found[1])
     if value.op is not math.MUL and value.op is not math.FDIV:
         return None
     free, key = cascade.kernel.free, cascade.key

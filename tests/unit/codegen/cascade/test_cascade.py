@@ -20,6 +20,8 @@ from tilework.ir.build import const
 from tilework.ir.interpret import run_kernel, run_linear
 from tilework.ir.node import Node
 from tilework.ir.ops import math, memory, tensor
+from tilework.ir.ops.control import END
+from tilework.ir.ops.index import RANGE
 from tilework.ir.ops.tensor import Fold
 from tilework.ir.rewrite import rewrite
 from tilework.ir.rules import SIMPLIFY
@@ -362,3 +364,25 @@ def test_sums_of_large_values_do_not_overflow_where_their_mean_does_not() -> Non
     q, k, v = arrays(*shapes)
     v[:] = 3e38
     assert np.isfinite(on_machine(sink, (1, 32, 8), [q, k, v])).all()
+
+
+# ---- rows side by side
+
+
+def test_the_first_phase_of_a_row_runs_beside_the_last_one_of_the_row_before() -> None:
+    linear = lower_kernel(kernel_of(softmax(param(0, 4096, 256))), target("host")).linear
+    depth = [0]
+    for node in linear.src:
+        depth.append(depth[-1] + (node.op is RANGE) - (node.op is END))
+    # Tasks, rows, and in them the terms, their sum, and the quotients with the next maximum; the
+    # maximum of a task's first row comes before.
+    assert sum(node.op is RANGE for node in linear.src) == 6
+    assert max(depth) == 3
+
+
+def test_rows_of_a_task_that_is_not_full_are_all_right() -> None:
+    rows = 4 * 16 * 16 + 5
+    (x,) = arrays((rows, 64))
+    raised = np.exp(x.astype(np.float64) - x.max(-1, keepdims=True))
+    got = on_machine(kernel_of(softmax(param(0, rows, 64))), (rows, 64), [x])
+    same(got, raised / raised.sum(-1, keepdims=True), 3e-6)
