@@ -10,7 +10,7 @@ import torch
 from op_cases import Case, all_cases, floats  # type: ignore[import-not-found]
 
 from tensor_oracle import value_of  # type: ignore[import-not-found]
-from tilework import Tensor
+from tilework import Tensor, jit
 
 CASES = all_cases()
 
@@ -54,3 +54,24 @@ def test_the_graph_means_what_pytorch_computes(case: Case) -> None:
     ours = [Tensor(x) for x in case.inputs]
     want = case.theirs(*[torch.tensor(x) for x in case.inputs])
     assert_same(value_of(case.ours(*ours)), want.detach().numpy(), case.tolerance)
+
+
+def check_modes(case: Case) -> None:
+    """Eager run, capture and replay give the same bits."""
+    eager = case.ours(*[Tensor(x) for x in case.inputs]).numpy()
+    captured = jit(case.ours)
+    for _ in range(3):
+        found = captured(*[Tensor(x).realize() for x in case.inputs]).numpy()
+        assert found.dtype == eager.dtype
+        assert found.tobytes() == eager.tobytes()
+
+
+@pytest.mark.parametrize("case", CASES[::18], ids=lambda case: case.name)
+def test_EXE_09_an_operation_gives_the_same_bits_in_three_modes(case: Case) -> None:
+    check_modes(case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_EXE_09_every_operation_gives_the_same_bits_in_three_modes(case: Case) -> None:
+    check_modes(case)
