@@ -180,6 +180,7 @@ class CudaDriver:
         self._pending: deque[tuple[int, int, tuple[str, ...]]] = deque()
         self._events: list[int] = []
         self._handles: dict[int, _Loaded] = {}
+        self._modules: set[int] = set()
         self._next_handle = 1
         self._scratch: Buffer | None = None
         self._boxes: dict[tuple[int, Box], tuple[int, ...]] = {}
@@ -271,8 +272,7 @@ class CudaDriver:
                     loaded.append(self._kernel(code, head, modules[-1]))
             except BaseException:
                 for module in modules:
-                    self.library.module_unload(module)
-                    self._ledger.give_back(self.name, Kind.PROGRAM)
+                    self._unload(module)
                 raise
         return CudaProgram(self, tuple(loaded), modules)
 
@@ -285,8 +285,12 @@ class CudaDriver:
         with self._guard("unload"):
             self._drain()
             for module in modules:
-                self.library.module_unload(module)
-                self._ledger.give_back(self.name, Kind.PROGRAM)
+                self._unload(module)
+
+    def _unload(self, module: int) -> None:
+        self._modules.discard(module)
+        self.library.module_unload(module)
+        self._ledger.give_back(self.name, Kind.PROGRAM)
 
     def _module(self, cubin: bytes, head: CudaHead) -> int:
         try:
@@ -297,6 +301,7 @@ class CudaDriver:
             raise UnsupportedError(
                 f"{self.name}: the driver refuses the code of {head.name}", got=str(error)
             ) from error
+        self._modules.add(module)
         self._ledger.take(self.name, Kind.PROGRAM)
         return module
 
@@ -603,6 +608,8 @@ class CudaDriver:
             if hasattr(self, "_fault_buffer"):
                 self._fault_buffer.close()
             self.allocator.close()
+            for module in sorted(self._modules):
+                self._unload(module)
             for _, event, _ in self._pending:
                 library.event_destroy(event)
             for event in self._events:
@@ -611,9 +618,9 @@ class CudaDriver:
                 library.stream_destroy(self.stream)
         if self.stream:
             ledger.give_back(self.name, Kind.RING)
-        programs = ledger.snapshot(self.name).get((self.name, Kind.PROGRAM), 0)
-        if programs:  # they go with the context
-            ledger.give_back(self.name, Kind.PROGRAM, programs)
+        if self._modules:  # they go with the context
+            ledger.give_back(self.name, Kind.PROGRAM, len(self._modules))
+            self._modules.clear()
         self._pending.clear()
         self._events.clear()
         self._handles.clear()

@@ -1,0 +1,45 @@
+"""The behaviour suite against NVIDIA's back end on a card in software."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tilework.backends import cuda
+from tilework.engine.device import Device
+from tilework.testing.conformance import Case, all_cases, run_case
+from tilework.testing.emulators.cuda import EmulatedCuda
+from tilework.testing.emulators.cuda_device import emulated_backend
+
+CASES = {case.name: case for case in all_cases()}
+LONG = {name: case for name, case in CASES.items() if name.startswith(("ops/", "casts/"))}
+SHORT = {name: case for name, case in CASES.items() if name not in LONG}
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatedCuda]:
+    found = EmulatedCuda(cards=8)
+    monkeypatch.setattr(cuda, "BACKEND", emulated_backend(found))
+    yield found
+    for name in Device.opened():
+        if name.startswith("CUDA"):
+            Device[name].close()
+
+
+@pytest.mark.parametrize("case", SHORT.values(), ids=SHORT)
+def test_BKE_04_a_card_in_software_behaves_as_the_interpreter(
+    library: EmulatedCuda, case: Case
+) -> None:
+    result = run_case("CUDA", case)
+    assert result.status in ("passed", "unsupported"), result.detail
+    assert result.status == "passed" or case.name == "leases/read"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", LONG.values(), ids=LONG)
+def test_BKE_04_ops_on_a_card_in_software_behave_as_the_interpreter(
+    library: EmulatedCuda, case: Case
+) -> None:
+    result = run_case("CUDA", case)
+    assert result.status == "passed", result.detail

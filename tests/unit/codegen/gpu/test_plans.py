@@ -1,0 +1,173 @@
+"""Plans for blocks of threads: what is chosen, and that blocks in software compute it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tilework import Tensor
+from tilework.base.errors import PlanError
+from tilework.codegen.analysis import analyse
+from tilework.codegen.gpu.check import check_gpu_plan
+from tilework.codegen.gpu.choose import choose_gpu_plan, plain_gpu_plan
+from tilework.codegen.gpu.plan import GpuPlan
+from tilework.codegen.passes.normalise import normalise_ranges
+from tilework.codegen.pipeline import lower_kernel
+from tilework.codegen.plan.plan import Part, Plan, Split
+from tilework.ir.interpret.blocks import run_blocks
+from tilework.ir.node import Node, toposort
+from tilework.ir.ops.control import BARRIER, FOLD_THREADS
+from tilework.ir.ops.index import Unit
+from tilework.ir.ops.memory import LOAD, PARAM
+from tilework.schedule.call import transform_to_call
+from tilework.schedule.pipeline import create_schedule
+from tilework.target.known.cuda import cuda_spec
+
+HOPPER = cuda_spec(90)
+
+
+def kernel_of(function: Callable[..., Tensor], *arrays: np.ndarray) -> Node:
+    """The one kernel of a function of tensors."""
+    call = transform_to_call([function(*map(Tensor, arrays)).node])
+    (found,) = create_schedule(call.function).linear.src
+    return found.src[0]
+
+
+def computed(sink: Node, shape: tuple[int, ...], *arrays: np.ndarray, plan: Plan | None = None
+             ) -> np.ndarray:  # fmt: skip
+    """What blocks of threads compute."""
+    lowered = lower_kernel(sink, HOPPER, plan)
+    slots = {node.attrs.slot: node for node in toposort(sink) if node.op is PARAM}
+    result = np.full(shape, np.nan, np.float32)
+    by_size = list(arrays)
+    buffers = [memoryview(bytearray(result.nbytes))]
+    for slot in sorted(slots)[1:]:
+        count = int(np.prod(slots[slot].type.shape))
+        at = next(i for i, a in enumerate(by_size) if a.size == count)
+        buffers.append(memoryview(bytearray(by_size.pop(at).tobytes())))
+    run_blocks(lowered.linear, buffers, blocks=int(lowered.tasks.attrs.bits))
+    return np.frombuffer(buffers[0], np.float32).reshape(shape)
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def chosen(sink: Node) -> GpuPlan:
+    return choose_gpu_plan(analyse(normalise_ranges(sink)), HOPPER)
+
+
+def units(plan: GpuPlan) -> set[Unit]:
+    return {part.unit for split in plan.splits for part in split.tile}
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return np.asarray(e / e.sum(-1, keepdims=True))
+
+
+@pytest.mark.parametrize("count", [64, 100, 77, 1])
+def test_elementwise_work_covers_every_element_once(count: int) -> None:
+    x = numbers(count)
+    got = computed(kernel_of(lambda a: a * 2.0 + 1.0, x), (count,), x)
+    assert np.array_equal(got, x * np.float32(2) + np.float32(1))
+
+
+def test_elementwise_work_moves_sixteen_bytes_at_once() -> None:
+    plan = chosen(kernel_of(lambda a: a + 1.0, numbers(4096)))
+    assert plan.block == 256
+    assert plan.splits[0].tile == (Part(Unit.LANE, 4),)
+
+
+@pytest.mark.parametrize("columns", [32, 64, 96, 77])
+def test_a_row_is_folded_by_the_threads_of_a_block(columns: int) -> None:
+    x = numbers(3, columns)
+    got = computed(kernel_of(lambda a: a.softmax(-1), x), (3, columns), x)
+    assert np.allclose(got, softmax(x), atol=1e-6)
+
+
+def test_a_held_row_is_loaded_once() -> None:
+    lowered = lower_kernel(kernel_of(lambda a: a.softmax(-1), numbers(4, 256)), HOPPER)
+    loads = [node for node in lowered.linear.src if node.op is LOAD]
+    assert sum(load.type.lanes or 1 for load in loads) * lowered.threads == 256
+    assert sum(node.op is FOLD_THREADS for node in lowered.linear.src) == 2
+
+
+def test_rows_longer_than_a_block_holds_are_read_in_a_loop() -> None:
+    x = numbers(1, 70_000)
+    sink = kernel_of(lambda a: a.max(-1), x)
+    plan = chosen(sink)
+    assert plan.threads <= 1024
+    assert plan.splits[0].tile_size < 70_000
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(64, 40), (130, 33)])
+def test_columns_are_folded_by_warps(rows: int, columns: int) -> None:
+    x = numbers(rows, columns)
+    sink = kernel_of(lambda a: a.sum(0), x)
+    assert Unit.WARP in units(chosen(sink))
+    assert np.allclose(computed(sink, (columns,), x), x.sum(0, dtype=np.float64), atol=1e-4)
+
+
+def test_a_transpose_moves_vectors_on_both_sides() -> None:
+    x = numbers(64, 256)
+    sink = kernel_of(lambda a: a.T.contiguous(), x)
+    lowered = lower_kernel(sink, HOPPER)
+    assert {node.type.lanes for node in lowered.linear.src if node.op is LOAD} == {4}
+    assert np.array_equal(computed(sink, (256, 64), x), x.T)
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(32, 32, 16), (40, 36, 24), (33, 17, 20)])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_contraction_is_tiled_in_shared_memory(m: int, n: int, k: int, transposed: bool) -> None:
+    a, b = numbers(m, k), numbers(n, k) if transposed else numbers(k, n)
+    sink = kernel_of(lambda x, y: x @ (y.T if transposed else y), a, b)
+    plan = chosen(sink)
+    assert plan.depth
+    assert len(plan.staged) == 2
+    want = a.astype(np.float64) @ (b.T if transposed else b)
+    assert np.allclose(computed(sink, (m, n), a, b), want, atol=1e-4)
+
+
+def test_tiles_of_a_contraction_wait_twice_for_each_step() -> None:
+    a, b = numbers(64, 64), numbers(64, 64) + 1
+    lowered = lower_kernel(kernel_of(lambda x, y: x @ y, a, b), HOPPER)
+    assert sum(node.op is BARRIER for node in lowered.linear.src) == 2
+
+
+def test_a_plain_plan_is_one_thread() -> None:
+    x = numbers(5, 33)
+    sink = kernel_of(lambda a: a.sum(1), x)
+    plan = plain_gpu_plan(analyse(normalise_ranges(sink)))
+    assert plan.threads == 1
+    assert np.allclose(computed(sink, (5,), x, plan=plan), x.sum(1), atol=1e-5)
+
+
+def test_a_plan_for_a_processor_is_refused() -> None:
+    kernel = analyse(normalise_ranges(kernel_of(lambda a: a + 1.0, numbers(64))))
+    with pytest.raises(PlanError, match="needs a plan for them"):
+        check_gpu_plan(Plan((), ((0, 0),), 1), kernel, HOPPER)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"splits": (Split(9, (Part(Unit.LOOP),)),)}, "does not exist"),
+        ({"splits": (Split(0, (Part(Unit.LOOP),), (Part(Unit.LANE, 3),)),)}, "power of two"),
+        ({"splits": (Split(0, (Part(Unit.LOOP),), (Part(Unit.LANE, 8),)),)}, "past the end"),
+        ({"splits": (Split(0, (Part(Unit.LOOP),), (Part(Unit.THREAD, 4),)),)}, "a tile is made"),
+        ({"nest": ()}, "every output range once"),
+        ({"tasks": 2}, "more tasks than loops"),
+        ({"block": 2048}, "too many threads"),
+        ({"depth": 16}, "no contraction"),
+    ],
+)
+def test_what_breaks_a_rule_is_refused(change: dict[str, object], message: str) -> None:
+    kernel = analyse(normalise_ranges(kernel_of(lambda a: a + 1.0, numbers(60))))
+    good = GpuPlan((), ((0, 0),), 1, (), overlap=False, block=32)
+    assert check_gpu_plan(good, kernel, HOPPER) is good
+    with pytest.raises(PlanError, match=message):
+        check_gpu_plan(replace(good, **change), kernel, HOPPER)  # type: ignore[arg-type]

@@ -1,0 +1,102 @@
+"""NVIDIA's compiler without a GPU: what it makes of kernels, and what its machine code is."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tilework import Tensor, dtypes
+from tilework.base.errors import CompileError, UnsupportedError
+from tilework.codegen.pipeline import lower_kernel
+from tilework.render.c_family.cuda import CudaRenderer
+from tilework.schedule.call import transform_to_call
+from tilework.schedule.pipeline import create_schedule
+from tilework.target.known.cpu import x86_level_spec
+from tilework.target.known.cuda import CAPABILITIES, cuda_spec
+from tilework.toolchain.nvrtc import NvrtcToolchain, compiler_version
+
+HOPPER = cuda_spec(90)
+
+
+def source_of(function: Callable[[], Tensor], capability: int = 90) -> str:
+    target = cuda_spec(capability)
+    call = transform_to_call([function().node])
+    sink = create_schedule(call.function).linear.src[-1].src[0]
+    return CudaRenderer(target.limits.shared_memory_bytes).render(lower_kernel(sink, target))
+
+
+def machine_code(cubin: bytes, folder: Path) -> Counter[str]:
+    """How often each instruction stands in the first function."""
+    spec = find_spec("nvidia")
+    assert spec is not None
+    roots = [Path(root) for root in spec.submodule_search_locations or ()]
+    (tool,) = [path for root in roots for path in root.rglob("bin/nvdisasm")][:1]
+    path = folder / "kernel.cubin"
+    path.write_bytes(cubin)
+    text = subprocess.run([tool, "-c", path], capture_output=True, text=True, check=True).stdout
+    aligned = text.partition("_any")[0] if "_any" in text.partition(".text.")[0] else text
+    return Counter(
+        re.findall(r"^\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z0-9_.]+)", aligned, re.MULTILINE)
+    )
+
+
+def test_the_compiler_is_there() -> None:
+    version = compiler_version()
+    assert version is not None
+    assert version >= (12, 6)
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES)
+def test_kernels_compile_for_every_capability(capability: int) -> None:
+    text = source_of(lambda: Tensor.empty(64, 64).cast(dtypes.float16).softmax(-1), capability)
+    assert NvrtcToolchain(cuda_spec(capability)).compile(text)[:4] == b"\x7fELF"
+
+
+def test_elementwise_work_moves_sixteen_bytes_an_instruction(tmp_path: Path) -> None:
+    cubin = NvrtcToolchain(HOPPER).compile(source_of(lambda: Tensor.empty(4096).exp()))
+    code = machine_code(cubin, tmp_path)
+    assert code["LDG.E.128"] == 1
+    assert code["STG.E.128"] == 1
+
+
+def test_a_contraction_keeps_its_results_in_registers(tmp_path: Path) -> None:
+    cubin = NvrtcToolchain(HOPPER).compile(
+        source_of(lambda: Tensor.empty(4096, 1024) @ Tensor.empty(1024, 4096))
+    )
+    code = machine_code(cubin, tmp_path)
+    assert code["FFMA"] >= 1024
+    assert code["LDS.128"] >= 64
+    assert not [name for name in code if name.startswith(("LDL", "STL"))]
+
+
+def test_long_chains_of_integers_compile_at_once() -> None:
+    text = source_of(lambda: Tensor.empty(67, dtype=dtypes.float64).sin())
+    assert not re.search(r"^\s*const (u|i)(32|64) ", text, re.MULTILINE)
+    assert NvrtcToolchain(HOPPER).compile(text)
+
+
+def test_a_source_that_is_wrong_is_refused_with_the_log() -> None:
+    with pytest.raises(CompileError) as caught:
+        NvrtcToolchain(HOPPER).compile("this is no program")
+    assert "error" in (caught.value.log or "")
+
+
+def test_a_target_that_is_no_card_is_refused() -> None:
+    with pytest.raises(UnsupportedError):
+        NvrtcToolchain(x86_level_spec("x86-64"))
+
+
+def test_a_card_that_is_too_old_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="compute capability"):
+        cuda_spec(61)
+
+
+def test_a_card_newer_than_the_table_takes_the_code_of_its_family() -> None:
+    assert cuda_spec(87).cpu_name == "sm_87"
+    assert cuda_spec(90).cpu_name == "sm_90a"
