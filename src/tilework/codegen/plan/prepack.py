@@ -22,6 +22,7 @@ from tilework.codegen.plan.contraction import (
 from tilework.codegen.plan.dot_products import ready_for_plans
 from tilework.codegen.plan.extents import ceil_div, fitting_lanes, lanes_for, product, size
 from tilework.codegen.plan.tile_contraction import cheapest, register_tile
+from tilework.codegen.plan.windows import windows_of
 from tilework.ir.build import const_index
 from tilework.ir.node import Node, in_use, toposort
 from tilework.ir.ops.index import RANGE, RangeAttrs
@@ -36,8 +37,10 @@ if TYPE_CHECKING:
 #: Cycles to copy an element to global memory by gated vectors, or one by one.
 _GATHER_VECTOR, _GATHER_SCALAR = 1.2, 5.0
 #: How much better the estimate must be before a kernel is split.
-_GAIN = 0.95
+_GAIN = 0.98
 _WORTH_CYCLES = 20_000.0
+#: With more panels than this for each core, one more for some core does not matter.
+_FEW_PANELS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,27 +120,40 @@ def _candidates(
 ) -> list[Prepacked]:
     slots_a, slots_b = _slots(contraction.a), _slots(contraction.b)
     lanes = lanes_for(kernel, target)
+    # Where windows overlap the plan itself copies each element once, in the cache.
     gather_a = not is_plain_load(contraction.a) and bool(slots_a)
+    gather_a = gather_a and not windows_of(contraction.a, contraction.m, contraction.k)
     found: list[Prepacked] = []
     if not slots_b or not slots_b <= constants:
         return found
     for lane in contraction.n:
         if size(lane) < 2:
             continue
-        own = fitting_lanes(lanes, size(lane))
-        # The panel is as wide as the register tile that fits the matrix best.
-        _, vectors, _ = register_tile(target, size(contraction.m[-1]), size(lane), own)
-        columns = min(own * vectors, size(lane))
-        if kernel.read_and_written and size(lane) % columns:
-            continue  # what is updated in place must not be computed twice
-        split = _Split(kernel, contraction)
-        split.pack_b(lane, columns)
-        found.append(split.result(constants))
-        if gather_a:
-            both = _Split(kernel, contraction)
-            both.pack_b(lane, columns)
-            both.pack_a()
-            found.append(both.result(constants))
+        for columns in _widths(contraction, lane, lanes, target):
+            if kernel.read_and_written and size(lane) % columns:
+                continue  # what is updated in place must not be computed twice
+            split = _Split(kernel, contraction)
+            split.pack_b(lane, columns)
+            found.append(split.result(constants))
+            if gather_a:
+                both = _Split(kernel, contraction)
+                both.pack_b(lane, columns)
+                both.pack_a()
+                found.append(both.result(constants))
+    return found
+
+
+def _widths(contraction: Contraction, lane: Node, lanes: int, target: TargetSpec) -> list[int]:
+    """Widths of panels worth trying: of the register tile that fits best, or one vector less.
+
+    A narrower one may be shared more evenly among the cores.
+    """
+    own = fitting_lanes(lanes, size(lane))
+    _, vectors, _ = register_tile(target, size(contraction.m[-1]), size(lane), own)
+    found = [min(own * vectors, size(lane))]
+    panels = ceil_div(size(lane), own * vectors)
+    if vectors > 1 and 1 < panels < _FEW_PANELS * target.cores and panels % target.cores:
+        found.append(own * (vectors - 1))
     return found
 
 

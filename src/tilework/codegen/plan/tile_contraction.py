@@ -50,14 +50,17 @@ _LEAST_TRANSPOSE = 4
 _LONGEST_GROUP = 7
 #: Cycles to convert an element each time that it is multiplied.
 _CONVERT_SCALAR = 0.75
+#: Cycles from an accumulator to itself: four on most machines, and some slack.
+_LATENCY = 5.0
 #: What one step along k takes beyond its multiply-adds: its own, and for each load.
 _STEP_CYCLES, _LOAD_CYCLES = 0.5, 0.1
 #: What one core reads in a cycle from its L2, and from beyond when all cores do.
 _L2_BYTES_PER_CYCLE, _FAR_BYTES_PER_CYCLE = 64.0, 6.0
 #: The same where it is read in order, ahead of its use, while the multiply-adds go on.
 _STREAM_BYTES_PER_CYCLE = 16.0
-#: Cycles for each line of a factor whose steps along k lie in different lines, and pages.
-_LINE_CYCLES, _PAGE_CYCLES = 2.0, 8.0
+#: Cycles for each line of a factor whose steps along k lie in different lines: from the L2, from
+#: farther away, and from another page.
+_NEAR_LINE_CYCLES, _LINE_CYCLES, _PAGE_CYCLES = 0.7, 2.0, 8.0
 _PAGE_BYTES = 4096
 #: By how much of a task cores that run the same number of tasks end apart.
 _UNEVEN = 0.05
@@ -380,9 +383,23 @@ class _Tiling:
         if step in (0, 1):
             return converted
         # Each step along k opens a line of its own for the rows of the tile.
-        far = step is None or step * self.contraction.a.type.dtype.itemsize >= _PAGE_BYTES
-        lines = panels * tiles * self.depth
-        return converted + lines * (_PAGE_CYCLES if far else _LINE_CYCLES)
+        item = self.contraction.a.type.dtype.itemsize
+        total = self._elements_a() * item
+        if total <= self.target.l1_bytes:
+            return converted
+        cost = _NEAR_LINE_CYCLES
+        if total > self.cache // 2:
+            is_far = step is None or step * item >= _PAGE_BYTES
+            cost = _PAGE_CYCLES if is_far else _LINE_CYCLES
+        return converted + panels * tiles * self.depth * cost
+
+    def _elements_a(self) -> int:
+        """How many elements of a there are."""
+        total = product(self.contraction.m) * self.depth
+        for window in self.windows:
+            outputs = size(window.own)
+            total = total * window.span(outputs) // (outputs * size(window.inside))
+        return total
 
     def _copy_b(self) -> float:
         if self.square > 1:
@@ -391,11 +408,7 @@ class _Tiling:
 
     def _stream_a(self, times: int) -> float:
         """a read from far away once for each block of columns."""
-        item = self.contraction.a.type.dtype.itemsize
-        total = product(self.contraction.m) * self.depth * item
-        for window in self.windows:
-            outputs = size(window.own)
-            total = total * window.span(outputs) // (outputs * size(window.inside))
+        total = self._elements_a() * self.contraction.a.type.dtype.itemsize
         return times * total / _STREAM_BYTES_PER_CYCLE if total > self.cache // 2 else 0.0
 
     def _first_b(self) -> float:
@@ -450,7 +463,7 @@ def register_tile(
     """Rows and vectors of accumulators, and the cycles of one step along k.
 
     The shape with the fewest cycles over the whole matrix wins: two fused multiply-adds or loads
-    a cycle, four cycles from an accumulator to itself, and what a step and each load add to that.
+    a cycle, the latency from an accumulator to itself, and what a step and each load add to that.
     Registers hold the accumulators, one row of vectors of b and one value of a.  With `exact` the
     shape divides the matrix.  Each of the rows may stand for a `group` of them.
     """
@@ -467,7 +480,9 @@ def register_tile(
                 continue
             tiles = ceil_div(rows, count) * ceil_div(columns, lanes * vectors)
             loads = height + vectors
-            step = max(height * vectors / 2, loads / 2, 4.0) + _STEP_CYCLES + _LOAD_CYCLES * loads
+            step = (
+                max(height * vectors / 2, loads / 2, _LATENCY) + _STEP_CYCLES + _LOAD_CYCLES * loads
+            )
             if tiles * step < best[0] * 0.999:
                 best = (tiles * step, count, vectors, step)
     return best[1], best[2], best[3]
