@@ -142,4 +142,15 @@ def _matmuls(torch: Any) -> list[Case]:
             )
             for size in sizes
         ]
+    sizes = (4000, 4001, 3999)
+    found.append(
+        Case(
+            "matmul 4000 x 4001 x 3999 bfloat16 (rows not aligned)",
+            (((sizes[0], sizes[2]), "bfloat16", 1.0), ((sizes[2], sizes[1]), "bfloat16", 1.0)),
+            lambda a, b: a @ b,
+            {"torch": lambda a, b: a @ b},
+            flops=2.0 * sizes[0] * sizes[1] * sizes[2],
+            tolerance=6e-3,
+        )
+    )
     return found

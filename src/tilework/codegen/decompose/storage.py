@@ -51,6 +51,16 @@ def from_float32(node: Node, dtype: DType) -> Node:
     return _float32_to_narrow(node, dtype)
 
 
+def copysign_bits(node: Node) -> Node:
+    """COPYSIGN of a narrow float by its bits: a conversion may lose the sign of a NaN."""
+    x, y = node.src
+    raw = uint8 if node.dtype.bits == 8 else uint16
+    sign = 1 << (node.dtype.bits - 1)
+    magnitude = math.AND(bitcast(x, raw), const_bits(sign - 1, raw, node.shape))
+    signed = math.AND(bitcast(y, raw), const_bits(sign, raw, node.shape))
+    return bitcast(math.OR(magnitude, signed), node.dtype)
+
+
 def _to_bfloat16(node: Node) -> Node:
     raw = bitcast(node, uint32)
     odd = math.AND(math.SHR(raw, _unsigned(16, raw)), _unsigned(1, raw))

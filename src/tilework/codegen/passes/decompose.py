@@ -150,6 +150,8 @@ class _Rules:
     def _through_float32(self, node: Node, dtype: DType) -> Node:
         if node.op is math.MULACC:
             return storage.float64_to_small(storage.multiply_add_to_odd(node), dtype)
+        if node.op is math.COPYSIGN:
+            return storage.copysign_bits(node)
         wide = [cast(source, float32) if source.dtype is dtype else source for source in node.src]
         result = make(node.op, tuple(wide), node.attrs)
         return result if node.op in _COMPARISONS else cast(result, dtype)

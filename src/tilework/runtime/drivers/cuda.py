@@ -167,6 +167,7 @@ class CudaDriver:
         ledger: Ledger = LEDGER,
     ) -> None:
         self.name = DEVICE if not ordinal else f"{DEVICE}:{ordinal}"
+        self._owner = self.name  # whose rows the ledger has; a device may get another name
         self.library = library or open_library()
         self.ordinal = ordinal
         self._ledger = ledger
@@ -188,7 +189,7 @@ class CudaDriver:
         self.target = spec_of(self.library, ordinal)
         faults.hit("cuda.open.context")
         self.context = self.library.context_retain(ordinal)
-        ledger.take(self.name, Kind.FW_CTX)
+        ledger.take(self._owner, Kind.FW_CTX)
         self.stream = 0
         self.allocator = CudaMemory(
             self.name, self.library, self._use, self._drain, memory_limit, ledger
@@ -197,7 +198,7 @@ class CudaDriver:
             self._use()
             faults.hit("cuda.open.stream")
             self.stream = self.library.stream_create()
-            ledger.take(self.name, Kind.RING)
+            ledger.take(self._owner, Kind.RING)
             self._fault_buffer = self.allocate(64, spec=BufferSpec(host=True))
         except BaseException:
             self._release_all()
@@ -290,7 +291,7 @@ class CudaDriver:
     def _unload(self, module: int) -> None:
         self._modules.discard(module)
         self.library.module_unload(module)
-        self._ledger.give_back(self.name, Kind.PROGRAM)
+        self._ledger.give_back(self._owner, Kind.PROGRAM)
 
     def _module(self, cubin: bytes, head: CudaHead) -> int:
         try:
@@ -302,7 +303,7 @@ class CudaDriver:
                 f"{self.name}: the driver refuses the code of {head.name}", got=str(error)
             ) from error
         self._modules.add(module)
-        self._ledger.take(self.name, Kind.PROGRAM)
+        self._ledger.take(self._owner, Kind.PROGRAM)
         return module
 
     def _kernel(self, code: KernelCode, head: CudaHead, module: int) -> Kernel:
@@ -617,9 +618,9 @@ class CudaDriver:
             if self.stream:
                 library.stream_destroy(self.stream)
         if self.stream:
-            ledger.give_back(self.name, Kind.RING)
+            ledger.give_back(self._owner, Kind.RING)
         if self._modules:  # they go with the context
-            ledger.give_back(self.name, Kind.PROGRAM, len(self._modules))
+            ledger.give_back(self._owner, Kind.PROGRAM, len(self._modules))
             self._modules.clear()
         self._pending.clear()
         self._events.clear()
@@ -627,7 +628,7 @@ class CudaDriver:
         try:
             library.context_release(self.ordinal)
         finally:
-            ledger.give_back(self.name, Kind.FW_CTX)
+            ledger.give_back(self._owner, Kind.FW_CTX)
 
 
 class CudaRecording:

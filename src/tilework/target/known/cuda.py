@@ -35,7 +35,8 @@ _OPS = frozenset(
         *("fdiv", "sqrt", "copysign", "and", "or", "xor", "shl", "shr"),
         *("lt", "le", "eq", "ne", "where", "cast", "bitcast", "load", "store"),
         *("floor", "ceil", "trunc", "round", "fmod"),
-        # Within 1 unit in the last place by measurement over all inputs, in a third of the time.
+        # NVIDIA's own: at most 1.94 units in the last place over all inputs (measured on an H200),
+        # in a third of the instructions.
         "exp_float32",
     }
 )
