@@ -81,6 +81,20 @@ class Allocated(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Ran(Event):
+    """What one run of expressions needed; a found schedule says nothing about the rest.
+
+    `compiled` counts kernels that were in no cache, `allocated` buffers.  Counted for the whole
+    process: exact while one thread works.
+    """
+
+    schedule_found: bool
+    compiled: int
+    linked: bool
+    allocated: int
+
+
+@dataclass(frozen=True, slots=True)
 class Waited(Event):
     """The host waited for a device."""
 

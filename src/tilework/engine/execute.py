@@ -14,11 +14,11 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
-from tilework.base import faults, log, settings
+from tilework.base import faults, log, settings, trace
 from tilework.base.errors import BoundsError
 from tilework.engine import link
 from tilework.engine.device import Device
-from tilework.engine.stats import COUNTERS
+from tilework.engine.stats import COUNTERS, difference
 from tilework.engine.validate import run_validated
 from tilework.schedule import cache
 from tilework.schedule.call import transform_to_call
@@ -117,8 +117,10 @@ def _run(
     device: str | None,
     on_failure: OnFailure | None,
 ) -> list[Buffer]:
+    before = COUNTERS.snapshot() if trace.enabled() else None
     call = transform_to_call(outputs)
-    schedule = _placed(schedule_of(call.function), device)
+    unplaced, is_found = _find_schedule(call.function)
+    schedule = _placed(unplaced, device)
     slots = [find_buffer(node) for node in call.arguments]
     for slot, (offset, size) in call.parts.items():
         slots[slot] = slots[slot].view(offset, size)
@@ -144,6 +146,16 @@ def _run(
         slots[slot].memory.changes += 1
     if watcher is not None and isinstance(plan, Plan):
         watcher.record(schedule, plan, slots, values)
+    if before is not None:
+        spent = difference(before)
+        trace.emit(
+            trace.Ran(
+                is_found,
+                spent.get("compiles", 0),
+                spent.get("links", 0) > 0,
+                spent.get("allocations", 0),
+            )
+        )
     return [slots[slot] for slot in schedule.outputs]
 
 
@@ -163,13 +175,18 @@ def _run_linked(
 
 def schedule_of(function: Node) -> Schedule:
     """Return the schedule of a function, from a cache or made now."""
+    return _find_schedule(function)[0]
+
+
+def _find_schedule(function: Node) -> tuple[Schedule, bool]:
+    """The schedule of a function, and whether it was in a cache."""
     COUNTERS.schedules += 1
     found = cache.lookup(function, DEFAULT_LIMITS)
     if found is not None:
-        return found
+        return found, True
     from tilework.schedule.pipeline import create_schedule  # its passes load with the first graph
 
-    return create_schedule(function)
+    return create_schedule(function), False
 
 
 def _placed(schedule: Schedule, device: str | None) -> Schedule:

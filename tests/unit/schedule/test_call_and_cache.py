@@ -271,3 +271,14 @@ def test_a_part_of_a_buffer_that_is_written_stays_a_view() -> None:
     part = tensor.SHRINK(x, attrs=tensor.ShrinkAttrs(bounds))
     after = memory.AFTER(x, memory.STORE(x, math.ADD(x, x)))
     assert not transform_to_call([tensor.CONTIGUOUS(part), after]).parts
+
+
+@pytest.mark.parametrize("threads", [1, 2, 7, 64])
+def test_SCH_12_a_schedule_does_not_depend_on_the_number_of_threads(threads: int) -> None:
+    function = memory.SINK(resnet(3))
+    with settings.override(num_threads=3):
+        wanted = build_schedule(function)
+    with settings.override(num_threads=threads):
+        found = build_schedule(function)
+    assert found.linear is wanted.linear
+    assert found.slots == wanted.slots
