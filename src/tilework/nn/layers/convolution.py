@@ -146,3 +146,18 @@ class ConvTranspose1d(ConvTranspose2d):
     """The adjoint of convolution over one axis; arguments as of `ConvTranspose2d`."""
 
     axes = 1
+
+
+class Conv3d(_Convolution):
+    """Convolution over three axes; arguments as of `Conv2d`.
+
+    Shape: (n, in_channels, d, h, w) -> (n, out_channels, od, oh, ow)
+    """
+
+    axes = 3
+
+
+class ConvTranspose3d(ConvTranspose2d):
+    """The adjoint of convolution over three axes; arguments as of `ConvTranspose2d`."""
+
+    axes = 3

@@ -67,6 +67,7 @@ class BatchNorm:
             self.num_batches_tracked += 1
 
 
+BatchNorm1d = BatchNorm
 BatchNorm2d = BatchNorm
 BatchNorm3d = BatchNorm
 
