@@ -17,12 +17,14 @@ from tilework.backends.native import code_cache
 from tilework.base import faults, settings, trace
 from tilework.base.errors import CompileError, ModelFileError, ToolchainError
 from tilework.engine import compile as engine_compile
+from tilework.engine import workers
 from tilework.engine.compile import compile_kernels, kernel_key, pack_kernel, unpack_kernel
 from tilework.engine.device import Device
 from tilework.engine.stats import COUNTERS, difference
 from tilework.engine.workers import WorkerPool
 from tilework.ir.build import const_index
 from tilework.testing import chains
+from tilework.toolchain import llvm
 
 SOURCE = "define void @{name}(ptr %b, ptr %v, i64 %s, i64 %e, ptr %x) {{\n ret void\n}}\n"
 
@@ -286,3 +288,58 @@ def test_the_workers_end_with_the_pool() -> None:
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+def test_EXE_24_a_worker_that_hangs_is_stopped_and_its_kernel_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    how = Device["CPU"].compiler.worker()
+    assert how is not None
+    monkeypatch.setattr(workers, "JOB_SECONDS", 3.0)
+    worker = workers._Worker(how)
+    worker.wait()
+    os.kill(worker.process.pid, signal.SIGSTOP)  # alive, and silent
+    with pytest.raises(workers._Died, match="no answer within 3 seconds"):
+        worker.compile(SOURCE.format(name="k").encode())
+    worker.close()
+    assert worker.process.returncode is not None
+
+
+def test_EXE_24_a_pool_whose_workers_all_hang_names_the_kernel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    how = Device["CPU"].compiler.worker()
+    assert how is not None
+    monkeypatch.setattr(workers, "JOB_SECONDS", 2.0)
+    started = workers._Worker.wait
+
+    def stall(worker: Any) -> None:
+        started(worker)
+        os.kill(worker.process.pid, signal.SIGSTOP)
+
+    monkeypatch.setattr(workers._Worker, "wait", stall)
+    made = WorkerPool(how, 1)
+    try:
+        source = kernel_source("hanging", SOURCE.format(name="hanging"))
+        with pytest.raises(ToolchainError) as caught:
+            made.result(made.submit(source))
+        assert "hanging" in str(caught.value) + str(getattr(caught.value, "__notes__", ""))
+    finally:
+        made.close()
+
+
+def test_EXE_25_another_version_of_the_compiler_finds_nothing_on_disk(
+    fresh: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert compiles(13.0) == 1
+    engine_compile.clear_memory()
+    compiler = Device["CPU"].compiler
+    toolchain = compiler._toolchain  # type: ignore[attr-defined]
+    with monkeypatch.context() as patch:
+        patch.setattr(llvm, "installed_version", lambda: "99.0.0")
+        toolchain.__dict__.pop("key", None)
+        assert "99.0.0" in compiler.key
+        assert compiles(13.0) == 1
+    toolchain.__dict__.pop("key", None)
+    engine_compile.clear_memory()
+    assert compiles(13.0) == 0

@@ -14,7 +14,7 @@ from tilework.base.ledger import Ledger
 from tilework.runtime.allocator import Block
 from tilework.runtime.driver import Copy, Driver, KernelCode, Launch
 from tilework.runtime.drivers import null
-from tilework.runtime.drivers.null import NullDriver
+from tilework.runtime.drivers.null import NullDriver, NullMemory
 from tilework.target.known.cpu import x86_level_spec
 
 SPEC = x86_level_spec("x86-64-v3")
@@ -85,3 +85,17 @@ def test_a_closed_device_refuses_work(device: NullDriver) -> None:
     device.close()
     with pytest.raises(StaleHandleError):
         device.submit([])
+
+
+def test_MPL_15_addresses_that_are_never_used_twice_have_a_bound() -> None:
+    memory = NullMemory()
+    blocks = [memory.allocate(1 << 40) for _ in range(3)]
+    assert len({block.address for block in blocks}) == 3
+    memory._next = (1 << 62) - (1 << 20)
+    last = memory.allocate(1 << 19)
+    assert last.address + last.capacity_bytes <= 1 << 62
+    with pytest.raises(OutOfMemoryError, match="no addresses are left"):
+        memory.allocate(1 << 20)
+    for block in (*blocks, last):
+        memory.free(block)
+    assert memory.used_bytes == 0

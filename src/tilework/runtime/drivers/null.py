@@ -38,6 +38,8 @@ from tilework.target.spec import TargetSpec
 
 DEVICE: Final = "NULL"
 _FIRST_ADDRESS: Final = 1 << 46
+#: Addresses are never used twice, so they run out one day: after 4 million times 1 TiB.
+_LAST_ADDRESS: Final = 1 << 62
 
 
 def probe() -> Probe:
@@ -70,6 +72,14 @@ class NullMemory:
                     expected=f"at most {self.limit_bytes}",
                 )
             address = self._next
+            if address + capacity > _LAST_ADDRESS:
+                raise OutOfMemoryError(
+                    f"{DEVICE}: no addresses are left, since none is used twice",
+                    pool=DEVICE,
+                    got=f"{size_bytes} bytes more",
+                    expected=f"addresses below {_LAST_ADDRESS:#x}",
+                    try_=f'close the device and open it again: Device["{DEVICE}"]',
+                )
             self._next += capacity
             self._live[address] = capacity
             self.used_bytes += capacity
