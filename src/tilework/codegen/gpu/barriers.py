@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tilework.base.errors import InternalError
+from tilework.codegen.gpu.prefetch import load_ahead
 from tilework.ir.ops.control import BARRIER, END, ENDIF, FOLD_THREADS, IF
 from tilework.ir.ops.index import RANGE, Unit
 from tilework.ir.ops.memory import LOAD, STORE
@@ -54,7 +55,8 @@ def insert_barriers(linear: Node) -> Node:
     """
     if not any(_is_shared(node) for node in linear.src):
         return linear
-    inserted = _Insertion(_stores_late(linear.src)).run()
+    ahead = load_ahead(LINEAR(*_stores_late(linear.src)))
+    inserted = _Insertion(ahead.src).run()
     missing = find_missing(inserted)
     if missing is not None:
         raise InternalError("barriers: an access does not wait for other threads", got=missing)
