@@ -8,6 +8,7 @@ from tests.unit.schedule.schedule_builders import (
     expand,
     kernels,
     param,
+    reasons,
     reduce,
     reshape,
     schedule,
@@ -87,3 +88,18 @@ def test_limits_say_on_which_devices_cascades_are() -> None:
         attention(*[param(n, (2, 4, 64, 32)) for n in range(3)]), limits=Limits(cascades_on=())
     )
     assert len(made.linear.src) == 3
+
+
+def test_a_contraction_shares_its_kernel_with_no_small_reduction() -> None:
+    q, k, _ = heads()
+    x = param(3, (2, 32, 64))
+    total = expand(reduce(x, 2, keep=True), (2, 32, 64))
+    made = schedule(math.FDIV(product(q, k), total))
+    assert len(made.linear.src) == 2
+    assert any("a reduction in the kernel of a contraction" in reason for reason in reasons(made))
+
+
+def test_a_normalised_factor_is_not_folded_again_for_each_product() -> None:
+    q, k, _ = heads()
+    squares = expand(reduce(math.MUL(q, q), 2, keep=True), q.type.shape)
+    assert kernels(product(math.FDIV(q, squares), k)) == 2

@@ -59,11 +59,15 @@ class Costs:
         self.own: dict[Node, Cost] = {}
         self.seen: dict[Node, Cost] = {}
         self.contractions: set[Node] = set()
+        #: Contractions, and what is computed from one in its kernel: the contraction.
+        self.follows: dict[Node, Node] = {}
         ends = _ends(layout.order)
         contracted: set[Node] = set()
         for node in layout.order:
             if node in layout.memory or node in layout.forced:
                 self.own[node] = self.seen[node] = LOADED
+                if is_contraction(node):
+                    self.contractions.add(node)
                 continue
             cost = self.own[node] = self.seen[node] = cost_of(node, self.seen)
             if node.op is tensor.REDUCE and is_contraction(node):
@@ -74,6 +78,8 @@ class Costs:
                 or contracted.isdisjoint(node.src)
             ):
                 continue
+            before = next((source for source in node.src if source in self.follows), node)
+            self.follows[node] = self.follows.get(before, node)
             if node in ends:
                 self.seen[node] = LOADED
             else:

@@ -141,8 +141,9 @@ class Kernel:
 
     __slots__ = (
         "before", "checked", "contracts", "copied_from", "device", "faults", "fixed", "index",
-        "indices", "named", "names", "next_range", "parent", "pending", "position", "range_sizes",
-        "reads", "reduces", "seen_buffers", "size", "space", "spans", "steps", "stores", "work",
+        "indices", "named", "names", "next_range", "parent", "pending", "position", "products",
+        "range_sizes", "reads", "reduces", "seen_buffers", "size", "space", "spans", "steps",
+        "stores", "work",
     )  # fmt: skip
 
     def __init__(self, position: int, space: Shape, device: str) -> None:
@@ -163,6 +164,8 @@ class Kernel:
         self.work = 0.0
         self.reduces = 0
         self.contracts = False
+        #: Contractions, and what is computed from one of them, that were asked for.
+        self.products: set[Node] = set()
         self.index = ranges_of(space)
         self.next_range = sum(node.op is RANGE for node in self.index)
         self.range_sizes: dict[int, Node] = {}
@@ -188,6 +191,10 @@ class Kernel:
         while kernel.parent is not None:
             kernel = kernel.parent
         return kernel
+
+    def size_of_space(self) -> int:
+        """How many points the index space has, at the most."""
+        return dims.greatest(dims.product(self.space))
 
     def index_for(self, shape: Shape) -> Index | None:
         """The output ranges as the index of an array of `shape` with as many elements, if so."""

@@ -15,7 +15,7 @@ from tilework.ir.symbolic.simplify import TRUE
 from tilework.schedule.passes.cascade import find_cascades
 from tilework.schedule.passes.decide import reason_to_store
 from tilework.schedule.passes.movement import MOVEMENT, flatten, reshape_index
-from tilework.schedule.passes.prepare import IDENTITY
+from tilework.schedule.passes.prepare import IDENTITY, numel
 from tilework.schedule.passes.steps import FROM_MEMORY, VALUES, StepMaker
 
 if TYPE_CHECKING:
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 _NO_VALUE = frozenset((memory.STORE, memory.SINK))
 #: How many kernels are looked at to prove that two kernels do not depend on each other.
 _SEARCH = 64
+#: How many values are looked at to find what a reduction is computed from.
+_UPSTREAM = 256
+#: A result of a reduction is small if the kernel that needs it has this many times its elements.
+_FEW = 8
 
 
 class Rangeify(StepMaker):
@@ -110,7 +114,9 @@ class Rangeify(StepMaker):
             return
         reason = self._full(node, steps)
         if reason is None and not self._is_in_cascade(node, steps):
-            reason = reason_to_store(node, steps, self.costs, self.limits, self._is_wanted)
+            reason = self._beside_contraction(node, steps) or reason_to_store(
+                node, steps, self.costs, self.limits, self._is_wanted
+            )
         if reason is None:
             for step in steps:
                 self._expand(step)
@@ -136,6 +142,35 @@ class Rangeify(StepMaker):
         last = self.cascades.get(node)
         ends = self.ends.get(last, ()) if last is not None else ()
         return len(ends) == 1 and all(step.kernel is ends[0].find() for step in steps)
+
+    def _beside_contraction(self, node: Node, steps: list[Step]) -> str | None:
+        """Why a small reduction is stored although it could be computed where it is needed.
+
+        A contraction gets a register tile where it is the only reduction of its kernel.
+        """
+        if node.op is not tensor.REDUCE or node in self.costs.contractions:
+            return None
+        few = max(numel(node), 1) * _FEW
+        for step in steps:
+            kernel = step.kernel
+            if kernel.size_of_space() >= few and self._has_contraction_besides(kernel, node):
+                return "a reduction in the kernel of a contraction, which has its tile for itself"
+        return None
+
+    def _has_contraction_besides(self, kernel: Kernel, node: Node) -> bool:
+        """Does a kernel need a contraction that `node` is not computed from?"""
+        if kernel.contracts:
+            return True
+        follows = self.costs.follows
+        wanted = {follows[result] for result in kernel.products if result in self.requests}
+        stack, seen = [node], {node}
+        while wanted and stack and len(seen) < _UPSTREAM:
+            for source in stack.pop().src:
+                wanted.discard(source)
+                if source not in seen:
+                    seen.add(source)
+                    stack.append(source)
+        return bool(wanted)
 
     def _expand(self, step: Step) -> None:
         if step.node in self.ends:
@@ -219,6 +254,7 @@ class Rangeify(StepMaker):
         host.work += other.work
         host.reduces += other.reduces
         host.contracts = host.contracts or other.contracts
+        host.products |= other.products
         host.next_range = max(host.next_range, other.next_range)
         host.range_sizes.update(other.range_sizes)
         host.before.update(other.before)

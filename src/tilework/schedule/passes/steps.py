@@ -70,6 +70,8 @@ class StepMaker:
         step = wanted.get(key)
         if step is None:
             step = wanted[key] = Step(kernel, node, index, valid)
+            if node in self.costs.follows:
+                kernel.products.add(node)
             if node.op not in VALUES:
                 kernel.pending += 1
         return step
