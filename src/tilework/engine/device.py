@@ -47,6 +47,10 @@ class DeviceOpened(trace.Event):
     target: str
 
 
+#: Called when a device is being closed: whoever keeps loaded code lets go of it.
+on_close: Final[list[Callable[[], None]]] = []
+
+
 class OpenDevice:
     """An open device: its driver, its compiler, and what was loaded on it.  Thread-safe."""
 
@@ -141,9 +145,13 @@ class OpenDevice:
             self.generation.advance()
             try:
                 self.caches.clear()
+                for forget in on_close:
+                    forget()
             finally:
-                self.driver.close()
-                _registry.forget(parse_device_name(self.name))
+                try:
+                    self.driver.close()
+                finally:  # one that fails to close must not be found again either
+                    _registry.forget(parse_device_name(self.name))
 
 
 def _open(name: DeviceName) -> OpenDevice:

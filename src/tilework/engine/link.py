@@ -21,7 +21,7 @@ from tilework.base.errors import BoundsError, InternalError
 from tilework.base.forks import new_lock
 from tilework.engine.compile import CompiledKernel, compile_kernels
 from tilework.engine.copies import copy_between
-from tilework.engine.device import Device, OpenDevice
+from tilework.engine.device import Device, OpenDevice, on_close
 from tilework.engine.expressions import Expression
 from tilework.engine.kernels import written_slots as written_parameters
 from tilework.engine.stats import COUNTERS
@@ -560,6 +560,12 @@ class LinkCache:
             while len(self._rows) > MAX_LINKED:
                 self._rows.popitem(last=False)
 
+    def drop_stale(self) -> None:
+        """Let go of what was linked for devices that are closed, and of their code."""
+        with self._lock:
+            for key in [key for key, (_, linked) in self._rows.items() if linked.is_stale]:
+                del self._rows[key]
+
     def clear(self) -> None:
         """Forget everything."""
         with self._lock:
@@ -568,3 +574,4 @@ class LinkCache:
 
 CACHE: Final = LinkCache()
 """Linked schedules of this process."""
+on_close.append(CACHE.drop_stale)

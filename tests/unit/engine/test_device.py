@@ -1,11 +1,20 @@
 """Devices by name: the grammar, lazy opening, the default, closing."""
 
+import gc
+
 import pytest
 
+from tilework import Tensor
 from tilework.base import settings, trace
-from tilework.base.errors import DeviceUnavailableError, StaleHandleError, UnsupportedError
-from tilework.engine.device import Device, DeviceOpened
-from tilework.runtime.registry import DeviceName, parse_device_name
+from tilework.base.errors import (
+    DeviceError,
+    DeviceUnavailableError,
+    StaleHandleError,
+    UnsupportedError,
+)
+from tilework.base.ledger import LEDGER, Kind, difference
+from tilework.engine.device import Device, DeviceOpened, OpenDevice
+from tilework.runtime.registry import DeviceName, Registry, parse_device_name
 
 
 @pytest.mark.parametrize(
@@ -102,3 +111,60 @@ def test_the_memory_of_the_null_device_cannot_be_viewed() -> None:
     device = Device["NULL"]
     with pytest.raises(UnsupportedError, match="cannot see the memory"):
         device.view(device.allocate(16))
+
+
+NAMES = ["CPU:11", "CPU:12", "PYTHON:3"]
+
+
+def open_three() -> dict[tuple[str, Kind], int]:
+    """Three devices that have computed; what the ledger held before they were opened."""
+    for name in NAMES:
+        Device[name].close()
+    gc.collect()
+    before = LEDGER.snapshot()
+    for name in NAMES:
+        total = Tensor([1.0, 2.0], device=name).sum()
+        assert total.item() == 3.0
+        del total
+    gc.collect()
+    return before
+
+
+def test_GEN_08_closing_all_devices_leaves_the_ledger_as_it_was() -> None:
+    before = open_three()
+    for name in NAMES:
+        Device[name].close()
+    assert difference(before, LEDGER.snapshot()) == {}
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("victim", NAMES)
+def test_GEN_08_a_device_that_fails_to_close_does_not_stop_the_others(
+    victim: str, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = open_three()
+    opened = {name: Device[name] for name in NAMES}
+    registry: Registry[OpenDevice] = Registry(lambda name: opened[str(name)])
+    for name in NAMES:
+        registry.get(parse_device_name(name))
+    driver = opened[victim].driver
+    close = driver.close
+
+    def fail() -> None:
+        if when == "after":
+            close()
+        raise DeviceError(f"{victim}: injected")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(driver, "close", fail)
+        with pytest.raises(DeviceError, match=f"{victim}: injected"):
+            registry.close_all()
+    assert all(device.is_closed for device in opened.values())
+    assert registry.names() == ()
+    left = difference(before, LEDGER.snapshot())
+    if when == "after":
+        assert left == {}
+    close()  # what the failing one still held
+    assert difference(before, LEDGER.snapshot()) == {}
+    for name in NAMES:  # and all of them open again
+        assert Tensor([1.0, 2.0], device=name).sum().item() == 3.0
