@@ -62,7 +62,8 @@ def choose_tile(cascade: Cascade, target: TargetSpec, *, may_run: bool = False) 
         tiles = -(-size(row) // rows) * others
         if (is_long or rows * per_row <= limit) and tiles >= 4 * target.cores:
             break
-    block = 0 if cascade.key is None else _block(cascade, rows, target)
+    # The block decides the order of sums, so it must not depend on the number of cores.
+    block = 0 if cascade.key is None else _block(cascade, candidates[0], target)
     return Tile(row, rows, -(-size(row) // rows) * others, block, is_long)
 
 

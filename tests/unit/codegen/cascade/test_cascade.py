@@ -26,6 +26,7 @@ from tilework.ir.ops.tensor import Fold
 from tilework.ir.rewrite import rewrite
 from tilework.ir.rules import SIMPLIFY
 from tilework.schedule.pipeline import build_schedule
+from tilework.target.known.cpu import x86_level_spec
 from tilework.testing.kernels import Case, compile_to, execute, target
 
 if TYPE_CHECKING:
@@ -259,6 +260,22 @@ def test_plain_loops_run_in_phases_too() -> None:
     case = Case(sink, [bytes(4 * 32 * 8), *(array.tobytes() for array in inputs)])
     got = execute(lowered, compile_to("llvm", "host", lowered), case).buffers[0]
     same(np.frombuffer(got, np.float32).reshape(1, 32, 8), exact(*inputs), 3e-6)
+
+
+@pytest.mark.parametrize("shape", [(1, 256, 16), (2, 100, 8), (1, 67, 8)])
+def test_any_number_of_cores_gives_the_same_bits(shape: tuple[int, ...]) -> None:
+    sink = kernel_of(attention(*[param(n, *shape) for n in range(3)], "past"))
+    inputs = arrays(shape, shape, shape)
+    results = set()
+    tiles = set()
+    for cores in (1, 4, 64):
+        spec = x86_level_spec("x86-64-v3", cores=cores)
+        lowered = lower_kernel(sink, spec)
+        tiles.add(lowered.plan.split(":")[0])
+        case = Case(sink, [bytes(inputs[0].nbytes), *(array.tobytes() for array in inputs)])
+        results.add(execute(lowered, compile_to("llvm", "x86-64-v3", lowered), case).buffers[0])
+    assert len(results) == 1
+    assert len(tiles) > 1
 
 
 def test_clang_renders_cascades() -> None:
