@@ -261,7 +261,10 @@ class _Tiling:
             nest.append((number(shared), 0))
         level = len(nest)
         staged = [Staged(0, Memory.TILE, level, self.lanes, windows=True)]
-        cycles = self._compute() + tasks * self._window_elements(block) * _COPY_WINDOW / self.lanes
+        # The last block, and the last share, may be smaller than those that all wait for.
+        whole = ceil_div(tiles, block) * block * ceil_div(passes, share) * share
+        cycles = self._compute() * whole / (tiles * passes)
+        cycles += tasks * self._window_elements(block) * _COPY_WINDOW / self.lanes
         own = [*self.n_rest, self.lane]
         nest += [(number(r), int(shares > 1 and r is shared)) for r in own]
         panels = product(self.n_rest) * self.lane_tiles

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from tilework.codegen.linearize.order import linearise
@@ -11,6 +13,7 @@ from tilework.ir.node import Node
 from tilework.ir.ops import math
 from tilework.ir.ops.index import RANGE, RangeAttrs
 from tilework.ir.ops.memory import INDEX, LOAD, PARAM, SINK, STORE, ParamAttrs
+from tilework.ir.ops.tensor import REDUCE, Fold, ReduceAttrs
 from tilework.ir.stage import Stage
 from tilework.ir.symbolic import simplify
 from tilework.ir.verify import verify
@@ -59,3 +62,23 @@ def test_the_order_of_many_reads_and_writes_takes_linear_time() -> None:
     """Sixteen million pairs would take minutes."""
     statements = linearise(SINK(*rotated(4_000))).src
     assert sum(statement.op is STORE for statement in statements) == 4_000
+
+
+@pytest.mark.parametrize("stored_by", ["rows", "columns"])
+def test_a_register_tile_uses_each_element_of_its_longer_side_at_once(stored_by: str) -> None:
+    """Whatever the order of the stores: six rows, of which one is held, and two columns."""
+    k = RANGE(const_index(32), attrs=RangeAttrs(0))
+    rows = [LOAD(place(100 * row, k)) for row in range(6)]
+    columns = [LOAD(place(1000 + 100 * column, k)) for column in range(2)]
+    pairs = [(row, column) for row in range(6) for column in range(2)]
+    if stored_by == "columns":
+        pairs.sort(key=lambda pair: pair[1])
+    add = ReduceAttrs(Fold.ADD)
+    stores = []
+    for row, column in pairs:
+        total = REDUCE(math.MUL(rows[row], columns[column]), k, attrs=add)
+        stores.append(STORE(place(2000 + 10 * row + column), total))
+    statements = linearise(SINK(*stores)).src
+    used = [rows.index(node.src[0]) for node in statements if node.op is math.MULACC]
+    changes = sum(a != b for a, b in pairwise(used))
+    assert (len(used), changes) == (12, 5)
