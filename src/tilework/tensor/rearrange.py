@@ -11,7 +11,9 @@ from tilework.base.errors import ShapeError, UserError
 from tilework.base.integers import product
 
 _TOKEN: Final = re.compile(r"\s*(\(|\)|\.\.\.|…|1(?!\w)|[A-Za-z_]\w*)")
-_REST: Final = "..."
+#: All axes that are not named: side by side, and (inside of brackets) as one axis.
+_SPREAD: Final = "..."
+_REST: Final = "(...)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +41,16 @@ class Pattern:
             raise UserError("rearrange: needs one arrow", got=formula, expected="a b -> b a")
         self._formula = formula
         self._before, self._after = _groups(sides[0], formula), _groups(sides[1], formula)
-        names = [sorted(name for group in side for name in group) for side in self._sides()]
+        names = [
+            sorted(_SPREAD if name == _REST else name for group in side for name in group)
+            for side in (self._before, self._after)
+        ]
         if names[0] != names[1] or len(set(names[0])) != len(names[0]):
             raise UserError(
                 "rearrange: each axis must be named once on both sides",
                 got=formula,
                 expected=f"{' '.join(names[0])} on both sides",
             )
-
-    def _sides(self) -> tuple[list[list[str]], list[list[str]]]:
-        return self._before, self._after
 
     def plan(self, shape: Sequence[Any], sizes: Mapping[str, int]) -> Plan:
         """How to rearrange a tensor of this shape.
@@ -75,8 +77,8 @@ class Pattern:
 
     def _filled(self, groups: list[list[str]], ndim: int) -> list[list[str]]:
         """The groups with names for the axes that `...` stands for."""
-        rest = ndim - sum([group != [_REST] for group in self._before])
-        if rest < 0 or (rest > 0 and [_REST] not in self._before):
+        rest = ndim - sum([group != [_SPREAD] for group in self._before])
+        if rest < 0 or (rest > 0 and [_SPREAD] not in self._before):
             raise ShapeError(
                 "rearrange: the formula has another number of axes",
                 got=f"{self._formula} for {ndim} axes",
@@ -84,7 +86,7 @@ class Pattern:
         names = [f".{number}" for number in range(rest)]
         found: list[list[str]] = []
         for group in groups:
-            if group == [_REST]:
+            if group == [_SPREAD]:
                 found.extend([[name] for name in names])
             else:
                 found.append([each for name in group for each in _names(name, names)])
@@ -130,11 +132,12 @@ def _groups(side: str, formula: str) -> list[list[str]]:
             found.append(group or [])
             group = None
         else:
-            part = [] if token == "1" else [_REST if token == "…" else token]
+            token = _SPREAD if token == "…" else token
+            part = [] if token == "1" else [token]
             if group is None:
                 found.append(part)
             else:
-                group.extend(part)
+                group.extend([_REST] if token == _SPREAD else part)
     if group is not None:
         raise UserError("rearrange: a bracket is not closed", got=formula)
     return found

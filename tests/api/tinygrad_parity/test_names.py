@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tinygrad
+import tinygrad.dtype as their_dtype
 import tinygrad.nn
 import tinygrad.nn.optim
 import tinygrad.nn.state
+import tinygrad.tensor as their_tensor
 
 import tilework
 import tilework.nn
@@ -112,11 +113,11 @@ def state_module() -> Any:
 
 
 SUBJECTS: dict[str, tuple[Any, Any, list[str]]] = {
-    "Tensor": (tinygrad.Tensor, tilework.Tensor, public_names(tinygrad.Tensor)),
+    "Tensor": (their_tensor.Tensor, tilework.Tensor, public_names(their_tensor.Tensor)),
     "nn": (tinygrad.nn, tilework.nn, own_names(tinygrad.nn)),
     "optim": (tinygrad.nn.optim, tilework.nn.optim, own_names(tinygrad.nn.optim)),
     "state": (tinygrad.nn.state, state_module(), own_names(tinygrad.nn.state)),
-    "dtypes": (tinygrad.dtypes, served_dtype.dtypes, public_names(tinygrad.dtypes)),
+    "dtypes": (their_dtype.dtypes, served_dtype.dtypes, public_names(their_dtype.dtypes)),
 }
 
 

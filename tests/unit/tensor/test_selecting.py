@@ -28,8 +28,8 @@ def same(got: Any, want: Any) -> None:
 
 
 def random_slice(draw: random.Random, size: int) -> slice:
-    ends = [draw.choice([None, draw.randint(-size - 2, size + 2)]) for _ in range(2)]
-    return slice(*ends, draw.choice([None, 1, 2, 3]))
+    start, stop = [draw.choice([None, draw.randint(-size - 2, size + 2)]) for _ in range(2)]
+    return slice(start, stop, draw.choice([None, 1, 2, 3]))
 
 
 def random_index(draw: random.Random, shape: tuple[int, ...]) -> tuple[Any, ...]:
@@ -160,7 +160,7 @@ def test_the_gradients_of_index_add_are_those_of_pytorch() -> None:
     x, y = Tensor(BASE, requires_grad=True), Tensor(source, requires_grad=True)
     (x.index_add(0, Tensor(PLACES), y) ** 2).sum().backward()
     a, b = torch.tensor(BASE, requires_grad=True), torch.tensor(source, requires_grad=True)
-    (a.index_add(0, torch.tensor(PLACES), b) ** 2).sum().backward()
+    (a.index_add(0, torch.tensor(PLACES), b) ** 2).sum().backward()  # type: ignore[no-untyped-call]
     same(x.grad, a.grad)
     same(y.grad, b.grad)
 
@@ -363,7 +363,7 @@ def test_fold_adds_windows_up_as_pytorch_does(kernel: Any, options: Any) -> None
     ours = Tensor(windows.detach().numpy(), requires_grad=True)
     got = ours.fold((6, 8), kernel, **options)
     same(got, want.detach())
-    (want**2).sum().backward()
+    (want**2).sum().backward()  # type: ignore[no-untyped-call]
     (got * got).sum().backward()
     same(ours.grad, windows.grad)
 
@@ -380,7 +380,7 @@ def test_running_logarithms_of_sums_are_those_of_pytorch(length: int) -> None:
     ours, theirs = Tensor(values, requires_grad=True), torch.tensor(values, requires_grad=True)
     same(ours.logcumsumexp(1), theirs.logcumsumexp(1).detach())
     ours.logcumsumexp(1)[:, -1].sum().backward()
-    theirs.logcumsumexp(1)[:, -1].sum().backward()
+    theirs.logcumsumexp(1)[:, -1].sum().backward()  # type: ignore[no-untyped-call]
     same(ours.grad, theirs.grad)
 
 
