@@ -87,11 +87,10 @@ def exp(x: Value[Raw], offset: int = 0) -> Value[Raw]:
     # A result that underflows takes processors as long as a hundred others, so where it is 0 (a
     # masked score is -inf) it is not come by in that way.
     is_zero = x.less(least)
-    if x.builder.has_scale:
-        # One operation gives the result, and is left out where its lane is not used.
-        limited = clamp(x, least, most)
-    else:
-        limited = where(is_zero, 0.0, where(x.greater(most), most, x))
+    limited = where(x.greater(most), most, x)
+    if not x.builder.has_scale:
+        # With it one operation gives the result, and is left out in lanes that are 0 in the end.
+        limited = where(is_zero, 0.0, limited)
     r, low, shifted = reduce_exp(limited, 2 * form.bias)
     return where(is_zero, 0.0, scale_by_power(_power(r, low), shifted, offset))
 

@@ -103,7 +103,9 @@ def divide(x: float, y: float) -> float:
 
 
 def scale_power(x: float, n: float) -> float:
-    """x * 2**floor(n), where n is finite."""
+    """x * 2**floor(n)."""
+    if not math.isfinite(n):
+        return x * (2.0**n if n == n else n)
     if not math.isfinite(x):
         return x
     try:
