@@ -90,8 +90,7 @@ class Settings:
     )
     deterministic: bool = setting(
         False,
-        "fix the order of additions across tuned plans and device counts too; without effect"
-        " where there are neither",
+        "fix the order of additions across tuned plans (none is used) and device counts",
         Affects.SCHEDULE | Affects.CODE,
     )
     check_index: bool = setting(
