@@ -16,10 +16,11 @@ from tilework.ir.build import const_bits, const_index
 from tilework.ir.fold import identity_bits
 from tilework.ir.node import toposort
 from tilework.ir.ops import math
+from tilework.ir.ops.control import SCAN_THREADS
 from tilework.ir.ops.index import RANGE, RangeAttrs, Unit
 from tilework.ir.ops.memory import LOAD, STORE
 from tilework.ir.ops.program import FAULT_IF
-from tilework.ir.ops.tensor import REDUCE, Fold
+from tilework.ir.ops.tensor import REDUCE, SCAN, Fold
 from tilework.ir.symbolic import simplify
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class _Application:
         self.number = max(self.by_number, default=-1) + 1
         self.fresh: dict[tuple[Node, ...], list[_Parts]] = {}
         self.keys: dict[Node, tuple[Node, ...]] = {}
+        self.parts: dict[Node, list[Node]] = {}  # of the output ranges
 
     def run(self) -> Node:
         positions, task_gate = self._nest()
@@ -77,10 +79,11 @@ class _Application:
             number = int(range_.attrs.number)
             parts = self._parts(range_, positions[number])
             values[range_] = parts.value
+            self.parts[range_] = parts.ranges
             gate = simplify.both(parts.gate, task_gate) if number in tasks else parts.gate
             if gate is not simplify.TRUE:
                 gates[range_] = gate
-        sink = substitute_gated(self.kernel.sink, values, gates)
+        sink = substitute_gated(self._scans(), values, gates)
         return self._once(self._reduces(sink))
 
     def _range(self, size: Node | int, unit: Unit) -> Node:
@@ -150,6 +153,20 @@ class _Application:
         if bound or unit not in THREADS:
             return self._range(size, unit)
         return self.warp if unit is Unit.WARP else self.local
+
+    # ---- scans
+
+    def _scans(self) -> Node:
+        """The kernel with scans along ranges that the threads of a block share."""
+        shared = {r for r, parts in self.parts.items() if self.local in parts}
+        done: dict[Node, Node] = {}
+        for node in self.kernel.order:
+            src = tuple([done[source] for source in node.src])
+            if node.op is SCAN and node.src[1] in shared:
+                done[node] = SCAN_THREADS(src[0], *self.parts[node.src[1]], attrs=node.attrs)
+            else:
+                done[node] = node if src == node.src else simplify.rebuild(node, src)
+        return done[self.kernel.sink]
 
     # ---- reductions
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tilework.target.spec import TargetSpec
 
 _UNITS = (Unit.UNROLL, Unit.WARP, Unit.LOCAL, Unit.LANE)
+#: Threads that exchange values without shared memory.
+NEIGHBOURS = 32
 #: The widest vector of elements that one thread keeps.
 _MOST_LANES = 16
 
@@ -103,10 +105,20 @@ class _Check:
         if copies > MOST_COPIES:
             raise PlanError("plan: too many copies of a statement", got=str(copies))
         is_serial = range_ in self.kernel.serial or split.number in self.scanned
-        if is_serial and split.tile_size > 1:
+        is_shared = split.number in self.scanned and self._is_shared_scan(split, range_)
+        if is_serial and split.tile_size > 1 and not is_shared:
             raise PlanError(
                 "plan: a range that must run in order has a tile", got=f"range {split.number}"
             )
+
+    def _is_shared_scan(self, split: Split, range_: Node) -> bool:
+        """Do the threads of a block, and the lanes of each, make up the whole range of a scan?"""
+        units = [part.unit for part in split.tile]
+        return (
+            units in ([Unit.LOCAL], [Unit.LOCAL, Unit.LANE])
+            and split.tile[0].size % NEIGHBOURS == 0
+            and simplify.value_of(range_.src[0]) == split.tile_size
+        )
 
     def _check_lanes(self, own: int, lanes: int, range_: Node, last: Unit) -> None:
         extent = simplify.value_of(range_.src[0])

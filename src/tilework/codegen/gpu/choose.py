@@ -14,6 +14,7 @@ from tilework.codegen.gpu.contract import choose_contraction_plan
 from tilework.codegen.gpu.plan import GpuPlan
 from tilework.codegen.plan.extents import ceil_div, number, size
 from tilework.codegen.plan.plan import Part, Split
+from tilework.dtypes import index
 from tilework.ir.node import toposort
 from tilework.ir.ops.index import Unit
 from tilework.ir.ops.memory import LOAD
@@ -36,6 +37,8 @@ _WARP = 32
 _HELD, _STREAMED = 64, 16
 #: Rows of at least this length have a block of their own.
 _LEAST_ROW = 32
+#: Elements of a row that a thread scans by itself.
+_SCANNED = 16
 #: The most lanes of a square that a thread transposes, and its neighbours along a row of stores.
 _SQUARE, _SECTORS = 8, 8
 #: Warps that fold parts of one column.
@@ -52,7 +55,8 @@ def choose_gpu_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan:
         plan = _row_plan(kernel, most) or _column_plan(kernel, most)
         if plan is not None:
             return plan
-    return _transposing_plan(kernel) or _flat_plan(kernel, min(BLOCK, most))
+    plan = _scan_plan(kernel, most) or _transposing_plan(kernel)
+    return plan or _flat_plan(kernel, min(BLOCK, most))
 
 
 def plain_gpu_plan(kernel: Kernel) -> GpuPlan:
@@ -170,6 +174,34 @@ def _flat_plan(kernel: Kernel, block: int) -> GpuPlan:
     return GpuPlan(tuple(splits), nest, len(parallel), (), overlap=False, block=block)
 
 
+# ---- scans
+
+
+def _scan_plan(kernel: Kernel, most: int) -> GpuPlan | None:
+    """A block for each row of a scan: each thread has some neighbours of it in registers."""
+    scanned = _scanned(kernel)
+    scans = [node for node in kernel.order if node.op is SCAN]
+    if len(scanned) != 1 or kernel.reduces or kernel.read_and_written:
+        return None
+    (along,) = scanned
+    rows = [r for r in kernel.outputs if r is not along]
+    if kernel.serial - {along} or any(n.dtype.bits < 32 or n.dtype is index for n in scans):
+        return None
+    known, lanes = _known(along), _lanes(kernel, along, _accesses(kernel))
+    while lanes < _SCANNED and known % (2 * lanes) == 0 and known // lanes > BLOCK:
+        lanes *= 2
+    while lanes > 1 and known // lanes < _WARP:
+        lanes //= 2
+    threads = known // lanes
+    if threads * lanes != known or threads % _WARP or not 0 < threads <= most:
+        return None
+    tile = [Part(Unit.LOCAL, threads)]
+    if lanes > 1:
+        tile.append(Part(Unit.LANE, lanes))
+    split = Split(number(along), (Part(Unit.LOOP),), tuple(tile))
+    return GpuPlan((split,), _nest_of([*rows, along]), len(rows), (), overlap=False)
+
+
 # ---- transposes
 
 
@@ -253,7 +285,7 @@ def _row_plan(kernel: Kernel, most: int) -> GpuPlan | None:
     length = max(lengths)
     lanes = min(_lanes(kernel, r, _accesses(kernel)) for r in {*alongs, *columns})
     is_held = bool(columns) or len(kernel.reduces) > 1
-    each = _HELD // 2 if is_held else _STREAMED
+    each = _HELD if is_held else _STREAMED
     threads = _WARP
     while threads < most and threads * max(each // 2, lanes) < length:
         threads *= 2

@@ -25,6 +25,7 @@ from tilework.ir.ops.control import (
     EXTRACT,
     FOLD_LANES,
     FOLD_THREADS,
+    SCAN_THREADS,
     SHUFFLE,
     STACK,
     STAGE,
@@ -187,7 +188,7 @@ class _Expansion:
                 (value, self._restrict(value, extended))
                 for extended in self._environments(inside, env)
             ]
-        if op is SCAN:
+        if op is SCAN or op is SCAN_THREADS:
             return [(node.src[0], self._restrict(node.src[0], env))]
         if op is LOAD or op is STORE:
             # Addresses and gates are built from the index arithmetic itself, values are lowered.
@@ -219,6 +220,12 @@ class _Expansion:
             return self._store(node, env)
         if op is SCAN:
             return SCAN(parts[0], node.src[1], attrs=node.attrs)
+        if op is SCAN_THREADS:
+            lanes = max(self._lanes_of(node, env), 1)
+            value = parts[0]
+            if lanes > 1 and not value.type.shape:
+                value = _broadcast(value, lanes)
+            return SCAN_THREADS(value, node.src[1], attrs=node.attrs)
         if self._is_index(node):
             return self._index_value(node, env)
         if not node.src:

@@ -15,7 +15,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from tilework.base.errors import InternalError, TileworkError
-from tilework.ir.interpret.folds import fold_halves
+from tilework.ir.interpret.folds import fold_function, fold_halves, identity, running
 from tilework.ir.interpret.linear import compile_linear
 from tilework.ir.interpret.steps import TEAM
 from tilework.ir.ops import control, matrix
@@ -24,7 +24,7 @@ from tilework.ir.ops.index import Unit
 from tilework.ir.symbolic.bounds import bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tilework.ir.interpret.memory import Bytes, Cells
     from tilework.ir.interpret.program import Program
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 #: Threads that fold by halves before their results are combined.
 NEIGHBOURS: Final = 32
 _WAIT_SECONDS: Final = 60.0
-_MEETINGS = frozenset([control.BARRIER, control.FOLD_THREADS, matrix.SIGNAL_INIT])
+_MEETINGS = frozenset(
+    [control.BARRIER, control.FOLD_THREADS, control.SCAN_THREADS, matrix.SIGNAL_INIT]
+)
 
 
 def run_blocks(
@@ -260,17 +262,59 @@ class Member:
                 value = self._fold_along(node, value, unit)
         return value
 
-    def _fold_along(self, node: Node, value: Any, unit: Unit) -> Any:
+    def scan(self, node: Node, value: Any) -> Any:
+        """The running fold of what the threads along LOCAL have, as this thread sees it."""
+        fold, dtype = node.attrs.fold, node.type.dtype
+        combine = fold_function(fold, dtype)
+        lanes = list(value) if isinstance(value, tuple) else [value]
+        sums = running(fold, dtype, lanes, exclusive=False)
+        totals = self._along(sums[-1], Unit.LOCAL)
+        start = identity(fold, dtype)
+        before = _before(totals, self.coordinates[Unit.LOCAL], combine, start)
+        if node.attrs.exclusive:
+            found = [before, *(combine(before, part) for part in sums[:-1])]
+        else:
+            found = [combine(before, part) for part in sums]
+        return tuple(found) if isinstance(value, tuple) else found[0]
+
+    def _along(self, value: Any, unit: Unit) -> list[Any]:
+        """What the threads along a unit have, in its order."""
         team = self.team
         team.values[self.thread] = value
         team.barrier.wait(_WAIT_SECONDS)
         values = [team.values[thread] for thread in team.group(self.thread, unit)]
         team.barrier.wait(_WAIT_SECONDS)
+        return values
+
+    def _fold_along(self, node: Node, value: Any, unit: Unit) -> Any:
+        values = self._along(value, unit)
         fold, dtype = node.attrs.fold, node.type.dtype
         if unit is Unit.LOCAL and len(values) > NEIGHBOURS:
             starts = range(0, len(values), NEIGHBOURS)
             values = [fold_halves(fold, dtype, values[at : at + NEIGHBOURS]) for at in starts]
         return fold_halves(fold, dtype, values)
+
+
+def _before(totals: list[Any], at: int, combine: Callable[[Any, Any], Any], start: Any) -> Any:
+    """The fold of the totals before one: inside of 32 neighbours, then of theirs."""
+
+    def doubled(values: list[Any]) -> list[Any]:
+        distance = 1
+        while distance < len(values):
+            values = [
+                value if place < distance else combine(values[place - distance], value)
+                for place, value in enumerate(values)
+            ]
+            distance *= 2
+        return values
+
+    starts = range(0, len(totals), NEIGHBOURS)
+    groups = [doubled(totals[first : first + NEIGHBOURS]) for first in starts]
+    group, place = divmod(at, NEIGHBOURS)
+    before = groups[group][place - 1] if place else start
+    if not group:
+        return before
+    return combine(doubled([found[-1] for found in groups])[group - 1], before)
 
 
 class SharedCells:

@@ -271,6 +271,18 @@ def _fold_threads(node: Node, target: int, sources: list[int]) -> Any:
     return step
 
 
+def _scan_threads(node: Node, target: int, sources: list[int]) -> Any:
+    source = sources[0]
+
+    def step(frame: Frame) -> None:
+        member = frame[TEAM]
+        if member is None:
+            raise UnsupportedError("scan_threads: needs the threads of a block", got=repr(node))
+        frame[target] = member.scan(node, frame[source])
+
+    return step
+
+
 _EFFECTS: frozenset[OpDef] = frozenset(
     [
         memory.STORE,
@@ -299,6 +311,7 @@ _MAKERS: dict[OpDef, Callable[[Node, int, list[int]], Any]] = {
     control.SHUFFLE: _shuffle,
     control.FOLD_LANES: _fold_lanes,
     control.FOLD_THREADS: _fold_threads,
+    control.SCAN_THREADS: _scan_threads,
     **rings.MAKERS,
 }
 COVERED = frozenset(_MAKERS)

@@ -10,7 +10,7 @@ from tilework.dtypes import DType
 from tilework.ir.node import Attrs, Node
 from tilework.ir.ops.define import define_op
 from tilework.ir.ops.index import LanesAttrs
-from tilework.ir.ops.tensor import Fold
+from tilework.ir.ops.tensor import Fold, ScanAttrs
 from tilework.ir.stage import Stage
 from tilework.ir.types import Memory, Type, make_type
 
@@ -149,6 +149,19 @@ FOLD_THREADS = define_op(
     doc=(
         "x of all threads along WARP or LOCAL `units` folded, for each of them: 32 neighbours by "
         "halves, then their results by halves. All threads of the block come here together."
+    ),
+)
+
+SCAN_THREADS = define_op(
+    "scan_threads",
+    operands=("x", "local", "lanes?"),
+    attrs=ScanAttrs,
+    infer=lambda src, attrs: src[0].type,
+    stages=Stage.TILED | _LATE,
+    doc=(
+        "The running fold of x over the LOCAL threads of a block, each of which has as many values "
+        "side by side as x has lanes: lanes in order, then 32 neighbours by doubling distances, "
+        "then their totals. All threads of the block come here together."
     ),
 )
 

@@ -26,7 +26,7 @@ from tilework.ir.symbolic.simplify import TRUE
 from tilework.ir.types import Memory
 from tilework.render.base import cannot_render
 from tilework.render.c_family import cuda_matrix, dialect
-from tilework.render.c_family.cuda_folds import fold_helper
+from tilework.render.c_family.cuda_folds import fold_helper, scan_helper
 from tilework.render.c_family.cuda_prelude import PRELUDE
 from tilework.render.c_family.dialect import CFamily, Emit, type_name
 from tilework.target.cuda_code import ANY_SUFFIX, SOURCE_HEAD
@@ -410,6 +410,27 @@ class _Function:
                 text = f"{name}({text})"
         self.names[node] = self.define(type_name(node.type.dtype), text)
 
+    def _scan_threads(self, node: Node) -> None:
+        """Running folds of a thread's lanes, on top of the fold of all threads before."""
+        source = node.src[0]
+        lanes = self.lanes(source) if source.type.shape else [self[source]]
+        local = _unit_size(self.kernel, Unit.LOCAL)
+        name, combine, helper = scan_helper(self.renderer.emitters, node, local)
+        self.helpers[name] = helper
+        kind = type_name(node.type.dtype)
+        sums = [lanes[0]]
+        for lane in lanes[1:]:
+            sums.append(self.define(kind, f"{combine}({sums[-1]}, {lane})"))
+        before = self.define(kind, f"{name}({sums[-1]})")
+        parts = sums[:-1] if node.attrs.exclusive else sums
+        found = [self.define(kind, f"{combine}({before}, {part})") for part in parts]
+        if node.attrs.exclusive:
+            found.insert(0, before)
+        if source.type.shape:
+            self.vectors[node] = found
+        else:
+            self.names[node] = found[0]
+
     # ---- memory
 
     def _index(self, node: Node) -> None:
@@ -577,6 +598,7 @@ _STATEMENTS: Final[Mapping[OpDef, Callable[[_Function, Node], None]]] = {
     control.SHUFFLE: _Function._shuffle,
     control.FOLD_LANES: _Function._fold_lanes,
     control.FOLD_THREADS: _Function._fold_threads,
+    control.SCAN_THREADS: _Function._scan_threads,
     AFTER: _Function._after,
     SINK: _Function._nothing,
     INDEX: _Function._index,

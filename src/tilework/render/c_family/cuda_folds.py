@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 
 from tilework.dtypes import index
 from tilework.ir.build import const_index
-from tilework.ir.fold import fold_op
+from tilework.ir.fold import fold_op, identity_bits
 from tilework.ir.ops.index import Unit
 from tilework.ir.ops.memory import INDEX, LOAD, PARAM, ParamAttrs
-from tilework.render.c_family.dialect import type_name
+from tilework.render.c_family.dialect import literal, type_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tilework.dtypes import DType
     from tilework.ir.node import Node, OpDef
     from tilework.render.c_family.dialect import Emit
 
@@ -40,7 +41,7 @@ def fold_helper(
     op = fold_op(node.attrs.fold, dtype)
     kind = type_name(dtype)
     name = f"fold_{unit.value}_{op.name}_{kind}"
-    combined = _combined(emitters, op, node)
+    combined = _combined(emitters, op, node.type.dtype)
     lines = [
         f"HELPER {kind} combine_{op.name}_{kind}_{unit.value}({kind} a, {kind} b)"
         f" {{ return {combined}; }}\n",
@@ -55,8 +56,56 @@ def fold_helper(
     return name, "".join([*lines, "  return x;\n}\n"])
 
 
-def _combined(emitters: Mapping[OpDef, Emit], op: OpDef, node: Node) -> str:
-    dtype = node.type.dtype
+def scan_helper(emitters: Mapping[OpDef, Emit], node: Node, local: int) -> tuple[str, str, str]:
+    """The functions that fold what all threads before have: name, name of the fold of two, text.
+
+    Args:
+        emitters: The texts of ops.
+        node: The SCAN_THREADS.
+        local: Threads along LOCAL, a multiple of 32.
+    """
+    dtype, fold = node.type.dtype, node.attrs.fold
+    op, kind = fold_op(fold, dtype), type_name(dtype)
+    name, combine = f"scan_local_{op.name}_{kind}", f"combine_{op.name}_{kind}_scan"
+    start = literal(identity_bits(fold, dtype), dtype)
+    groups = local // WARP_THREADS
+    lines = [
+        f"HELPER {kind} {combine}({kind} a, {kind} b)"
+        f" {{ return {_combined(emitters, op, dtype)}; }}\n",
+        f"HELPER {kind} {name}({kind} x) {{\n",
+        f"  const u32 lane = threadIdx.x % {WARP_THREADS}u;\n",
+        f"  const u32 group = threadIdx.x / {WARP_THREADS}u;\n",
+        *_doublings(kind, combine, "x", WARP_THREADS),
+        f"  {kind} before = __shfl_up_sync(~0u, x, 1);\n",
+        f"  if (lane == 0) before = {start};\n",
+    ]
+    if groups > 1:
+        lines += [
+            f"  __shared__ {kind} exchange[{groups}];\n",
+            "  __syncthreads();\n",
+            f"  if (lane == {WARP_THREADS - 1}) exchange[group] = x;\n",
+            "  __syncthreads();\n",
+            f"  {kind} t = lane < {groups}u ? exchange[lane] : {start};\n",
+            *_doublings(kind, combine, "t", groups),
+            "  t = __shfl_sync(~0u, t, group ? group - 1 : 0);\n",
+            f"  if (group) before = {combine}(t, before);\n",
+        ]
+    return name, combine, "".join([*lines, "  return before;\n}\n"])
+
+
+def _doublings(kind: str, combine: str, name: str, count: int) -> list[str]:
+    lines = [f"  {kind} {name}_before;\n"]
+    distance = 1
+    while distance < count:
+        lines.append(
+            f"  {name}_before = __shfl_up_sync(~0u, {name}, {distance});\n"
+            f"  if (lane >= {distance}u) {name} = {combine}({name}_before, {name});\n"
+        )
+        distance *= 2
+    return lines
+
+
+def _combined(emitters: Mapping[OpDef, Emit], op: OpDef, dtype: DType) -> str:
     a, b = (
         LOAD(INDEX(PARAM(attrs=ParamAttrs(slot, (1,), dtype)), const_index(0))) for slot in (0, 1)
     )

@@ -95,7 +95,7 @@ HELPER f64 minimum_f64(f64 x, f64 y) {
 """
 
 # A quotient from the reciprocal of the divisor, which equal divisors share, and one correction: it
-# is rounded correctly where neither side nor the quotient is extreme.  `fine` tells where it is not.
+# is rounded correctly where no side is extreme.  `fine` tells where one is.
 _QUOTIENTS: Final = """\
 static __device__ __noinline__ f32 divided(f32 x, f32 y) { return x / y; }
 HELPER f32 quotient(f32 x, f32 y, bool &fine) {

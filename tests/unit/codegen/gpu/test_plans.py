@@ -19,9 +19,10 @@ from tilework.codegen.pipeline import lower_kernel
 from tilework.codegen.plan.plan import Part, Plan, Split
 from tilework.ir.interpret.blocks import run_blocks
 from tilework.ir.node import Node, toposort
-from tilework.ir.ops.control import BARRIER, FOLD_THREADS
-from tilework.ir.ops.index import Unit
-from tilework.ir.ops.memory import LOAD, PARAM
+from tilework.ir.ops.control import BARRIER, FOLD_THREADS, SCAN_THREADS
+from tilework.ir.ops.index import RANGE, Unit
+from tilework.ir.ops.memory import LOAD, PARAM, STORE
+from tilework.ir.types import Memory
 from tilework.schedule.call import transform_to_call
 from tilework.schedule.pipeline import create_schedule
 from tilework.target.known.cuda import cuda_spec
@@ -171,3 +172,36 @@ def test_what_breaks_a_rule_is_refused(change: dict[str, object], message: str) 
     assert check_gpu_plan(good, kernel, HOPPER) is good
     with pytest.raises(PlanError, match=message):
         check_gpu_plan(replace(good, **change), kernel, HOPPER)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("columns", [64, 256, 1024])
+def test_a_scan_is_shared_by_the_threads_of_a_block(columns: int) -> None:
+    x = numbers(2, columns)
+    sink = kernel_of(lambda a: a.cumsum(-1), x)
+    lowered = lower_kernel(sink, HOPPER)
+    assert any(node.op is SCAN_THREADS for node in lowered.linear.src)
+    want = np.cumsum(x.astype(np.float64), -1)
+    assert np.allclose(computed(sink, (2, columns), x), want, atol=1e-4)
+
+
+def test_a_scan_whose_length_no_block_has_is_a_loop() -> None:
+    x = numbers(3, 77)
+    sink = kernel_of(lambda a: a.cumsum(-1), x)
+    assert not any(node.op is SCAN_THREADS for node in lower_kernel(sink, HOPPER).linear.src)
+    assert np.allclose(computed(sink, (3, 77), x), np.cumsum(x, -1), atol=1e-4)
+
+
+def test_tiles_are_loaded_before_the_loop_and_one_step_ahead_inside() -> None:
+    a, b = numbers(64, 64), numbers(64, 64) + 1
+    statements = lower_kernel(kernel_of(lambda x, y: x @ y, a, b), HOPPER).linear.src
+    loops = [at for at, n in enumerate(statements) if n.op is RANGE and n.attrs.unit is Unit.LOOP]
+    loads = [at for at, n in enumerate(statements) if n.op is LOAD and is_global(n)]
+    stores = [at for at, n in enumerate(statements) if n.op is STORE and not is_global(n)]
+    assert [at for at in loads if at < loops[0]]
+    ahead = [at for at in loads if loops[0] < at < loops[1]]
+    assert len(ahead) == len(loads) - len([at for at in loads if at < loops[0]])
+    assert min(ahead) > max(stores)
+
+
+def is_global(node: Node) -> bool:
+    return node.src[0].type.memory is Memory.GLOBAL
