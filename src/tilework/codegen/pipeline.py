@@ -93,10 +93,8 @@ def lower_kernel(
         simple = passes.run("simplify", sink, lambda node: rewrite(node, SIMPLIFY))
         loose = passes.run("loosen", simple, lambda node: loosen(node, target))
         kernel = analyse(passes.run("normalise", loose, lambda node: ready_for_plans(node, target)))
-        cascade = None if plan else lower_cascade(kernel, target, is_plain=is_plain)
+        cascade = None if plan else lower_cascade(kernel, target, passes, is_plain=is_plain)
         if cascade is not None:
-            if settings.current().verify != "off":
-                verify(cascade.linear, Stage.LINEAR, after="cascade")
             return _describe(
                 kernel_name(sink, kernel),
                 sink,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from tilework.base import settings
+from tilework.codegen import audit
 from tilework.codegen.analysis import analyse
 from tilework.codegen.cascade.find import find_cascade
 from tilework.codegen.cascade.phases import BLOCK_NAME, Phases
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from tilework.codegen.cascade.find import Cascade
     from tilework.codegen.cascade.phases import Group
     from tilework.codegen.cascade.tile import Tile
+    from tilework.codegen.passes.run import PassRun
     from tilework.codegen.plan.plan import Plan
     from tilework.target.spec import ParallelUnit, TargetSpec
 
@@ -53,13 +56,14 @@ class LoweredCascade:
 
 
 def lower_cascade(
-    kernel: Kernel, target: TargetSpec, *, is_plain: bool = False
+    kernel: Kernel, target: TargetSpec, passes: PassRun, *, is_plain: bool = False
 ) -> LoweredCascade | None:
     """The LINEAR of a kernel that is a cascade worth running in phases; None if it is not.
 
     Args:
         kernel: The kernel with its ranges normalised.
         target: The machine that the code is for.
+        passes: Runs the passes from `apply-plan` on over each phase.
         is_plain: Take plain loops in each phase instead of the best plan.
     """
     cascade = find_cascade(kernel)
@@ -78,7 +82,10 @@ def lower_cascade(
             return None  # a row that leaves the cache is computed again as fast
         if tile.row is None and tile.count < 2 * target.cores:
             return None  # too few rows to share out: plain loops use the cores better
-    return _Composition(cascade, tile, phases, target, choose).run()
+    composition = _Composition(cascade, tile, phases, target, choose, passes)
+    plan: list[str] = []
+    linear = passes.run("linearise", cascade.kernel.sink, lambda _: composition.run(plan))
+    return LoweredCascade(linear, composition.scratch_bytes, plan[0])
 
 
 def _plain(kernel: Kernel, target: TargetSpec) -> Plan:
@@ -117,12 +124,14 @@ class _Composition:
         phases: Phases,
         target: TargetSpec,
         choose: Callable[[Kernel, TargetSpec], Plan],
+        passes: PassRun,
     ) -> None:
         self.cascade = cascade
         self.tile = tile
         self.phases = phases
         self.target = target
         self.choose = choose
+        self.passes = passes
         self.alone = replace(target, units=_one_core(target.units))
         self.statements: list[Node] = []
         self.placed: set[Node] = set()
@@ -132,7 +141,8 @@ class _Composition:
         self.base_bytes = 0
         self.fixed: dict[Node, Node] = {}
 
-    def run(self) -> LoweredCascade:
+    def run(self, plan: list[str]) -> Node:
+        """The LINEAR; `plan` gets the plans of the phases as text."""
         self._allocate()
         groups = self.phases.groups()
         tasks, start, extent = self._open_tasks()
@@ -145,7 +155,8 @@ class _Composition:
         self.statements.append(END(tasks))
         how = ", running values" if isinstance(self.phases, RunningPhases) else ""
         head = f"cascade in {self.tile.count} tiles of {self.tile.rows} rows{how}: "
-        return LoweredCascade(LINEAR(*self.statements), self.scratch_bytes, head + "; ".join(plans))
+        plan.append(head + "; ".join(plans))
+        return LINEAR(*self.statements)
 
     def _rotated(self, sinks: list[Node], start: Node, extent: Node) -> list[str]:
         """The first phase of each row in the last phase of the row before."""
@@ -263,10 +274,26 @@ class _Composition:
 
     def _lowered(self, kernel: Kernel, plan: Plan) -> list[Node]:
         """The statements of a phase, with names that are its own."""
-        target = self.target
-        lowered, scratch = expand(apply_plan(kernel, plan))
-        linear = linearise(decompose(lowered, target), lambda node: decompose_node(node, target))
-        self.scratch_bytes = max(self.scratch_bytes, self.base_bytes + scratch)
+        target, run = self.target, self.passes.run
+        scratch: list[int] = []
+
+        def expanded(tiled: Node) -> Node:
+            result, size = expand(tiled)
+            scratch.append(size)
+            return result
+
+        tiled = run("apply-plan", kernel.sink, lambda _: apply_plan(kernel, plan))
+        lowered = run("expand", tiled, expanded)
+        if settings.current().prove_accesses:
+            audit.check_accesses(lowered)
+        decomposed = run("decompose", lowered, lambda node: decompose(node, target))
+        linear = run(
+            "linearise",
+            decomposed,
+            lambda node: linearise(node, lambda update: decompose_node(update, target)),
+        )
+        audit.check_gates(lowered, linear)
+        self.scratch_bytes = max(self.scratch_bytes, self.base_bytes + scratch[0])
         done = dict(self.fixed)
         order = toposort(linear)
         shift = self.ranges
