@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from tilework.base import trace
 from tilework.base.errors import PlanError, TileworkError
 from tilework.codegen.analysis import analyse
-from tilework.codegen.cascade.lower import lower_cascade
+from tilework.codegen.cascade.lower import is_cascade
 from tilework.codegen.naming import kernel_name
 from tilework.codegen.pipeline import loosen
 from tilework.codegen.plan.choose import choose_plan, estimate_work
@@ -152,7 +152,7 @@ def _job(call: KernelCall) -> _Job | None:
     with in_use():
         loose = loosen(rewrite(sink, SIMPLIFY), device.spec)
         kernel = analyse(ready_for_plans(loose, device.spec))
-        if lower_cascade(kernel, device.spec) is not None:
+        if is_cascade(kernel, device.spec):
             return None
     job = _Job(call, sink, kernel, device)
     if job.record.default_seconds < _LEAST_SECONDS:

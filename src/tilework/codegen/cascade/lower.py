@@ -66,12 +66,28 @@ def lower_cascade(
         passes: Runs the passes from `apply-plan` on over each phase.
         is_plain: Take plain loops in each phase instead of the best plan.
     """
+    found = _phases_of(kernel, target)
+    if found is None:
+        return None
+    cascade, tile, phases = found
+    choose = _plain if is_plain else choose_plan
+    composition = _Composition(cascade, tile, phases, target, choose, passes)
+    plan: list[str] = []
+    linear = passes.run("linearise", cascade.kernel.sink, lambda _: composition.run(plan))
+    return LoweredCascade(linear, composition.scratch_bytes, plan[0])
+
+
+def is_cascade(kernel: Kernel, target: TargetSpec) -> bool:
+    """Does a kernel run in phases, each with a plan of its own?"""
+    return _phases_of(kernel, target) is not None
+
+
+def _phases_of(kernel: Kernel, target: TargetSpec) -> tuple[Cascade, Tile, Phases] | None:
     cascade = find_cascade(kernel)
     if cascade is None:
         return None
     running = find_running(cascade)
     tile = choose_tile(cascade, target, may_run=running is not None)
-    choose = _plain if is_plain else choose_plan
     if running is None or not tile.is_long:
         phases = Phases(cascade, tile, _first_slot(kernel))
     else:
@@ -82,10 +98,7 @@ def lower_cascade(
             return None  # a row that leaves the cache is computed again as fast
         if tile.row is None and tile.count < 2 * target.cores:
             return None  # too few rows to share out: plain loops use the cores better
-    composition = _Composition(cascade, tile, phases, target, choose, passes)
-    plan: list[str] = []
-    linear = passes.run("linearise", cascade.kernel.sink, lambda _: composition.run(plan))
-    return LoweredCascade(linear, composition.scratch_bytes, plan[0])
+    return cascade, tile, phases
 
 
 def _plain(kernel: Kernel, target: TargetSpec) -> Plan:
