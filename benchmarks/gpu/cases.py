@@ -1,4 +1,4 @@
-"""What is measured on a GPU: inputs, the same work for tilework and its peers, and what it costs."""
+"""What is measured on a GPU: inputs, the same work for tilework and peers, what it costs."""
 
 from __future__ import annotations
 

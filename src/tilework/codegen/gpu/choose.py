@@ -40,7 +40,7 @@ _LEAST_ROW = 32
 #: Elements of a row that a thread scans by itself.
 _SCANNED = 16
 #: The most lanes of a square that a thread transposes, and its neighbours along a row of stores.
-_SQUARE, _SECTORS = 8, 8
+_SQUARE, _SECTORS = 8, 4
 #: Warps that fold parts of one column.
 _COLUMN_WARPS = 8
 

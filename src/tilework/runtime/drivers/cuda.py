@@ -20,6 +20,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from tilework.base import faults, trace
@@ -63,6 +64,9 @@ DEVICE: Final = "CUDA"
 # Numbers of attributes in CUDA's header.
 _MULTIPROCESSORS, _MAJOR, _MINOR, _L2_BYTES = 16, 75, 76, 38
 _MEMORY_KHZ, _BUS_BITS, _CLOCK_KHZ = 36, 37, 13
+# Filling this much takes about as long as queueing two commands.
+_RUNWAY_BYTES: Final = 64 << 20
+_RUNWAYS: Final = 4
 _SPIN_SECONDS: Final = 200e-6
 _NAP_SECONDS: Final = 20e-6
 #: Descriptions of arrays that are kept.
@@ -137,9 +141,11 @@ class _Arguments:
     descriptions of arrays follow, 128 bytes each.
     """
 
-    __slots__ = ("_boxes", "_pointers", "address", "words")
+    __slots__ = ("_boxes", "_pointers", "address", "keep", "words")
 
     def __init__(self, count: int, boxes: Sequence[tuple[int, ...]] = ()) -> None:
+        #: Memory beside the buffers that must live as long as the launch may be repeated.
+        self.keep: Buffer | None = None
         self.words = (ctypes.c_uint64 * max(count, 1))()
         self._boxes = [(ctypes.c_uint64 * 16)(*box) for box in boxes]
         first = ctypes.addressof(self.words)
@@ -184,6 +190,7 @@ class CudaDriver:
         self._modules: set[int] = set()
         self._next_handle = 1
         self._scratch: Buffer | None = None
+        self._runway: Buffer | None = None
         self._boxes: dict[tuple[int, Box], tuple[int, ...]] = {}
         self.describe_fault: Callable[[int], TileworkError] = self._plain_fault
         self.target = spec_of(self.library, ordinal)
@@ -388,10 +395,12 @@ class CudaDriver:
         check_commands(self.target, self.name, commands)
         with self._guard("time"):
             marks = [self.library.event_create(timing=True) for _ in range(len(commands) + 1)]
+            ready = [self._ready(command) for command in commands]
             try:
+                self._keep_busy(len(commands))
                 self.library.event_record(marks[0], self.stream)
-                for mark, command in zip(marks[1:], commands, strict=True):
-                    self._queue(command)
+                for mark, start in zip(marks[1:], ready, strict=True):
+                    start()
                     self.library.event_record(mark, self.stream)
                 self._close_ticket(tuple(map(describe, commands)))
                 self._drain()
@@ -449,7 +458,8 @@ class CudaDriver:
             words[position] = value & 0xFFFF_FFFF_FFFF_FFFF
         words[count] = self._fault_buffer.address
         if loaded.head.scratch:
-            words[count + 1] = self._scratch_for(loaded.head.scratch * blocks).address
+            arguments.keep = self._scratch_for(loaded.head.scratch * blocks)
+            words[count + 1] = arguments.keep.address
         is_aligned = together % ALIGNMENT_BYTES == 0
         return loaded, loaded.aligned if is_aligned else loaded.any_, blocks, arguments
 
@@ -478,18 +488,37 @@ class CudaDriver:
             self._scratch = allocate_buffer(self.allocator, size_bytes)
         return self._scratch
 
+    def _keep_busy(self, count: int) -> None:
+        """Give the card something to do while `count` commands are queued behind it.
+
+        Else the time of each would be the host's, which takes longer to queue than many to run.
+        """
+        if self._runway is None:
+            self._runway = allocate_buffer(self.allocator, _RUNWAY_BYTES)
+        for _ in range(_RUNWAYS + count):
+            self.library.fill(self._runway.address, 0, _RUNWAY_BYTES, self.stream)
+
+    def _ready(self, command: Command) -> Callable[[], None]:
+        """What queues a command, with everything prepared that can be."""
+        if not isinstance(command, Launch) or command.grid[0] == 0 or len(command.grid) != 1:
+            return partial(self._queue, command)
+        loaded, function, blocks, arguments = self.launch_words(command)
+        head = loaded.head
+
+        def start() -> None:
+            self.library.launch(
+                function, blocks, head.threads, head.shared, self.stream, arguments.address
+            )
+
+        return start
+
     def _queue(self, command: Command) -> None:
         if isinstance(command, Launch):
             if len(command.grid) != 1:
                 raise ShapeError(f"{self.name}: a grid has one number", got=command.grid)
-            if not command.grid[0]:
-                return
-            faults.hit("cuda.launch")
-            loaded, function, blocks, arguments = self.launch_words(command)
-            head = loaded.head
-            self.library.launch(
-                function, blocks, head.threads, head.shared, self.stream, arguments.address
-            )
+            if command.grid[0]:
+                faults.hit("cuda.launch")
+                self._ready(command)()
         elif isinstance(command, Copy):
             if command.target.size_bytes:
                 faults.hit("cuda.copy")
@@ -599,7 +628,7 @@ class CudaDriver:
     def _release_all(self) -> None:
         """Give everything back in reverse; a lost context goes as a whole."""
         self._fault = ctypes.c_int64(0)
-        self._scratch = None
+        self._scratch = self._runway = None
         library, ledger = self.library, self._ledger
         reclaim.run()
         if self._lost:
