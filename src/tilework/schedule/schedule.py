@@ -99,6 +99,7 @@ class Limits:
         small_elements: elementwise kernels up to this size are put into one launch.
         cascades_on: kinds of devices whose kernels keep tiles of rows, so that folds along one
             axis, which depend on each other, may end in a product inside of one kernel.
+        matrix_cascades_on: kinds of devices that do so by matrix instructions alone.
     """
 
     nodes: int = 512
@@ -111,6 +112,7 @@ class Limits:
     serial_elements: int = 1 << 17
     small_elements: int = 1 << 16
     cascades_on: tuple[str, ...] = ("CPU",)
+    matrix_cascades_on: tuple[str, ...] = ("CUDA",)
 
 
 DEFAULT_LIMITS = Limits()

@@ -122,4 +122,6 @@ class Functional(Random):
             weights = is_empty.where(0.0, is_empty.where(0.0, scores).softmax(-1))
         else:
             weights = scores.softmax(-1)
-        return weights.dropout(dropout_p).matmul(values).cast(self.dtype)
+        # Small floats: weights are rounded to their dtype, which matrix units need, sums are not.
+        rounded = weights.dropout(dropout_p).cast(self.dtype)._wide()
+        return rounded.matmul(values).cast(self.dtype)

@@ -14,6 +14,7 @@ from tilework.codegen.gpu.plan import GpuPlan
 from tilework.codegen.linearize.order import linearise
 from tilework.codegen.matrix.choose import choose_ring_plan
 from tilework.codegen.matrix.lower import lower_ring
+from tilework.codegen.matrix.stream import find_stream, lower_stream, stream_plan
 from tilework.codegen.passes.decompose import decompose, decompose_node
 from tilework.codegen.passes.expand import expand
 from tilework.codegen.passes.normalise import normalise_ranges
@@ -41,6 +42,7 @@ PASSES = {
     "linearise": Stage.LINEAR,
     "barriers": Stage.LINEAR,
     "ring": Stage.LINEAR,
+    "stream": Stage.LINEAR,
 }
 
 
@@ -68,6 +70,11 @@ def lower_for_blocks(
     simple = passes.run("simplify", sink, lambda node: rewrite(node, SIMPLIFY))
     loose = passes.run("loosen", simple, lambda node: loosen(node, target))
     kernel = analyse(passes.run("normalise", loose, normalise_ranges))
+    stream = find_stream(kernel, target) if plan is None and not is_plain else None
+    if stream is not None:
+        found = stream
+        linear = passes.run("stream", kernel.sink, lambda _: lower_stream(found, target))
+        return kernel, stream_plan(stream), linear, linear
     if plan is None and not is_plain:
         plan = choose_ring_plan(kernel, target)
     if plan is None:

@@ -99,7 +99,9 @@ def _rings(kernel: Kernel, contraction: Contraction, target: TargetSpec) -> list
     ranges = [*contraction.m, *contraction.n, *contraction.k, *contraction.batch]
     if any(least_size(r) != size(r) or size(r) < 1 for r in ranges):
         return []
-    if contraction.reduce.type.dtype.name != "float32":
+    if contraction.reduce.type.dtype.name != "float32" or contraction.corrections:
+        return []
+    if contraction.reduce.src[0].op is not math.MUL:
         return []
     a = operand_of(contraction.a, contraction.m, contraction.k, contraction.batch)
     b = operand_of(contraction.b, contraction.n, contraction.k, contraction.batch)

@@ -39,6 +39,7 @@ from tilework.ir.ops.matrix import (
     COPY_BOX,
     MATRIX,
     MATRIX_BEGIN,
+    MATRIX_COMMIT,
     MATRIX_WAIT,
     PICK,
     REGISTERS,
@@ -239,9 +240,11 @@ class _Emission:
             sums = out.variable(zeros)
             with out.loop(self.steps) as step:
                 wait = out.emit(SIGNAL_WAIT(INDEX(memory.full, slot), parity))
+                # The sums stay unnamed: products of the step before may still add to them.
                 begin = out.emit(MATRIX_BEGIN(wait))
                 self._products(memory, sums, slot, group, begin)
-                done = out.emit(MATRIX_WAIT(begin, attrs=CountAttrs(1)))
+                closed = out.emit(MATRIX_COMMIT(begin))
+                done = out.emit(MATRIX_WAIT(closed, attrs=CountAttrs(1)))
                 earlier = simplify.less(const_index(0), step)
                 with out.when(simplify.both(leads, earlier)):
                     out.emit(SIGNAL_ARRIVE(INDEX(memory.free, last), done))

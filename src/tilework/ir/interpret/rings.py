@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tilework.base.errors import InternalError
 from tilework.dtypes import float32
-from tilework.ir.interpret.floats import rounder
+from tilework.ir.interpret.floats import rounder, small_values, to_bits
 from tilework.ir.interpret.folds import fold_halves
 from tilework.ir.ops import matrix
 
@@ -264,7 +264,7 @@ def _matrix(node: Node, target: int, sources: list[int]) -> Any:
 
     def step(frame: Frame) -> None:
         member = _member(frame, node)
-        sums = list(frame[sources[0]])
+        sums = [0.0] * len(frame[sources[0]]) if attrs.is_first else list(frame[sources[0]])
         thread = member.thread % 128
         first = 16 * (thread // 32) + thread % 32 // 4
         layout = (attrs.k, attrs.a_along_k, attrs.a_chunk_bytes)
@@ -279,11 +279,14 @@ def _matrix(node: Node, target: int, sources: list[int]) -> Any:
 
 def _matrix_held(node: Node, target: int, sources: list[int]) -> Any:
     """The two rows of `a` that a thread needs are spread over the four threads of its quad."""
+    values = small_values(node.src[1].type.dtype)
 
     def step(frame: Frame) -> None:
         member = _member(frame, node)
         sums = list(frame[sources[0]])
-        shared = member.share_in_warp(tuple(frame[slot] for slot in sources[2:]))
+        pairs = [frame[slot] for slot in sources[2:6]]
+        mine = [values[half] for pair in pairs for half in (pair & 0xFFFF, pair >> 16)]
+        shared = member.share_in_warp(mine)
         lane = member.thread % 32
         quad = shared[lane - lane % 4 : lane - lane % 4 + 4]
         rows = [
@@ -295,20 +298,32 @@ def _matrix_held(node: Node, target: int, sources: list[int]) -> Any:
     return step
 
 
+def _matrix_commit(node: Node, target: int, sources: list[int]) -> Any:
+    """The products since the last commit are one group."""
+
+    def step(frame: Frame) -> None:
+        member = _member(frame, node)
+        groups = member.reading.get("matrix", [])
+        added = len(groups) - member.products
+        if not added:
+            # Some processors do not wait for what came before an empty group.
+            raise InternalError("matrix_commit: a group without products", got=repr(node))
+        groups[-added:] = [[place for group in groups[-added:] for place in group]]
+        member.products = len(groups)
+
+    return step
+
+
 def _matrix_wait(node: Node, target: int, sources: list[int]) -> Any:
     """Products are those of 128 threads together: they wait for each other too."""
     left = node.attrs.count
 
     def step(frame: Frame) -> None:
         member = _member(frame, node)
-        groups = member.reading.get("matrix", [])
-        open_groups, member.products = len(groups) - member.products, 0
-        if open_groups:  # the products since the last wait are one group
-            joined = [place for group in groups[-open_groups:] for place in group]
-            del groups[-open_groups:]
-            groups.append(joined)
+        if len(member.reading.get("matrix", [])) != member.products:
+            raise InternalError("matrix_wait: products are in no group", got=repr(node))
         member.end_reads("matrix", left)
-        member.products = len(groups)
+        member.products = min(member.products, left)
         member.meet_some(("matrix", member.thread // 128), 128)
 
     return step
@@ -333,6 +348,16 @@ def _put(node: Node, target: int, sources: list[int]) -> Any:
         lanes = list(frame[variable])
         lanes[frame[sources[1]]] = frame[sources[2]]
         frame[variable] = tuple(lanes)
+
+    return step
+
+
+def _pair(node: Node, target: int, sources: list[int]) -> Any:
+    dtype = node.attrs.dtype
+
+    def step(frame: Frame) -> None:
+        low, high = (to_bits(frame[slot], dtype) for slot in sources)
+        frame[target] = low | high << 16
 
     return step
 
@@ -388,9 +413,11 @@ MAKERS: Final[dict[OpDef, Callable[[Node, int, list[int]], Any]]] = {
     matrix.REGISTERS: _nothing,
     matrix.MATRIX: _matrix,
     matrix.MATRIX_BEGIN: _nothing,
+    matrix.MATRIX_COMMIT: _matrix_commit,
     matrix.MATRIX_WAIT: _matrix_wait,
     matrix.PICK: _pick,
     matrix.PUT: _put,
+    matrix.PAIR: _pair,
     matrix.MATRIX_HELD: _matrix_held,
     matrix.FOLD_QUAD: _fold_quad,
     matrix.POWER_OF_TWO: _power_of_two,

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilework.base.errors import DTypeError, ShapeError
-from tilework.dtypes import bool_
+from tilework.dtypes import DType, bool_, uint32
 from tilework.ir.node import Attrs, Node
 from tilework.ir.ops.control import FoldAttrs
 from tilework.ir.ops.define import define_op
@@ -208,6 +208,7 @@ class MatrixAttrs(Attrs):
             or n)?
         a_chunk_bytes, b_chunk_bytes: Along m or n, from one box of 128 bytes to the next; 0 for
             rows along k.
+        is_first: Whether the accumulators count as 0.
     """
 
     m: int
@@ -217,6 +218,7 @@ class MatrixAttrs(Attrs):
     a_chunk_bytes: int
     b_along_k: bool
     b_chunk_bytes: int
+    is_first: bool = False
 
 
 def _infer_matrix(src: tuple[Node, ...], attrs: MatrixAttrs) -> Type:
@@ -248,7 +250,18 @@ MATRIX_BEGIN = define_op(
     operands=("*after",),
     infer=_nothing,
     stages=Stage.LINEAR,
-    doc="MATRIXes may read registers and memory that were written before.",
+    doc=(
+        "MATRIXes may read registers and memory that were written before; accumulators among the "
+        "sources are those that were written by anything else."
+    ),
+    pure=False,
+)
+MATRIX_COMMIT = define_op(
+    "matrix_commit",
+    operands=("*after",),
+    infer=_nothing,
+    stages=Stage.LINEAR,
+    doc="Close the group of MATRIXes since the last one; there must be some.",
     pure=False,
 )
 MATRIX_WAIT = define_op(
@@ -257,7 +270,10 @@ MATRIX_WAIT = define_op(
     attrs=CountAttrs,
     infer=_nothing,
     stages=Stage.LINEAR,
-    doc="Close the group of MATRIXes since the last one, and wait for all but `count` groups.",
+    doc=(
+        "Wait for all but the last `count` groups of MATRIXes; accumulators among the sources are "
+        "those that may be read from here on."
+    ),
     pure=False,
 )
 PICK = define_op(
@@ -277,25 +293,53 @@ PUT = define_op(
 )
 
 
-def _infer_held(src: tuple[Node, ...], attrs: MatrixAttrs) -> Type:
+@dataclass(frozen=True, slots=True)
+class PairAttrs(Attrs):
+    """A dtype of 16 bits."""
+
+    dtype: DType
+
+
+PAIR = define_op(
+    "pair",
+    operands=("low", "high"),
+    attrs=PairAttrs,
+    infer=lambda src, attrs: make_type((), uint32),
+    stages=Stage.LINEAR,
+    doc="Two float32 values rounded to a dtype of 16 bits, side by side in 32.",
+)
+
+
+def _infer_held(src: tuple[Node, ...], attrs: HeldAttrs) -> Type:
     accumulator, b = src[:2]
-    if b.type.memory is not Memory.TILE or len(src) != 10 or len({n.type for n in src[2:]}) != 1:
+    if b.type.memory is not Memory.TILE or len(src) < 6 or any(n.type.shape for n in src[2:6]):
         raise DTypeError(
-            "matrix_held: needs an operand in TILE memory and eight values of one type",
+            "matrix_held: needs an operand in TILE memory and four pairs",
             got=", ".join(str(node.type) for node in src),
         )
     return accumulator.type
 
 
+@dataclass(frozen=True, slots=True)
+class HeldAttrs(Attrs):
+    """A product whose first operand is held in registers; as in `MatrixAttrs`."""
+
+    m: int
+    n: int
+    k: int
+    b_along_k: bool
+    b_chunk_bytes: int
+
+
 MATRIX_HELD = define_op(
     "matrix_held",
-    operands=("accumulator", "b", "*values"),
-    attrs=MatrixAttrs,
+    operands=("accumulator", "b", "*pairs"),
+    attrs=HeldAttrs,
     infer=_infer_held,
     stages=Stage.LINEAR,
     doc=(
-        "MATRIX whose a[m, 16] the threads hold, eight values each: as they hold accumulators of "
-        "sixteen columns."
+        "MATRIX whose a[m, 16] the threads hold, in four PAIRs: as they hold accumulators of "
+        "sixteen columns. What follows those comes first."
     ),
 )
 FOLD_QUAD = define_op(

@@ -45,6 +45,10 @@ HELPER u64 tile_descriptor(const void *start, u32 leading_bytes, u32 stride_byte
   return (u64)((shared_address(start) & 0x3ffff) >> 4) | ((u64)(leading_bytes >> 4) << 16)
        | ((u64)(stride_bytes >> 4) << 32) | (1ull << 62);
 }
+template <int N> HELPER void settle(f32 (&x)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; i++) asm volatile("" : "+f"(x[i]) :: "memory");
+}
 HELPER f32 power_of_two(f32 x) {
   f32 r;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
@@ -147,9 +151,11 @@ def _matrix(function: _Function, node: Node) -> None:
     if a.type.dtype.itemsize == 2:
         layouts = f", {int(not attrs.a_along_k)}, {int(not attrs.b_along_k)}"
     shape = f"m{attrs.m}n{attrs.n}k{attrs.k}"
-    name = f"matrix_{shape}_{kind}{layouts.replace(', ', '_')}"
+    keeps = int(not attrs.is_first)
+    name = f"matrix_{shape}_{kind}_{keeps}{layouts.replace(', ', '_')}"
     if name not in function.helpers:
-        function.helpers[name] = _matrix_helper(name, f"{shape}.f32.{kind}.{kind}", count, layouts)
+        text = f"{shape}.f32.{kind}.{kind}"
+        function.helpers[name] = _matrix_helper(name, text, count, f"{keeps}, 1, 1{layouts}")
     descriptors = ", ".join(
         f"tile_descriptor({function[operand]}, {chunk or 16}, {_GROUP_BYTES})"
         for operand, chunk in ((a, attrs.a_chunk_bytes), (b, attrs.b_chunk_bytes))
@@ -158,33 +164,40 @@ def _matrix(function: _Function, node: Node) -> None:
     function.vectors[node] = function.lanes(accumulator)
 
 
-def _matrix_helper(name: str, instruction: str, count: int, layouts: str) -> str:
+def _matrix_helper(name: str, instruction: str, count: int, options: str) -> str:
     """A product that adds to an array of sums, which inlining keeps in registers."""
     registers = ", ".join(f"%{i}" for i in range(count))
     bound = ", ".join(f'"+f"(s[{i}])' for i in range(count))
     return (
         f"HELPER void {name}(f32 (&s)[{count}], u64 a, u64 b) {{\n"
         f'  asm volatile("wgmma.mma_async.sync.aligned.{instruction} {{{registers}}},'
-        f' %{count}, %{count + 1}, 1, 1, 1{layouts};"\n    : {bound} : "l"(a), "l"(b));\n}}\n'
+        f' %{count}, %{count + 1}, {options};"\n    : {bound} : "l"(a), "l"(b));\n}}\n'
     )
 
 
+def _settle(function: _Function, node: Node) -> None:
+    """Arithmetic on the arrays that a statement names stays on its side of it."""
+    for source in node.src:
+        if source in function.arrays:
+            function.emit(f"settle({function.arrays[source]});")
+
+
 def _matrix_begin(function: _Function, node: Node) -> None:
+    _settle(function, node)
     function.emit('asm volatile("wgmma.fence.sync.aligned;" ::: "memory");')
 
 
 def _matrix_wait(function: _Function, node: Node) -> None:
-    if node.attrs.count or node.src[0].op is matrix.MATRIX_BEGIN:
-        function.emit('asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");')
     function.emit(
         f'asm volatile("wgmma.wait_group.sync.aligned {node.attrs.count};" ::: "memory");'
     )
+    _settle(function, node)
 
 
 def _matrix_held(function: _Function, node: Node) -> None:
-    accumulator, b, *values = node.src
+    accumulator, b, *pairs = node.src[:6]
     attrs = node.attrs
-    kind = _PTX_TYPE[values[0].type.dtype.name]
+    kind = _PTX_TYPE[b.type.dtype.name]
     count = len(function.lanes(accumulator))
     shape = f"m{attrs.m}n{attrs.n}k{attrs.k}"
     layout = int(not attrs.b_along_k)
@@ -199,17 +212,25 @@ def _matrix_held(function: _Function, node: Node) -> None:
             f' {{{registers}}}, {{{held}}}, %{count + 4}, 1, 1, 1, {layout};"\n    : {bound}'
             ' : "r"(a), "r"(b), "r"(c), "r"(d), "l"(from));\n}\n'
         )
-    pairs = ", ".join(
-        f"pair_of({function[values[i]]}, {function[values[i + 1]]})" for i in range(0, 8, 2)
-    )
     start = f"tile_descriptor({function[b]}, {attrs.b_chunk_bytes or 16}, {_GROUP_BYTES})"
-    function.emit(f"{name}({function.arrays[accumulator]}, {pairs}, {start});")
+    held = ", ".join(function[pair] for pair in pairs)
+    function.emit(f"{name}({function.arrays[accumulator]}, {held}, {start});")
     function.vectors[node] = function.lanes(accumulator)
 
 
 def _put(function: _Function, node: Node) -> None:
     variable, position, value = node.src
     function.emit(f"{function.arrays[variable]}[{function[position]}] = {function[value]};")
+
+
+def _pair(function: _Function, node: Node) -> None:
+    low, high = (function[source] for source in node.src)
+    kind = _PTX_TYPE[node.attrs.dtype.name]
+    name = function.define_later("u32")
+    function.emit(
+        f'asm("cvt.rn.{kind}x2.f32 %0, %1, %2;" : "=r"({name}) : "f"({high}), "f"({low}));'
+    )
+    function.names[node] = name
 
 
 def _fold_quad(function: _Function, node: Node) -> None:
@@ -261,9 +282,11 @@ STATEMENTS: Final[Mapping[OpDef, Callable[[_Function, Node], None]]] = {
     matrix.REGISTERS: _registers,
     matrix.MATRIX: _matrix,
     matrix.MATRIX_BEGIN: _matrix_begin,
+    matrix.MATRIX_COMMIT: _text('asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");'),
     matrix.MATRIX_WAIT: _matrix_wait,
     matrix.PICK: _pick,
     matrix.PUT: _put,
+    matrix.PAIR: _pair,
     matrix.MATRIX_HELD: _matrix_held,
     matrix.FOLD_QUAD: _fold_quad,
     matrix.POWER_OF_TWO: _power_of_two,

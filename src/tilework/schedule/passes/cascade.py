@@ -31,27 +31,49 @@ if TYPE_CHECKING:
 _FUEL = 96
 #: Fewer rows than this, or shorter ones, are not worth a tile.
 _LEAST_ROWS, _LEAST_LENGTH = 8, 16
+#: Columns that one row of a slot of a matrix unit's operand has, and their bytes.
+_MATRIX_COLUMNS, _MATRIX_BYTES = 64, 2
 #: Where running values cannot be had, longer rows would take too much memory of a thread.
 _MOST_LENGTH = 1 << 17
 
 
-def find_cascades(layout: Layout, devices: tuple[str, ...]) -> dict[Node, Node]:
+def find_cascades(
+    layout: Layout, devices: tuple[str, ...], matrix_devices: tuple[str, ...] = ()
+) -> dict[Node, Node]:
     """For each value that is computed inside of a cascade: the sum of products that ends it.
 
     Args:
         layout: The function's buffers.
         devices: The kinds of devices on which cascades are looked for.
+        matrix_devices: Kinds of devices that compute a cascade by matrix instructions alone: both
+            factors have 16 bits, and columns fill rows of their slots.
     """
     found: dict[Node, Node] = {}
     for node in layout.order:
         kind = layout.device.get(node, "").split(":")[0]
-        if kind not in devices or not is_contraction(node):
+        is_fit = kind in devices or (kind in matrix_devices and _suits_matrix_units(node))
+        if not is_fit or not is_contraction(node):
             continue
         for factor in _product(node).src:
             inside = _Trace(layout, node).inside(factor)
             if inside and found.keys().isdisjoint(inside):
                 found.update(dict.fromkeys(inside, node))
     return found
+
+
+def _suits_matrix_units(node: Node) -> bool:
+    """Are both factors of a sum of products 16 bits wide, and the results rows of 64?"""
+    if not is_contraction(node):
+        return False
+    product = _product(node)
+    shape = product.type.shape
+    kept = [size for axis, size in enumerate(shape) if axis not in node.attrs.axes]
+    for factor in product.src:
+        while factor.op in MOVEMENT:
+            factor = factor.src[0]
+        if factor.op is not math.CAST or factor.src[0].type.dtype.itemsize != _MATRIX_BYTES:
+            return False
+    return bool(kept) and isinstance(kept[-1], int) and kept[-1] % _MATRIX_COLUMNS == 0
 
 
 def _product(node: Node) -> Node:

@@ -44,7 +44,7 @@ class Rangeify(StepMaker):
 
     def __init__(self, layout: Layout, limits: Limits) -> None:
         super().__init__(layout, limits)
-        self.cascades = find_cascades(layout, limits.cascades_on)
+        self.cascades = find_cascades(layout, limits.cascades_on, limits.matrix_cascades_on)
         #: The kernels that compute the last fold of each cascade.
         self.ends: dict[Node, list[Kernel]] = {last: [] for last in self.cascades.values()}
         for node, buffer, reason in layout.roots:

@@ -1,0 +1,724 @@
+"""Cascades in one pass on matrix units: scores, their maximum, weights, and what they weigh.
+
+A block of threads has a tile of rows.  One warp group feeds it: the tile's rows once, then for each
+block of keys the factors of the scores and of the last product, through a ring of slots each.  The
+other groups compute, each 64 rows:
+
+    scores = rows x keys                                 MATRIX, sums in registers
+    most' = max(most, max over the block's scores)       a row is held by four threads
+    weights = 2**((scores - most') log2(e))
+    total = total * f + sum of weights,  f = 2**((most - most') log2(e))
+    result = result * f + weights x values               MATRIX_HELD: weights stay in registers
+
+What is summed and how it is rescaled is told by `codegen.cascade.running`, which states the bound
+of the error; the order is fixed, block by block.  Two things are this lowering's own.  Weights are
+rounded to the values' dtype before their division by the total, where the kernel rounds them
+after it: the same relative error.  And powers come from the machine's own instruction: its error
+of 2 units is that of a weight beside the greatest one of its row, which is 1.  Positions that a
+mask hides from all rows of a tile are left out, whatever the values there hold.
+
+Elsewhere: RDNA and Apple GPUs do the same with smaller products, and pass weights through tile
+memory; CPUs run cascades in phases (`codegen.cascade.lower`).
+"""
+
+from __future__ import annotations
+
+import math as numbers
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tilework.codegen.analysis import substitute_ranges
+from tilework.codegen.cascade.find import Cascade, find_cascade
+from tilework.codegen.cascade.running import Running, find_running
+from tilework.codegen.gpu.plan import GROUP_THREADS, GpuPlan
+from tilework.codegen.matrix.epilogue import Place, Tile, outgoing_array, write_results
+from tilework.codegen.matrix.operands import ROW_BYTES, Array, array_of
+from tilework.codegen.matrix.writer import Writer
+from tilework.codegen.plan.extents import ceil_div, number, product, size
+from tilework.codegen.plan.plan import Part, Split
+from tilework.dtypes import float32, uint64
+from tilework.ir.build import const, const_index
+from tilework.ir.node import Node, toposort
+from tilework.ir.ops import math
+from tilework.ir.ops.control import BARRIER, BROADCAST, FoldAttrs
+from tilework.ir.ops.index import LanesAttrs, Unit
+from tilework.ir.ops.matrix import (
+    BOXED,
+    COPY_BOX,
+    FOLD_QUAD,
+    MATRIX,
+    MATRIX_BEGIN,
+    MATRIX_COMMIT,
+    MATRIX_HELD,
+    MATRIX_WAIT,
+    PAIR,
+    PICK,
+    POWER_OF_TWO,
+    PUT,
+    REGISTERS,
+    SIGNAL_ARRIVE,
+    SIGNAL_EXPECT,
+    SIGNAL_INIT,
+    SIGNAL_WAIT,
+    STORE_BOX_WAIT,
+    BoxedAttrs,
+    CountAttrs,
+    HeldAttrs,
+    MatrixAttrs,
+    PairAttrs,
+    RegistersAttrs,
+)
+from tilework.ir.ops.memory import INDEX, LOAD
+from tilework.ir.ops.tensor import REDUCE, Fold
+from tilework.ir.symbolic import simplify
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tilework.codegen.analysis import Kernel
+    from tilework.target.spec import TargetSpec
+
+_GROUPS, _GROUP_ROWS = 2, 64
+_BLOCK = 128
+_FEEDER_REGISTERS, _GROUP_REGISTERS = 40, 232
+#: Columns of the factors: what one row of a slot holds, and the most that registers hold.
+_MOST_COLUMNS = 256
+_RESERVED_BYTES = 2048
+_LOG2_E = numbers.log2(numbers.e)
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A cascade whose products suit the matrix units.
+
+    Attributes:
+        cascade, running: What it computes, and how in one pass.
+        scores: The sum of products that scores are computed from, over `inner`.
+        result: The last sum of products, over the key.
+        row, key, inner, column: The ranges of a tile's rows, of all folds, of the scores' products,
+            and of the results.
+        rows, keys, values: The three arrays that are copied.
+        slots: Blocks of keys that are on their way at once.
+    """
+
+    cascade: Cascade
+    running: Running
+    scores: Node
+    result: Node
+    row: Node
+    key: Node
+    inner: Node
+    column: Node
+    rows: Array
+    keys: Array
+    values: Array
+    slots: int
+
+    @property
+    def others(self) -> tuple[Node, ...]:
+        """The ranges of rows that are not tiled."""
+        return tuple([range_ for range_ in self.cascade.rows if range_ is not self.row])
+
+
+def find_stream(kernel: Kernel, target: TargetSpec) -> Stream | None:
+    """The cascade of a kernel for matrix units; None where it has none that suits them."""
+    units = {(i.unit, i.a_dtype) for i in target.matrix_instructions}
+    cascade = find_cascade(kernel)
+    running = None if cascade is None else find_running(cascade)
+    if cascade is None or running is None or cascade.key is None or len(cascade.stores) != 1:
+        return None
+    found = _factors(cascade, running)
+    if found is None:
+        return None
+    scores, result, q, k, v = found
+    inner, key = scores.src[1], cascade.key
+    arrays = [_array(node, cascade, (inner, key)) for node in (q, k, v)]
+    rows, keys, values = arrays
+    if rows is None or keys is None or values is None:
+        return None
+    own = [r for r in rows.ranges if r in cascade.rows and r not in keys.ranges]
+    columns = [r for r in values.ranges if r not in (key, *cascade.rows)]
+    dtypes = {array.dtype for array in (rows, keys, values)}
+    if len(own) != 1 or len(columns) != 1 or len(dtypes) != 1:
+        return None
+    dtype = rows.dtype
+    is_fit = (
+        rows.ranges[0] is keys.ranges[0] is inner
+        and values.ranges[0] is columns[0]
+        and dtype.itemsize == 2
+        and ("warp_group", dtype.name) in units
+        and all(size(r) % 64 == 0 and size(r) <= _MOST_COLUMNS for r in (inner, columns[0]))
+    )
+    if not is_fit:
+        return None
+    named = (own[0], key, inner, columns[0], rows, keys, values)
+    stream = Stream(cascade, running, scores, result, *named, 0)
+    slots = min(_room(stream, target) // _slot_bytes(stream), 2)
+    if slots < 1 or size(columns[0]) > _MOST_COLUMNS - _GROUP_ROWS:
+        return None
+    return replace(stream, slots=slots)
+
+
+def _factors(cascade: Cascade, running: Running) -> tuple[Node, Node, Node, Node, Node] | None:
+    """(scores, result, and the loads of rows, keys and values); None if there are others."""
+    key = cascade.key
+    score = running.term.src[0].src[0]
+    inner = [n for n in toposort(score) if n.op is REDUCE]
+    weighted = [fold for fold, (value, _) in running.sums.items() if value is not running.term]
+    totals = [fold for fold, (value, _) in running.sums.items() if value is running.term]
+    if len(inner) != 1 or len(weighted) != 1 or len(totals) > 1 or len(inner[0].src) != 2:
+        return None
+    scores, result = inner[0], weighted[0]
+    last = running.sums[result][0]
+    if scores.attrs.fold is not Fold.ADD or scores.src[0].op is not math.MUL:
+        return None
+    if scores.type.dtype is not float32 or last.op is not math.MUL:
+        return None
+    first = [_load(factor) for factor in scores.src[0].src]
+    others = [f for f in last.src if not any(n is running.term for n in toposort(f))]
+    weight = [f for f in last.src if f not in others]
+    if None in first or len(others) != 1 or len(weight) != 1 or not _is_rounded(weight[0], running):
+        return None
+    free = cascade.kernel.free
+    first.sort(key=lambda node: bool(free.mask[node] & free.bit(key)) if node and key else False)
+    value = _load(others[0])
+    q, k = first
+    return None if q is None or k is None or value is None else (scores, result, q, k, value)
+
+
+def _load(factor: Node) -> Node | None:
+    while factor.op is math.CAST:
+        factor = factor.src[0]
+    return factor if factor.op is LOAD and len(factor.src) == 1 else None
+
+
+def _is_rounded(weight: Node, running: Running) -> bool:
+    """Does the kernel round weights to 16 bits itself?"""
+    while weight.op is math.CAST and weight.type.dtype is float32:
+        weight = weight.src[0]
+    return weight.op is math.CAST and weight.type.dtype.itemsize == 2
+
+
+def _array(load: Node, cascade: Cascade, bound: Sequence[Node]) -> Array | None:
+    return array_of(load.src[0], [*cascade.rows, *bound, *cascade.kernel.outputs])
+
+
+def _slot_bytes(stream: Stream) -> int:
+    return _BLOCK * 2 * (size(stream.inner) + size(stream.column))
+
+
+def _room(stream: Stream, target: TargetSpec) -> int:
+    fixed = _GROUPS * _GROUP_ROWS * 2 * size(stream.inner) + _GROUPS * 2 * _GROUP_ROWS * ROW_BYTES
+    return target.limits.shared_memory_bytes - _RESERVED_BYTES - fixed
+
+
+def stream_plan(stream: Stream) -> GpuPlan:
+    """The plan, as far as the words of plans say it: rows by warp groups, keys in blocks."""
+    tile = (Part(Unit.WARP, _GROUPS), Part(Unit.UNROLL, _GROUP_ROWS))
+    splits = (
+        Split(number(stream.row), (Part(Unit.LOOP),), tile),
+        Split(number(stream.key), (Part(Unit.LOOP),), (Part(Unit.UNROLL, _BLOCK),)),
+    )
+    nest = tuple((number(range_), 0) for range_ in (*stream.others, stream.row))
+    name = f"wgmma_m64n{_BLOCK}k16_{stream.rows.dtype.name}"
+    return GpuPlan(splits, nest, len(nest), (), False, False, name)
+
+
+def lower_stream(stream: Stream, target: TargetSpec) -> Node:
+    """The statements of a cascade in one pass."""
+    out = Writer(target)
+    with out.loop((1 + _GROUPS) * GROUP_THREADS, Unit.LOCAL) as thread:
+        _Emission(stream, out).write(thread)
+    return out.linear()
+
+
+@dataclass(frozen=True, slots=True)
+class _Ring:
+    """Slots for one array, and the signals that go with them."""
+
+    array: Array
+    memory: Node
+    full: Node
+    free: Node
+    depth: int
+    lines: int
+
+    @property
+    def slot_elements(self) -> int:
+        return self.lines * self.depth
+
+    @property
+    def slot_bytes(self) -> int:
+        return self.slot_elements * self.array.dtype.itemsize
+
+
+class _Emission:
+    def __init__(self, stream: Stream, out: Writer) -> None:
+        self.stream = stream
+        self.out = out
+        self.width = ROW_BYTES // stream.rows.dtype.itemsize
+        self.rows = _GROUPS * _GROUP_ROWS
+        self.row_tiles = ceil_div(size(stream.row), self.rows)
+        self.tiles = self.row_tiles * product(stream.others)
+
+    def write(self, thread: Node) -> None:
+        out, stream = self.out, self.stream
+        rings = (
+            self._ring(stream.rows, 1, size(stream.inner), self.rows),
+            self._ring(stream.keys, stream.slots, size(stream.inner), _BLOCK),
+            self._ring(stream.values, stream.slots, size(stream.column), _BLOCK),
+        )
+        outgoing, array = None, outgoing_array(self.results(None, {}))
+        if array is not None:
+            count = _GROUPS * 2 * _GROUP_ROWS * ROW_BYTES // array.dtype.itemsize
+            outgoing = out.allocate(array.dtype, count, 1024)
+        with out.when(simplify.equal(thread, const_index(0))):
+            for ring, slots in zip(rings, (1, stream.slots, stream.slots), strict=True):
+                for slot in range(slots):
+                    at = const_index(slot)
+                    out.emit(SIGNAL_INIT(INDEX(ring.full, at), attrs=CountAttrs(1)))
+                    out.emit(SIGNAL_INIT(INDEX(ring.free, at), attrs=CountAttrs(_GROUPS)))
+        out.emit(BARRIER(thread))
+        with out.when(simplify.less(thread, const_index(GROUP_THREADS))):
+            out.emit(REGISTERS(thread, attrs=RegistersAttrs(_FEEDER_REGISTERS, False)))
+            with out.when(simplify.equal(thread, const_index(0))):
+                self._feed(*rings)
+        with out.when(simplify.at_least(thread, const_index(GROUP_THREADS))):
+            out.emit(REGISTERS(thread, attrs=RegistersAttrs(_GROUP_REGISTERS, True)))
+            group = simplify.idiv(thread, const_index(GROUP_THREADS))
+            member = simplify.mod(thread, const_index(GROUP_THREADS))
+            group = out.emit(simplify.sub(group, const_index(1)))
+            _Group(self, rings, group, out.emit(member), outgoing).run()
+
+    def _ring(self, array: Array, slots: int, depth: int, lines: int) -> _Ring:
+        memory = self.out.allocate(array.dtype, slots * depth * lines, 1024)
+        full, free = self.out.allocate(uint64, slots), self.out.allocate(uint64, slots)
+        return _Ring(array, memory, full, free, depth, lines)
+
+    def results(self, result: Node | None, rows: dict[int, dict[Node, Node]]) -> Tile:
+        """What becomes of a tile's sums, with the values of folds for both halves of its rows."""
+        stream = self.stream
+
+        def known(position: Node, half: int) -> dict[Node, Node]:
+            if result is None:
+                return {}
+            values = dict(rows[half])
+            total: Node = PICK(result, position)
+            for op, factor in stream.running.sums[stream.result][1]:
+                total = op(total, _computed(factor, values))
+            return values | {stream.result: total}
+
+        return Tile(
+            stream.cascade.stores,
+            stream.row,
+            stream.column,
+            stream.others,
+            _GROUP_ROWS,
+            self.rows,
+            size(stream.column),
+            known,
+        )
+
+    # ---- tiles and blocks
+
+    def tile(self, task: Node) -> tuple[dict[Node, Node], Node]:
+        """The values of the ranges that are not tiled, and a tile's first row.
+
+        The last rows come first: under a causal mask they have the most to do.
+        """
+        count = product(self.stream.others)
+        turn = simplify.idiv(task, const_index(count))
+        rest = simplify.mod(task, const_index(count))
+        values: dict[Node, Node] = {}
+        for range_ in reversed(self.stream.others):
+            values[range_] = simplify.mod(rest, const_index(size(range_)))
+            rest = simplify.idiv(rest, const_index(size(range_)))
+        row = simplify.sub(const_index(self.row_tiles - 1), turn)
+        return values, self.out.emit(simplify.scale(row, self.rows))
+
+    def blocks(self, row: Node) -> tuple[Node, Node, Node]:
+        """The first block of keys that a tile needs, the first that needs its mask, the end."""
+        length = size(self.stream.key)
+        count = const_index(ceil_div(length, _BLOCK))
+        first, whole, end = const_index(0), const_index(length // _BLOCK), count
+        for condition in self._conditions():
+            limit = self._limit(condition)
+            if limit is None:
+                whole = const_index(0)
+                continue
+            step, bound = limit  # key < row * step + bound
+            low = simplify.add(simplify.scale(row, step), const_index(bound))
+            top = simplify.add(low, const_index(step * (self.rows - 1)))
+            end = simplify.minimum(end, _blocks_up_to(top))
+            inside = simplify.maximum(low, const_index(0))
+            whole = simplify.minimum(whole, simplify.idiv(inside, const_index(_BLOCK)))
+        # One block at least, so that a row that nothing takes part in gets its NaN.
+        end = self.out.emit(simplify.maximum(end, const_index(1)))
+        return first, self.out.emit(simplify.minimum(whole, end)), end
+
+    def _conditions(self) -> list[Node]:
+        """The conditions under which scores count; elsewhere they are -inf."""
+        found: list[Node] = []
+        node = self.stream.running.term.src[0].src[0]
+        while _is_masked(node):
+            found += simplify.conjuncts(node.src[0])
+            node = node.src[1]
+        return found
+
+    def _limit(self, condition: Node) -> tuple[int, int] | None:
+        """(step, bound) of a condition that says key < row * step + bound; None for others."""
+        if condition.op not in (math.LT, math.LE):
+            return None
+        difference = simplify.sub(condition.src[0], condition.src[1])
+        start, total = simplify.terms(difference)
+        terms = dict(total)
+        if terms.pop(self.stream.key, 0) != 1:
+            return None
+        step = -terms.pop(self.stream.row, 0)
+        if terms or step not in (0, 1):
+            return None
+        return step, -start + (1 if condition.op is math.LE else 0)
+
+    # ---- the feeder
+
+    def _feed(self, rows: _Ring, keys: _Ring, values: _Ring) -> None:
+        out = self.out
+        turn = out.variable(const_index(1))
+        filled = out.variable(const_index(0))
+        with out.loop(self.tiles, Unit.THREAD) as task:
+            others, row = self.tile(task)
+            at = others | {self.stream.row: row}
+            self._fill(rows, const_index(0), turn, at, self.stream.row)
+            out.assign(turn, simplify.sub(const_index(1), turn))
+            first, _, end = self.blocks(row)
+            count = out.emit(simplify.sub(end, first))
+            with out.loop(count) as block:
+                key = simplify.scale(simplify.add(first, block), _BLOCK)
+                at = others | {self.stream.key: key}
+                slot, parity = self.place(simplify.add(filled, block))
+                waits = out.emit(simplify.sub(const_index(1), parity))
+                self._fill(keys, slot, waits, at, self.stream.key)
+                self._fill(values, slot, waits, at, self.stream.key)
+            out.assign(filled, simplify.add(filled, count))
+
+    def _fill(
+        self, ring: _Ring, slot: Node, parity: Node, at: dict[Node, Node], lines: Node
+    ) -> None:
+        """Fill a slot: boxes of 64 columns and as many lines as the slot has."""
+        out, array = self.out, ring.array
+        wait = out.emit(SIGNAL_WAIT(INDEX(ring.free, slot), parity))
+        full = out.emit(INDEX(ring.full, slot))
+        out.emit(SIGNAL_EXPECT(full, wait, attrs=CountAttrs(ring.slot_bytes)))
+        boxes = tuple(
+            self.width if position == 0 else ring.lines if range_ is lines else 1
+            for position, range_ in enumerate(array.ranges)
+        )
+        sizes = tuple(size(range_) for range_ in array.ranges)
+        attrs = BoxedAttrs(array.start, sizes, array.strides, boxes, ROW_BYTES)
+        for part in range(ring.depth // self.width):
+            start = const_index(part * self.width)
+            place = simplify.add(
+                simplify.scale(slot, ring.slot_elements),
+                const_index(part * self.width * ring.lines),
+            )
+            coordinates = [
+                start if position == 0 else at[range_]
+                for position, range_ in enumerate(array.ranges)
+            ]
+            boxed = BOXED(array.param, attrs=attrs)
+            out.emit(COPY_BOX(INDEX(ring.memory, place), boxed, full, *coordinates))
+
+    def place(self, turn: Node) -> tuple[Node, Node]:
+        """The slot of a block, by how many were before it, and the parity of its phase."""
+        slots = const_index(self.stream.slots)
+        phase = simplify.idiv(turn, slots)
+        parity = self.out.emit(simplify.mod(phase, const_index(2)))
+        return self.out.emit(simplify.mod(turn, slots)), parity
+
+
+def _blocks_up_to(limit: Node) -> Node:
+    """The blocks that hold the keys below a limit."""
+    positive = simplify.maximum(limit, const_index(0))
+    return simplify.idiv(simplify.add(positive, const_index(_BLOCK - 1)), const_index(_BLOCK))
+
+
+def _computed(root: Node, known: dict[Node, Node]) -> Node:
+    """`root` from the values that are known."""
+    done = dict(known)
+    return substitute_ranges(root, {}, {}, done)
+
+
+class _Group:
+    """What one warp group does for all tiles."""
+
+    def __init__(
+        self,
+        emission: _Emission,
+        rings: tuple[_Ring, _Ring, _Ring],
+        group: Node,
+        member: Node,
+        outgoing: Node | None,
+    ) -> None:
+        self.emission = emission
+        self.out = emission.out
+        self.stream = emission.stream
+        self.rings = rings
+        self.group = group
+        self.member = member
+        self.outgoing = outgoing
+        out = self.out
+        self.leads = out.emit(simplify.equal(member, const_index(0)))
+        self.used = out.variable(const_index(0))
+        lane = simplify.mod(member, const_index(32))
+        warp = simplify.idiv(member, const_index(32))
+        self.line = out.emit(
+            simplify.add(simplify.scale(warp, 16), simplify.idiv(lane, const_index(4)))
+        )
+        self.pair = out.emit(simplify.scale(simplify.mod(lane, const_index(4)), 2))
+
+    def run(self) -> None:
+        out, stream, emission = self.out, self.stream, self.emission
+        turn = out.variable(const_index(0))
+        rows_ring = self.rings[0]
+        with out.loop(emission.tiles, Unit.THREAD) as task:
+            values, row = emission.tile(task)
+            first, whole, end = emission.blocks(row)
+            out.emit(SIGNAL_WAIT(INDEX(rows_ring.full, const_index(0)), turn))
+            out.assign(turn, simplify.sub(const_index(1), turn))
+            result = self._zeros(size(stream.column))
+            most = [out.variable(const(float("-inf"), float32)) for _ in (0, 1)]
+            total = [out.variable(const(0.0, float32)) for _ in (0, 1)]
+            below = simplify.add(row, simplify.scale(self.group, _GROUP_ROWS))
+            lines = [
+                out.emit(simplify.add(simplify.add(below, self.line), const_index(8 * half)))
+                for half in (0, 1)
+            ]
+            scores = self._zeros(_BLOCK)
+            state = _State(values, lines, result, scores, most, total)
+            count = out.emit(simplify.sub(end, first))
+            self._start(state, const_index(0), task)
+            first_scores = out.emit(MATRIX_WAIT(scores, task, attrs=CountAttrs(0)))
+            self._finish_scores(const_index(0), first_scores)
+            with out.loop(simplify.sub(count, const_index(1))) as block:
+                self._block(state, block, simplify.add(first, block), whole)
+            last = out.emit(simplify.sub(count, const_index(1)))
+            done = self._last_block(state, last, simplify.add(first, last), whole)
+            out.assign(self.used, simplify.add(self.used, count))
+            with out.when(self.leads):
+                out.emit(SIGNAL_ARRIVE(INDEX(rows_ring.free, const_index(0)), done))
+            known = {half: self._row_values(state, half) for half in (0, 1)}
+            place = Place(self.group, self.member, self.leads, row, const_index(0), values, done)
+            write_results(out, emission.results(result, known), place, self.outgoing)
+        if self.outgoing is not None:
+            with out.when(self.leads):
+                out.emit(STORE_BOX_WAIT(self.leads, attrs=CountAttrs(0)))
+
+    def _zeros(self, columns: int) -> Node:
+        lanes = LanesAttrs(_GROUP_ROWS * columns // GROUP_THREADS)
+        return self.out.variable(BROADCAST(const(0.0, float32), attrs=lanes))
+
+    def _row_values(self, state: _State, half: int) -> dict[Node, Node]:
+        """The folds of a row as they are in the end."""
+        stream = self.stream
+        fold = FoldAttrs(Fold.ADD)
+        values: dict[Node, Node] = {stream.running.most: state.most[half]}
+        for node, (value, outside) in stream.running.sums.items():
+            if value is stream.running.term:
+                found = self.out.emit(FOLD_QUAD(state.total[half], attrs=fold))
+                for op, factor in outside:
+                    found = op(found, _computed(factor, values))
+                values[node] = found
+        return values
+
+    # ---- one block of keys: its weights, while the product of the block before goes on
+
+    def _start(self, state: _State, turn: Node, after: Node) -> None:
+        """Start the product that the scores of a block come from."""
+        rows, keys, _ = self.rings
+        slot, parity = self.emission.place(simplify.add(self.used, turn))
+        wait = self.out.emit(SIGNAL_WAIT(INDEX(keys.full, slot), parity, after))
+        begin = self.out.emit(MATRIX_BEGIN(wait, state.scores))
+        self._score(state.scores, rows, keys, slot, begin)
+        self.out.emit(MATRIX_COMMIT(begin))
+
+    def _finish_scores(self, turn: Node, done: Node) -> None:
+        """The scores of a block are there: hand its keys back."""
+        keys = self.rings[1]
+        slot, _ = self.emission.place(simplify.add(self.used, turn))
+        with self.out.when(self.leads):
+            self.out.emit(SIGNAL_ARRIVE(INDEX(keys.free, slot), done))
+
+    def _finish_values(self, turn: Node, done: Node) -> None:
+        """The last product with values is done: hand them back, if there was one.
+
+        It may be that of the tile before: so all blocks are alike but the very first.
+        """
+        values = self.rings[2]
+        before = simplify.add(self.used, simplify.sub(turn, const_index(1)))
+        slot, _ = self.emission.place(before)
+        there = simplify.at_least(before, const_index(0))
+        with self.out.when(simplify.both(self.leads, there)):
+            self.out.emit(SIGNAL_ARRIVE(INDEX(values.free, slot), done))
+
+    def _block(self, state: _State, turn: Node, block: Node, whole: Node) -> None:
+        """All of a block but the last one, and the start of the next."""
+        out = self.out
+        following = out.emit(simplify.add(turn, const_index(1)))
+        factors = self._weigh(state, turn, block, whole)
+        pairs = self._settle(state, turn)
+        self._start(state, following, turn)
+        self._rescale(state, factors)
+        self._mix(state.result, pairs, turn, following)
+        done = out.emit(MATRIX_WAIT(state.scores, turn, attrs=CountAttrs(1)))
+        self._finish_scores(following, done)
+
+    def _last_block(self, state: _State, turn: Node, block: Node, whole: Node) -> Node:
+        """The last block; returns the statement after which the results are there."""
+        factors = self._weigh(state, turn, block, whole)
+        pairs = self._settle(state, turn)
+        self._rescale(state, factors)
+        self._mix(state.result, pairs, turn, turn)
+        return self.out.emit(MATRIX_WAIT(state.result, attrs=CountAttrs(0)))
+
+    def _settle(self, state: _State, turn: Node) -> list[Node]:
+        """Wait for the product of the block before; returns the weights in pairs."""
+        out = self.out
+        settled = out.emit(MATRIX_WAIT(state.result, turn, attrs=CountAttrs(0)))
+        self._finish_values(turn, settled)
+        attrs = PairAttrs(self.rings[2].array.dtype)
+        picks = [PICK(state.scores, const_index(i)) for i in range(_BLOCK // 2)]
+        return [out.emit(PAIR(*picks[i : i + 2], attrs=attrs)) for i in range(0, len(picks), 2)]
+
+    def _rescale(self, state: _State, factors: list[Node]) -> None:
+        out = self.out
+        with out.loop(size(self.stream.column) // 8, Unit.UNROLL) as eighth:
+            for element in range(4):
+                at = simplify.add(simplify.scale(eighth, 4), const_index(element))
+                scaled = math.MUL(PICK(state.result, at), factors[element // 2])
+                out.emit(PUT(state.result, at, scaled))
+
+    def _score(self, scores: Node, rows: _Ring, keys: _Ring, at: Node, begin: Node) -> None:
+        width = self.emission.width
+        mine = simplify.scale(self.group, _GROUP_ROWS * width)
+        slot = simplify.scale(at, keys.slot_elements)
+        for position in range(0, size(self.stream.inner), 16):
+            part, inside = divmod(position, width)
+            a = simplify.add(mine, const_index(part * width * rows.lines + inside))
+            b = simplify.add(slot, const_index(part * width * keys.lines + inside))
+            attrs = MatrixAttrs(_GROUP_ROWS, _BLOCK, 16, True, 0, True, 0, is_first=not position)
+            operands = INDEX(rows.memory, a), INDEX(keys.memory, b)
+            self.out.assign(scores, MATRIX(scores, *operands, begin, attrs=attrs))
+
+    def _mix(self, result: Node, pairs: list[Node], turn: Node, after: Node) -> None:
+        """Start to add the product of the weights and a block's values."""
+        out, values = self.out, self.rings[2]
+        at, parity = self.emission.place(simplify.add(self.used, turn))
+        ready = out.emit(SIGNAL_WAIT(INDEX(values.full, at), parity, after))
+        begin = out.emit(MATRIX_BEGIN(ready, result))
+        columns, width = size(self.stream.column), self.emission.width
+        chunk = width * values.lines * values.array.dtype.itemsize
+        attrs = HeldAttrs(_GROUP_ROWS, columns, 16, False, chunk)
+        slot = simplify.scale(at, values.slot_elements)
+        for sixteen in range(_BLOCK // 16):
+            held = pairs[4 * sixteen : 4 * sixteen + 4]
+            start = simplify.add(slot, const_index(16 * sixteen * width))
+            address = INDEX(values.memory, start)
+            out.assign(result, MATRIX_HELD(result, address, *held, begin, attrs=attrs))
+        out.emit(MATRIX_COMMIT(begin))
+
+    def _weigh(self, state: _State, turn: Node, block: Node, whole: Node) -> list[Node]:
+        """Replace scores by weights; returns what sums of earlier blocks are multiplied by."""
+        out, none, scores = self.out, const_index(0), state.scores
+        key = out.emit(simplify.scale(block, _BLOCK))
+        left = simplify.sub(whole, block)  # blocks that no mask cuts, this one included
+        most = [out.variable(const(float("-inf"), float32)) for _ in (0, 1)]
+        with out.when(simplify.less(none, left)):
+            self._scale(state, scores, key, most, masked=False)
+        with out.when(simplify.at_least(none, left)):
+            self._scale(state, scores, key, most, masked=True)
+        references, factors = [], []
+        log2_e, low = const(_LOG2_E, float32), const(float("-inf"), float32)
+        for half in (0, 1):
+            top = FOLD_QUAD(most[half], attrs=FoldAttrs(Fold.MAX))
+            raised = out.emit(math.MAXIMUM(state.most[half], top))
+            is_empty = math.EQ(raised, low)
+            reference = out.emit(math.WHERE(is_empty, const(0.0, float32), raised))
+            before = math.MUL(math.SUB(state.most[half], reference), log2_e)
+            factors.append(out.emit(POWER_OF_TWO(before)))
+            references.append(reference)
+            out.assign(state.most[half], raised)
+            out.assign(state.total[half], math.MUL(state.total[half], factors[half]))
+        with out.loop(_BLOCK // 8, Unit.UNROLL) as eighth:
+            for element in range(4):
+                at = simplify.add(simplify.scale(eighth, 4), const_index(element))
+                difference = math.SUB(PICK(scores, at), references[element // 2])
+                weight = out.emit(POWER_OF_TWO(math.MUL(difference, log2_e)))
+                out.emit(PUT(scores, at, weight))
+                total = state.total[element // 2]
+                out.assign(total, math.ADD(total, weight))
+        return factors
+
+    def _scale(
+        self, state: _State, scores: Node, key: Node, most: list[Node], *, masked: bool
+    ) -> None:
+        """Turn sums of products into scores, and find the greatest of each row."""
+        out = self.out
+        with out.loop(_BLOCK // 8, Unit.UNROLL) as eighth:
+            for element in range(4):
+                at = simplify.add(simplify.scale(eighth, 4), const_index(element))
+                score = self._score_of(state, scores, at, (eighth, key), element, masked=masked)
+                score = out.emit(score)
+                out.emit(PUT(scores, at, score))
+                top = most[element // 2]
+                out.assign(top, math.MAXIMUM(top, score))
+
+    def _score_of(
+        self,
+        state: _State,
+        scores: Node,
+        at: Node,
+        where: tuple[Node, Node],
+        element: int,
+        *,
+        masked: bool,
+    ) -> Node:
+        """The score of one element, from its sum of products."""
+        stream = self.stream
+        eighth, key = where
+        column = simplify.add(simplify.add(key, self.pair), simplify.scale(eighth, 8))
+        column = simplify.add(column, const_index(element % 2))
+        ranges = state.values | {stream.row: state.lines[element // 2], stream.key: column}
+        root = stream.running.term.src[0].src[0]
+        memo: dict[Node, Node] = {stream.scores: PICK(scores, at)}
+        if not masked:
+            root = _without_masks(root)
+        found = substitute_ranges(root, ranges, {}, memo)
+        length = size(stream.key)
+        if masked and length % _BLOCK:
+            inside = simplify.less(column, const_index(length))
+            found = math.WHERE(inside, found, const(float("-inf"), float32))
+        return found
+
+
+def _is_masked(score: Node) -> bool:
+    """Is this a score where a condition holds, and -inf elsewhere?"""
+    return score.op is math.WHERE and score.src[2] is const(float("-inf"), float32)
+
+
+def _without_masks(score: Node) -> Node:
+    """The score where all conditions hold."""
+    while _is_masked(score):
+        score = score.src[1]
+    return score
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What a group carries from block to block."""
+
+    values: dict[Node, Node]
+    lines: list[Node]
+    result: Node
+    scores: Node
+    most: list[Node]
+    total: list[Node]
