@@ -7,6 +7,7 @@ Project, "OFP8", revision 1.0).
 
 from __future__ import annotations
 
+import math
 from enum import Enum
 from typing import Final
 
@@ -60,6 +61,21 @@ class DType:
         self.is_integer: Final = kind in (Kind.SIGNED, Kind.UNSIGNED)
         self.minimum: Final = -(1 << (bits - 1)) if kind is Kind.SIGNED else 0
         self.maximum: Final = (1 << (bits - (kind is Kind.SIGNED))) - 1
+
+    @property
+    def min(self) -> float:
+        """Least value of any dtype; that of floats is -inf."""
+        return -math.inf if self.is_float else self.minimum
+
+    @property
+    def max(self) -> float:
+        """Greatest value of any dtype; that of floats is inf."""
+        return math.inf if self.is_float else self.maximum
+
+    @property
+    def bitsize(self) -> int:
+        """Another name for `bits`."""
+        return self.bits
 
     def __repr__(self) -> str:
         return f"dtypes.{self.name}"

@@ -75,6 +75,7 @@ def test_questions_about_dtypes_have_the_answers_of_tinygrad() -> None:
             assert answer == getattr(their_dtype.dtypes, question)(other)
         if own.is_float:
             assert our_dtype.dtypes.finfo(own) == their_dtype.dtypes.finfo(other)
+        assert (own.min, own.max, own.bitsize) == (other.min, other.max, other.bitsize)
         assert our_dtype.dtypes.max(own) == other.max
         assert our_dtype.dtypes.min(own) == other.min
 
