@@ -183,7 +183,7 @@ def judge(how: Comparison, sample: Sample) -> Outcome:
             return Outcome("skipped", str(error))
         except TileworkError as error:
             return Outcome("failed", f"{type(error).__name__}: {str(error).splitlines()[0]}")
-        except (TypeError, ValueError, AttributeError, KeyError, IndexError) as error:
+        except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
             return Outcome("failed", f"{type(error).__name__}: {error}")
 
 

@@ -256,7 +256,7 @@ class Signals(Fourier):
         rows = self._fixed_size(0, "istft")
         zeros = type(self).zeros(rows, total, dtype=self.dtype, device=self.device)
         flat = (rows, self._fixed_size(1, "istft") * size)
-        return zeros.scatter_add(1, place.reshape(flat), self.reshape(flat))
+        return zeros.scatter_add(1, place.reshape(flat), self.contiguous().reshape(flat))
 
 
 def _kind(options: dict[str, Any]) -> tuple[Any, Any]:

@@ -20,7 +20,7 @@ from tilework.tensor import foreign, host
 from tilework.tensor.autograd import tape
 from tilework.tensor.core import TensorBase
 from tilework.tensor.creation import as_dtype
-from tilework.tensor.pooling import Pooling
+from tilework.tensor.differentiation import Differentiation
 from tilework.tensor.promotion import check_fits, dtype_of_number
 from tilework.tensor.variable import Variable, format_shape
 from tilework.tensor.version import Storage, Version, history
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import numpy
 
 
-class Tensor(Pooling):
+class Tensor(Differentiation):
     """An array of numbers on a device, computed when it is needed.
 
     Args:
