@@ -20,14 +20,17 @@ def neighbours(plan: Plan, kernel: Kernel, target: TargetSpec) -> list[Plan]:
     """The legal plans that differ from `plan` in one word, the most promising kinds first."""
     found: dict[Plan, None] = {}
     for changed in _changes(plan):
-        if changed == plan or changed in found:
-            continue
-        try:
-            check(changed, kernel, target)
-        except PlanError:
-            continue
-        found[changed] = None
+        if changed != plan and changed not in found and _is_legal(changed, kernel, target):
+            found[changed] = None
     return list(found)
+
+
+def _is_legal(plan: Plan, kernel: Kernel, target: TargetSpec) -> bool:
+    try:
+        check(plan, kernel, target)
+    except PlanError:
+        return False
+    return True
 
 
 def _changes(plan: Plan) -> Iterator[Plan]:
