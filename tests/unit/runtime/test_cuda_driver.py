@@ -27,10 +27,10 @@ from tilework.ir.ops.index import RANGE, RangeAttrs
 from tilework.ir.ops.math import MUL
 from tilework.ir.ops.memory import INDEX, LOAD, PARAM, SINK, STORE, ParamAttrs
 from tilework.ir.text import format_node
+from tilework.runtime.cuda.memory import block_bytes
 from tilework.runtime.driver import Copy, KernelCode, Launch, Program
 from tilework.runtime.drivers.cuda import CudaDriver, probe
-from tilework.runtime.drivers.cuda_memory import block_bytes
-from tilework.target.cuda_code import CudaHead, pack_code, unpack_code
+from tilework.target.cuda_code import Box, CudaHead, pack_code, unpack_code
 from tilework.target.known.cuda import cuda_spec
 from tilework.testing.emulators.cuda import EmulatedCuda
 
@@ -98,6 +98,29 @@ def test_buffers_that_do_not_start_at_sixteen_bytes_take_the_second_entry_point(
     driver.submit([Launch(program.kernels[0], (target, aligned))])
     driver.submit([Launch(program.kernels[0], (target, crooked))])
     assert [launch[0] for launch in library.launches] == ["k", "k_any"]
+
+
+def test_arrays_that_start_anywhere_are_copied_for_the_copy_engine(
+    driver: CudaDriver, library: EmulatedCuda
+) -> None:
+    box = Box(
+        slot=1, dtype="float32", start_bytes=0, sizes=(COUNT,), strides_bytes=(4,), box=(COUNT,),
+        swizzle_bytes=0,
+    )  # fmt: skip
+    program = driver.load([code(boxes=(box,))])
+    whole, target = driver.allocate(8 * COUNT), driver.allocate(4 * COUNT)
+    crooked = whole.view(4, 4 * COUNT)
+    driver.copy_in(crooked, memoryview(b"\0\0\x80\x3f" * COUNT))
+    launch = Launch(program.kernels[0], (target, crooked))
+    recording = driver.record([launch])
+    for submit in (lambda: driver.submit([launch]), recording.submit):
+        library.calls.clear()
+        driver.wait(submit(), WaitLimit.of(10.0))
+        result = bytearray(4 * COUNT)
+        driver.copy_out(target, memoryview(result))
+        assert bytes(result) == b"\0\0\0\x40" * COUNT
+        assert "copy_on_device" in library.calls
+    recording.close()
 
 
 def test_closing_gives_everything_back(library: EmulatedCuda, ledger: Ledger) -> None:

@@ -38,8 +38,8 @@ class CudaCallError(Exception):
         self.name = name
 
 
-class CudaLibrary(Protocol):
-    """What the CUDA driver of this package calls."""
+class CudaCards(Protocol):
+    """Cards, and the contexts in which a process uses them."""
 
     def version(self) -> int:
         """The version of CUDA that the driver knows, 13000 for 13.0."""
@@ -73,6 +73,10 @@ class CudaLibrary(Protocol):
         """Let the calls of this thread go to a context."""
         ...
 
+
+class CudaQueues(Protocol):
+    """Queues, and marks in them."""
+
     def stream_create(self) -> int:
         """A new queue."""
         ...
@@ -104,6 +108,10 @@ class CudaLibrary(Protocol):
     def event_seconds(self, start: int, end: int) -> float:
         """The time between two marks that were passed."""
         ...
+
+
+class CudaMemories(Protocol):
+    """Memory of the card and of the host, and copies between them."""
 
     def memory_allocate(self, size_bytes: int) -> int:
         """Memory of the card."""
@@ -145,6 +153,10 @@ class CudaLibrary(Protocol):
         """Queue a fill."""
         ...
 
+
+class CudaCode(Protocol):
+    """Code, and launches of it."""
+
     def module_load(self, cubin: bytes) -> int:
         """Load code."""
         ...
@@ -176,6 +188,10 @@ class CudaLibrary(Protocol):
     ) -> None:
         """Queue a kernel; `pointers` is the address of a list of pointers to its arguments."""
         ...
+
+
+class CudaGraphs(Protocol):
+    """Graphs: lists of launches and copies that are queued at once."""
 
     def graph_create(self) -> int:
         """A new graph."""
@@ -236,6 +252,10 @@ class CudaLibrary(Protocol):
         ...
 
 
+class CudaLibrary(CudaCards, CudaQueues, CudaMemories, CudaCode, CudaGraphs, Protocol):
+    """What the CUDA driver of this package calls."""
+
+
 @cache
 def _module() -> Any:
     if find_spec("cuda") is None:
@@ -271,7 +291,7 @@ def open_library() -> CudaLibrary:
     return library
 
 
-class _Bindings:
+class _Calls:
     """`cuda.bindings.driver`, with statuses checked."""
 
     def __init__(self, module: Any) -> None:
@@ -283,6 +303,10 @@ class _Bindings:
         if int(status):
             raise CudaCallError(name, int(status), status.name)
         return results[0] if len(results) == 1 else results
+
+
+class _Cards(_Calls):
+    """Cards and contexts."""
 
     def version(self) -> int:
         return int(self._call("cuDriverGetVersion"))
@@ -313,6 +337,10 @@ class _Bindings:
     def context_use(self, context: int) -> None:
         self._call("cuCtxSetCurrent", context)
 
+
+class _Queues(_Cards):
+    """Queues and marks."""
+
     def stream_create(self) -> int:
         return int(self._call("cuStreamCreate", 1))  # does not wait for the default stream
 
@@ -341,6 +369,10 @@ class _Bindings:
 
     def event_seconds(self, start: int, end: int) -> float:
         return float(self._call("cuEventElapsedTime", start, end)) * 1e-3
+
+
+class _Memories(_Queues):
+    """Memory and copies."""
 
     def memory_allocate(self, size_bytes: int) -> int:
         return int(self._call("cuMemAlloc", size_bytes))
@@ -372,6 +404,10 @@ class _Bindings:
 
     def fill(self, target: int, byte: int, size_bytes: int, stream: int) -> None:
         self._call("cuMemsetD8Async", target, byte, size_bytes, stream)
+
+
+class _Code(_Memories):
+    """Code and launches."""
 
     def module_load(self, cubin: bytes) -> int:
         return int(self._call("cuModuleLoadData", cubin))
@@ -425,7 +461,9 @@ class _Bindings:
             0,
         )
 
-    # ---- graphs
+
+class _Bindings(_Code):
+    """Graphs, and with them all of the door."""
 
     def graph_create(self) -> int:
         return int(self._call("cuGraphCreate", 0))

@@ -41,6 +41,8 @@ from tilework.runtime import reclaim
 from tilework.runtime.allocator import PLAIN, BufferSpec
 from tilework.runtime.buffer import Buffer, allocate_buffer, lease_buffer
 from tilework.runtime.bus.cuda import LOST, CudaCallError, CudaLibrary, open_library
+from tilework.runtime.cuda.memory import CudaMemory, as_bytes_address
+from tilework.runtime.cuda.recording import Arguments, CudaRecording, describe
 from tilework.runtime.driver import (
     Command,
     Copy,
@@ -50,7 +52,6 @@ from tilework.runtime.driver import (
     Probe,
     check_commands,
 )
-from tilework.runtime.drivers.cuda_memory import CudaMemory, as_bytes_address
 from tilework.runtime.lease import Lease, LeaseKind
 from tilework.target.cuda_code import ALIGNMENT_BYTES, ANY_SUFFIX, Box, CudaHead, unpack_code
 from tilework.target.known.cuda import Card, cuda_spec
@@ -132,27 +133,6 @@ class CudaProgram:
         """Unload, once queued work is done."""
         modules, self._modules = self._modules, []
         self._driver.unload(self.kernels, modules)
-
-
-class _Arguments:
-    """The arguments of one launch, and the list of pointers to them that CUDA asks for.
-
-    The list ends with a null pointer.  `words` are the arguments of 8 bytes, which come first;
-    descriptions of arrays follow, 128 bytes each.
-    """
-
-    __slots__ = ("_boxes", "_pointers", "address", "keep", "words")
-
-    def __init__(self, count: int, boxes: Sequence[tuple[int, ...]] = ()) -> None:
-        #: Memory beside the buffers that must live as long as the launch may be repeated.
-        self.keep: Buffer | None = None
-        self.words = (ctypes.c_uint64 * max(count, 1))()
-        self._boxes = [(ctypes.c_uint64 * 16)(*box) for box in boxes]
-        first = ctypes.addressof(self.words)
-        places = [first + 8 * number for number in range(count)]
-        places += [ctypes.addressof(box) for box in self._boxes]
-        self._pointers = (ctypes.c_void_p * (len(places) + 1))(*places)
-        self.address = ctypes.addressof(self._pointers)
 
 
 class CudaDriver:
@@ -435,7 +415,7 @@ class CudaDriver:
 
     # ---- inside
 
-    def launch_words(self, launch: Launch) -> tuple[_Loaded, int, int, _Arguments]:
+    def launch_words(self, launch: Launch) -> tuple[_Loaded, int, int, Arguments]:
         """A kernel, its function for these buffers, its blocks, and its arguments."""
         loaded = self._handles.get(launch.kernel.handle)
         if loaded is None:
@@ -446,8 +426,8 @@ class CudaDriver:
         if loaded.head.is_persistent:
             blocks = min(blocks, self.target.unit("grid").count)
         count = len(launch.buffers) + len(launch.variables)
-        boxes = [self._described(loaded.head, box, launch) for box in loaded.head.boxes]
-        arguments = _Arguments(count + 2, boxes)
+        boxes = [self._described(box, launch) for box in loaded.head.boxes]
+        arguments = Arguments(count + 2, boxes)
         words = arguments.words
         together = 0
         for position, buffer in enumerate(launch.buffers):
@@ -463,19 +443,39 @@ class CudaDriver:
         is_aligned = together % ALIGNMENT_BYTES == 0
         return loaded, loaded.aligned if is_aligned else loaded.any_, blocks, arguments
 
-    def _described(self, head: CudaHead, box: Box, launch: Launch) -> tuple[int, ...]:
+    def misplaced(self, command: Command) -> tuple[int, ...]:
+        """The buffers of a launch that the copy engine cannot take where they start."""
+        loaded = self._handles.get(command.kernel.handle) if isinstance(command, Launch) else None
+        if loaded is None or not isinstance(command, Launch):
+            return ()
+        return tuple(
+            sorted(
+                {
+                    box.slot
+                    for box in loaded.head.boxes
+                    if (command.buffers[box.slot].address + box.start_bytes) % ALIGNMENT_BYTES
+                }
+            )
+        )
+
+    def _queue_with_copies(self, launch: Launch, slots: tuple[int, ...]) -> None:
+        """Run a launch on copies of some of its buffers, and copy what it wrote back."""
+        buffers = list(launch.buffers)
+        for slot in slots:
+            held = buffers[slot]
+            buffers[slot] = allocate_buffer(self.allocator, held.size_bytes)
+            self._queue(Copy(buffers[slot], held))
+        self._queue(Launch(launch.kernel, tuple(buffers), launch.variables, launch.grid))
+        for slot in slots:
+            if slot in launch.kernel.writes:
+                self._queue(Copy(launch.buffers[slot], buffers[slot]))
+
+    def _described(self, box: Box, launch: Launch) -> tuple[int, ...]:
         """The copy engine's description of an array; made once for each place."""
         address = launch.buffers[box.slot].address
         key = (address, box)
         found = self._boxes.get(key)
         if found is None:
-            if (address + box.start_bytes) % ALIGNMENT_BYTES:
-                raise UnsupportedError(
-                    f"{self.name}: {head.name} reads its buffer {box.slot} in boxes, which must"
-                    " start at a multiple of 16 bytes",
-                    got=f"address {address + box.start_bytes:#x}",
-                    try_="pass a copy: x.contiguous().realize()",
-                )
             if len(self._boxes) >= _MOST_BOXES:
                 self._boxes.clear()
             found = self._boxes[key] = self.library.describe_box(address, box)
@@ -502,6 +502,9 @@ class CudaDriver:
         """What queues a command, with everything prepared that can be."""
         if not isinstance(command, Launch) or command.grid[0] == 0 or len(command.grid) != 1:
             return partial(self._queue, command)
+        misplaced = self.misplaced(command)
+        if misplaced:
+            return partial(self._queue_with_copies, command, misplaced)
         loaded, function, blocks, arguments = self.launch_words(command)
         head = loaded.head
 
@@ -658,128 +661,3 @@ class CudaDriver:
             library.context_release(self.ordinal)
         finally:
             ledger.give_back(self._owner, Kind.FW_CTX)
-
-
-class CudaRecording:
-    """Commands as a graph of the card, one after the other.  Not thread-safe."""
-
-    def __init__(self, driver: CudaDriver, commands: Sequence[Command]) -> None:
-        self._driver = driver
-        self._commands = list(commands)
-        self._what = tuple(map(describe, commands))
-        self._changed: set[int] = set()
-        self._nodes: dict[int, int] = {}
-        self._kept: dict[int, _Arguments] = {}
-        self._graph = driver.library.graph_create()
-        self._instance = 0
-        try:
-            self._build()
-            self._instance = driver.library.graph_instantiate(self._graph)
-        except BaseException:
-            driver.library.graph_destroy(self._graph)
-            raise
-
-    def _build(self) -> None:
-        driver, library, before = self._driver, self._driver.library, 0
-        for number, command in enumerate(self._commands):
-            if isinstance(command, Launch):
-                loaded, function, blocks, arguments = driver.launch_words(command)
-                head = loaded.head
-                self._kept[number] = arguments
-                before = library.graph_add_kernel(
-                    self._graph, before, function, max(blocks, 1), head.threads, head.shared,
-                    arguments.address,
-                )  # fmt: skip
-            elif isinstance(command, Copy):
-                before = library.graph_add_copy(
-                    self._graph, before, command.target.address, command.source.address,
-                    command.target.size_bytes, driver.context,
-                )  # fmt: skip
-            else:
-                raise UnsupportedError(f"{driver.name}: no timelines", got=repr(command))
-            self._nodes[number] = before
-
-    def set_buffer(self, command: int, slot: int, buffer: Buffer) -> None:
-        """Give launch number `command` another buffer (a copy: slot 0 target, 1 source)."""
-        old = self._commands[command]
-        if isinstance(old, Launch):
-            buffers = (*old.buffers[:slot], buffer, *old.buffers[slot + 1 :])
-            self._replace(command, Launch(old.kernel, buffers, old.variables, old.grid))
-        elif isinstance(old, Copy):
-            pair = (buffer, old.source) if slot == 0 else (old.target, buffer)
-            self._replace(command, Copy(*pair))
-
-    def set_variable(self, command: int, slot: int, value: int) -> None:
-        """Give launch number `command` another value of a variable."""
-        old = self._commands[command]
-        if isinstance(old, Launch):
-            values = (*old.variables[:slot], value, *old.variables[slot + 1 :])
-            self._replace(command, Launch(old.kernel, old.buffers, values, old.grid))
-
-    def set_grid(self, command: int, grid: tuple[int, ...]) -> None:
-        """Give launch number `command` another number of blocks."""
-        old = self._commands[command]
-        if isinstance(old, Launch):
-            self._replace(command, Launch(old.kernel, old.buffers, old.variables, grid))
-
-    def submit(self) -> int:
-        """Start it and return a ticket."""
-        self._check_open()
-        if any(isinstance(c, Launch) and not c.grid[0] for c in self._commands):
-            return self._driver.submit(self._commands)  # a graph has no empty launches
-        with self._driver.guard("submit"):
-            self._apply()
-        return self._driver.submitted_graph(self._instance, self._what)
-
-    def time(self) -> tuple[float, ...]:
-        """Run it to its end and return the seconds of each command."""
-        self._check_open()
-        return self._driver.time(self._commands)
-
-    def close(self) -> None:
-        """Release it; it must not be running."""
-        if not self._graph:
-            return
-        with self._driver.guard("close"):
-            self._driver.library.graph_release(self._instance)
-            self._driver.library.graph_destroy(self._graph)
-        self._graph = self._instance = 0
-        self._commands.clear()
-        self._kept.clear()
-
-    def _check_open(self) -> None:
-        if not self._graph:
-            raise StaleHandleError(f"{self._driver.name}: the recording was closed")
-
-    def _replace(self, number: int, command: Command) -> None:
-        check_commands(self._driver.target, self._driver.name, [command])
-        self._commands[number] = command
-        self._changed.add(number)
-
-    def _apply(self) -> None:
-        driver = self._driver
-        for number in sorted(self._changed):
-            command, node = self._commands[number], self._nodes[number]
-            if isinstance(command, Launch):
-                loaded, function, blocks, arguments = driver.launch_words(command)
-                head = loaded.head
-                self._kept[number] = arguments
-                driver.library.graph_set_kernel(
-                    self._instance, node, function, blocks, head.threads, head.shared,
-                    arguments.address,
-                )  # fmt: skip
-            elif isinstance(command, Copy):
-                driver.library.graph_set_copy(
-                    self._instance, node, command.target.address, command.source.address,
-                    command.target.size_bytes, driver.context,
-                )  # fmt: skip
-        self._changed.clear()
-
-
-def describe(command: Command) -> str:
-    """One command for an error text."""
-    if isinstance(command, Launch):
-        return f"{command.kernel.name} on {command.grid[0]} blocks"
-    if isinstance(command, Copy):
-        return f"a copy of {command.target.size_bytes} bytes"
-    return type(command).__name__

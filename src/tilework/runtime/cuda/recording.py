@@ -1,0 +1,165 @@
+"""Arguments of launches, and lists of commands as graphs that the card runs by itself."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING
+
+from tilework.base.errors import StaleHandleError, UnsupportedError
+from tilework.runtime.driver import Command, Copy, Launch, check_commands
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tilework.runtime.buffer import Buffer
+    from tilework.runtime.drivers.cuda import CudaDriver
+
+
+class Arguments:
+    """The arguments of one launch, and the list of pointers to them that CUDA asks for.
+
+    The list ends with a null pointer.  `words` are the arguments of 8 bytes, which come first;
+    descriptions of arrays follow, 128 bytes each.
+    """
+
+    __slots__ = ("_boxes", "_pointers", "address", "keep", "words")
+
+    def __init__(self, count: int, boxes: Sequence[tuple[int, ...]] = ()) -> None:
+        #: Memory beside the buffers that must live as long as the launch may be repeated.
+        self.keep: Buffer | None = None
+        self.words = (ctypes.c_uint64 * max(count, 1))()
+        self._boxes = [(ctypes.c_uint64 * 16)(*box) for box in boxes]
+        first = ctypes.addressof(self.words)
+        places = [first + 8 * number for number in range(count)]
+        places += [ctypes.addressof(box) for box in self._boxes]
+        self._pointers = (ctypes.c_void_p * (len(places) + 1))(*places)
+        self.address = ctypes.addressof(self._pointers)
+
+
+class CudaRecording:
+    """Commands as a graph of the card, one after the other.  Not thread-safe."""
+
+    def __init__(self, driver: CudaDriver, commands: Sequence[Command]) -> None:
+        self._driver = driver
+        self._commands = list(commands)
+        self._what = tuple(map(describe, commands))
+        self._changed: set[int] = set()
+        self._nodes: dict[int, int] = {}
+        self._kept: dict[int, Arguments] = {}
+        #: Some buffer must be copied first: then the commands are queued one by one.
+        self._is_plain = any(driver.misplaced(command) for command in commands)
+        self._graph = driver.library.graph_create()
+        self._instance = 0
+        try:
+            self._build()
+            self._instance = driver.library.graph_instantiate(self._graph)
+        except BaseException:
+            driver.library.graph_destroy(self._graph)
+            raise
+
+    def _build(self) -> None:
+        driver, library, before = self._driver, self._driver.library, 0
+        for number, command in enumerate(self._commands if not self._is_plain else ()):
+            if isinstance(command, Launch):
+                loaded, function, blocks, arguments = driver.launch_words(command)
+                head = loaded.head
+                self._kept[number] = arguments
+                before = library.graph_add_kernel(
+                    self._graph, before, function, max(blocks, 1), head.threads, head.shared,
+                    arguments.address,
+                )  # fmt: skip
+            elif isinstance(command, Copy):
+                before = library.graph_add_copy(
+                    self._graph, before, command.target.address, command.source.address,
+                    command.target.size_bytes, driver.context,
+                )  # fmt: skip
+            else:
+                raise UnsupportedError(f"{driver.name}: no timelines", got=repr(command))
+            self._nodes[number] = before
+
+    def set_buffer(self, command: int, slot: int, buffer: Buffer) -> None:
+        """Give launch number `command` another buffer (a copy: slot 0 target, 1 source)."""
+        old = self._commands[command]
+        if isinstance(old, Launch):
+            buffers = (*old.buffers[:slot], buffer, *old.buffers[slot + 1 :])
+            self._replace(command, Launch(old.kernel, buffers, old.variables, old.grid))
+        elif isinstance(old, Copy):
+            pair = (buffer, old.source) if slot == 0 else (old.target, buffer)
+            self._replace(command, Copy(*pair))
+
+    def set_variable(self, command: int, slot: int, value: int) -> None:
+        """Give launch number `command` another value of a variable."""
+        old = self._commands[command]
+        if isinstance(old, Launch):
+            values = (*old.variables[:slot], value, *old.variables[slot + 1 :])
+            self._replace(command, Launch(old.kernel, old.buffers, values, old.grid))
+
+    def set_grid(self, command: int, grid: tuple[int, ...]) -> None:
+        """Give launch number `command` another number of blocks."""
+        old = self._commands[command]
+        if isinstance(old, Launch):
+            self._replace(command, Launch(old.kernel, old.buffers, old.variables, grid))
+
+    def submit(self) -> int:
+        """Start it and return a ticket."""
+        self._check_open()
+        empty = any(isinstance(c, Launch) and not c.grid[0] for c in self._commands)
+        if empty or self._is_plain:  # a graph has no empty launches
+            return self._driver.submit(self._commands)
+        with self._driver.guard("submit"):
+            self._apply()
+        return self._driver.submitted_graph(self._instance, self._what)
+
+    def time(self) -> tuple[float, ...]:
+        """Run it to its end and return the seconds of each command."""
+        self._check_open()
+        return self._driver.time(self._commands)
+
+    def close(self) -> None:
+        """Release it; it must not be running."""
+        if not self._graph:
+            return
+        with self._driver.guard("close"):
+            self._driver.library.graph_release(self._instance)
+            self._driver.library.graph_destroy(self._graph)
+        self._graph = self._instance = 0
+        self._commands.clear()
+        self._kept.clear()
+
+    def _check_open(self) -> None:
+        if not self._graph:
+            raise StaleHandleError(f"{self._driver.name}: the recording was closed")
+
+    def _replace(self, number: int, command: Command) -> None:
+        check_commands(self._driver.target, self._driver.name, [command])
+        self._is_plain = self._is_plain or bool(self._driver.misplaced(command))
+        self._commands[number] = command
+        self._changed.add(number)
+
+    def _apply(self) -> None:
+        driver = self._driver
+        for number in sorted(self._changed):
+            command, node = self._commands[number], self._nodes[number]
+            if isinstance(command, Launch):
+                loaded, function, blocks, arguments = driver.launch_words(command)
+                head = loaded.head
+                self._kept[number] = arguments
+                driver.library.graph_set_kernel(
+                    self._instance, node, function, blocks, head.threads, head.shared,
+                    arguments.address,
+                )  # fmt: skip
+            elif isinstance(command, Copy):
+                driver.library.graph_set_copy(
+                    self._instance, node, command.target.address, command.source.address,
+                    command.target.size_bytes, driver.context,
+                )  # fmt: skip
+        self._changed.clear()
+
+
+def describe(command: Command) -> str:
+    """One command for an error text."""
+    if isinstance(command, Launch):
+        return f"{command.kernel.name} on {command.grid[0]} blocks"
+    if isinstance(command, Copy):
+        return f"a copy of {command.target.size_bytes} bytes"
+    return type(command).__name__
