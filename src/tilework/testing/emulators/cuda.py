@@ -29,8 +29,8 @@ _ALIGNMENT = 256
 _ATTRIBUTES = {16: 4, 75: 9, 76: 0, 38: 1 << 20, 36: 3_000_000, 37: 5120, 13: 1_700_000}
 
 
-class EmulatedCuda:
-    """One or more cards of compute capability 9.0."""
+class _Machine:
+    """What is taken and not given back, what is queued, and what shall fail."""
 
     def __init__(self, cards: int = 1, memory_bytes: int = 1 << 30) -> None:
         self.cards = cards
@@ -83,7 +83,9 @@ class EmulatedCuda:
         while self._queued and not self._is_held:
             self._queued.pop(0)()
 
-    # ---- cards
+
+class _Cards(_Machine):
+    """Cards and contexts."""
 
     def version(self) -> int:
         return 13000
@@ -110,7 +112,9 @@ class EmulatedCuda:
     def context_use(self, context: int) -> None:
         self._enter("context_use")
 
-    # ---- queues and marks
+
+class _Queues(_Cards):
+    """Queues and marks."""
 
     def stream_create(self) -> int:
         self._enter("stream_create")
@@ -142,7 +146,9 @@ class EmulatedCuda:
     def event_seconds(self, start: int, end: int) -> float:
         return 1e-6
 
-    # ---- memory
+
+class _Memories(_Queues):
+    """Memory and copies."""
 
     def memory_allocate(self, size_bytes: int) -> int:
         self._enter("memory_allocate")
@@ -191,7 +197,9 @@ class EmulatedCuda:
         self._enter("fill")
         self._do(lambda: ctypes.memset(target, byte, size_bytes))
 
-    # ---- code
+
+class _Code(_Memories):
+    """Code and launches."""
 
     def module_load(self, cubin: bytes) -> int:
         self._enter("module_load")
@@ -278,7 +286,9 @@ class EmulatedCuda:
                 )
         return 0
 
-    # ---- graphs
+
+class EmulatedCuda(_Code):
+    """One or more cards of compute capability 9.0."""
 
     def graph_create(self) -> int:
         self._enter("graph_create")
