@@ -33,6 +33,7 @@ from tilework.target.features import AARCH64, X86_64, missing_features
 
 if TYPE_CHECKING:
     from tilework.runtime.buffer import Buffer
+    from tilework.target.spec import TargetSpec
 
 MAGIC: Final = b"TWEXPORT"
 VERSION: Final = 1
@@ -74,7 +75,12 @@ def write_export(path: str | os.PathLike[str], program: CapturedProgram, signatu
 
     Raises: UnsupportedError when a part of the program is not for the CPU.
     """
-    isa, features = _target_of(program)
+    # Imported here: whoever loads a file needs no code generator.
+    from tilework.codegen.decompose.transcendental import choices
+
+    isa, features, functions = "", frozenset[str](), dict[str, str]()
+    for spec in _targets_of(program):
+        isa, features, functions = spec.isa, features | spec.features, functions | choices(spec)
     if program.packed is not None:
         program.packed.refresh()
     data = _Data()
@@ -108,22 +114,23 @@ def write_export(path: str | os.PathLike[str], program: CapturedProgram, signatu
         "outputs": [size for _, size in program.outputs],
         "arenas": [size for _, size in program.arenas],
         "variables": [[row.name, row.minimum, row.maximum] for row in program.variables],
+        "functions": functions,
         "signature": signature,
     }
     _write(Path(path), json.dumps(description, separators=(",", ":")).encode(), data)
 
 
-def _target_of(program: CapturedProgram) -> tuple[str, frozenset[str]]:
-    isa, features = "", frozenset[str]()
+def _targets_of(program: CapturedProgram) -> list[TargetSpec]:
     names = {step.device for step in program.steps if isinstance(step, KernelCall)}
+    found: list[TargetSpec] = []
     for name in sorted(names) or ["CPU"]:
         spec = Device[name].spec
         if spec.isa not in _NATIVE or not Device[name].is_host_memory:
             raise UnsupportedError(
                 f"export: programs of {name} cannot be exported", expected="programs of the CPU"
             )
-        isa, features = spec.isa, features | spec.features
-    return isa, features
+        found.append(spec)
+    return found
 
 
 def _write(path: Path, description: bytes, data: _Data) -> None:
@@ -203,7 +210,28 @@ def read_export(path: str | os.PathLike[str]) -> tuple[CapturedProgram, Any]:
         tuple((name, size) for size in arenas),
         variables,
     )
+    _check_functions(description.get("functions"))
     return program, description.get("signature")
+
+
+def _check_functions(functions: Any) -> None:
+    """Which elementary functions are the processor's own: for people, so it must be readable."""
+    is_table = isinstance(functions, dict) and all(
+        isinstance(name, str) and choice in ("native", "lowered")
+        for name, choice in functions.items()
+    )
+    if not is_table:
+        raise _malformed("it does not say how elementary functions are computed", functions)
+
+
+def functions_of(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Return how a file computes each elementary function, as `op/dtype`: `native` or `lowered`.
+
+    Raises: ModelFileError when the file is no export, or damaged.
+    """
+    functions = _open(Path(path)).description.get("functions")
+    _check_functions(functions)
+    return dict(functions or {})
 
 
 def _open(path: Path) -> _File:

@@ -13,7 +13,9 @@ import pytest
 from tilework import Tensor, Variable, export, jit, load
 from tilework.base import faults, settings
 from tilework.base.errors import CaptureError, ModelFileError, UnsupportedError, UserError
-from tilework.engine.export import _HEADER, PAGE
+from tilework.codegen.decompose.transcendental import choices
+from tilework.engine.device import Device
+from tilework.engine.export import _HEADER, PAGE, functions_of
 
 WITHOUT_LLVM = """
 import importlib.util, sys
@@ -187,7 +189,7 @@ def rewrite(path: Path, change: dict[str, Any]) -> None:
         ("steps", [[0, [[0, 1 << 40, 8]], True]]), ("constants", [{"place": [1 << 50, 4]}]),
         ("outputs", [-1]), ("outputs", [4, 4]), ("arenas", "no"), ("variables", [["n", 5, 1]]),
         ("num_inputs", None), ("pool", [0]), ("signature", None), ("signature", {"inputs": []}),
-        ("isa", 3),
+        ("isa", 3), ("functions", None), ("functions", {"exp/float32": "perhaps"}),
     ],
 )  # fmt: skip
 def test_EXE_23_a_changed_field_is_refused(
@@ -252,3 +254,11 @@ def test_arguments_have_the_names_that_the_export_gave_them(tmp_path: Path) -> N
         run(x, left=x, right=y)
     with pytest.raises(UserError, match="all tensors"):
         export(step, tmp_path / "step.twx", names=["one"])
+
+
+def test_TRN_01_a_file_says_which_functions_are_native(tmp_path: Path, original: bytes) -> None:
+    (tmp_path / "f.twx").write_bytes(original)
+    found = functions_of(tmp_path / "f.twx")
+    assert found == choices(Device["CPU"].spec)
+    assert found["exp/float32"] == found["sin/float64"] == "lowered"
+    assert found["sqrt/float32"] == "native"

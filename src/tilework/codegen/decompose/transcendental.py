@@ -24,9 +24,10 @@ from tilework.codegen.decompose import (
 )
 from tilework.codegen.decompose.builder import Value
 from tilework.codegen.decompose.node_builder import NodeBuilder
-from tilework.dtypes import float32, float64
+from tilework.dtypes import FLOATS, float32, float64
 from tilework.ir.build import cast
 from tilework.ir.node import make, toposort
+from tilework.ir.ops import OPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,6 +112,18 @@ def is_lowered(op: str, dtype: str, target: TargetSpec) -> bool:
     if f"{op}_{dtype}" in target.native_ops:
         return False
     return op in table_of(dtype) and not (op in target.native_ops and dtype in target.native_dtypes)
+
+
+def choices(target: TargetSpec) -> dict[str, str]:
+    """Return for each elementary function and float, as `op/dtype`, `native` or `lowered`."""
+    names = sorted({*FLOAT32, *FLOAT64} & set(OPS))
+    dtypes = [dtype.name for dtype in FLOATS if dtype.name in target.storage_dtypes]
+    return {
+        f"{op}/{dtype}": "lowered" if is_lowered(op, dtype, target) else "native"
+        for op in names
+        for dtype in dtypes
+        if op in table_of(dtype)
+    }
 
 
 def lower_node(node: Node, target: TargetSpec) -> Node:

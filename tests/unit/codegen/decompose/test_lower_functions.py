@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -10,12 +11,14 @@ import pytest
 from numpy.typing import NDArray
 
 from tilework.base.errors import UnsupportedError
+from tilework.base.settings import Settings
 from tilework.codegen.decompose.builder import Value
 from tilework.codegen.decompose.multiply_add import emulated_fma
 from tilework.codegen.decompose.node_builder import NodeBuilder
 from tilework.codegen.decompose.transcendental import (
     FLOAT32,
     FLOAT64,
+    choices,
     is_lowered,
     lower_functions,
     lower_node,
@@ -27,6 +30,7 @@ from tilework.ir.interpret import evaluate as interpret
 from tilework.ir.node import Node, toposort
 from tilework.ir.ops import math
 from tilework.ir.ops.define import OPS
+from tilework.target.compile_key import compile_key
 from tilework.target.features import CPU_LEVELS, X86_64
 from tilework.target.known.cpu import x86_spec
 from tilework.target.spec import TargetSpec
@@ -149,3 +153,19 @@ def test_the_array_multiply_add_of_float64_rounds_once_far_from_the_addend() -> 
     found = fma_float64(x, y, z)
     for a, b, c, r in zip(x, y, z, found, strict=True):
         assert float(Fraction(a) * Fraction(b) + Fraction(c)) == r
+
+
+def test_TRN_01_the_choice_for_each_function_follows_the_target() -> None:
+    with_fma, without = choices(V3), choices(V2)
+    assert with_fma["mulacc/float32"] == "native"
+    assert without["mulacc/float32"] == "lowered"
+    assert {"sqrt/float32", "exp/float16", "sin/float64", "log2/bfloat16"} <= with_fma.keys()
+    for name, choice in with_fma.items():
+        op, _, dtype = name.partition("/")
+        assert (choice == "lowered") == is_lowered(op, dtype, V3)
+    own_exp2 = replace(V3, native_ops=V3.native_ops | {"exp2_float32"})
+    changed = {name for name, choice in choices(own_exp2).items() if choice != with_fma[name]}
+    assert changed == {"exp2/float32"}
+    # The choice depends on the target alone, and the target is in every key.
+    assert own_exp2.key() != V3.key()
+    assert compile_key(Settings(), own_exp2) != compile_key(Settings(), V3)
