@@ -22,6 +22,7 @@ CASES: dict[str, tuple[list[str], dict[str, str]]] = {
     "quickstart": ([], {}),
     "digits": (["unused"], {"JIT": "0"}),
     "generate": ([], {}),
+    "variables": ([], {}),
     "state": (["first", "--second=2"], {}),
     "pickled": ([], {}),
     "model": ([str(MODEL)], {}),
