@@ -15,8 +15,9 @@ from tests.unit.schedule.schedule_builders import (
     softmax,
 )
 
+from tilework.dtypes import int32
 from tilework.ir.node import Node
-from tilework.ir.ops import math
+from tilework.ir.ops import math, tensor
 from tilework.schedule.schedule import Limits
 
 
@@ -103,3 +104,21 @@ def test_a_normalised_factor_is_not_folded_again_for_each_product() -> None:
     q, k, _ = heads()
     squares = expand(reduce(math.MUL(q, q), 2, keep=True), q.type.shape)
     assert kernels(product(math.FDIV(q, squares), k)) == 2
+
+
+def test_factors_that_are_looked_up_keep_their_checks_in_kernels_of_their_own() -> None:
+    q, k, v = heads()
+    rows = param(3, (64,), int32)
+    looked_up = tensor.GATHER(k, rows, attrs=tensor.GatherAttrs(1))
+    assert kernels(product(softmax(product(q, looked_up)), v)) > 1
+
+
+def test_factors_that_layers_before_computed_are_no_hindrance() -> None:
+    _, k, v = heads()
+    layers = product(param(3, (2, 32, 24)), param(4, (2, 16, 24)))
+    table = tensor.GATHER(
+        param(5, (2, 100, 24)), param(6, (32,), int32), attrs=tensor.GatherAttrs(1)
+    )
+    assert kernels(product(softmax(product(layers, k)), v)) == 2
+    embedded = product(table, param(4, (2, 16, 24)))
+    assert kernels(product(softmax(product(embedded, k)), v)) == 2

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 #: Larger kernels are not looked at, so that the analysis stays cheap.
-_MOST_NODES = 400
+_MOST_NODES = 2048
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,6 +103,8 @@ class _Trace:
             return []
         if not self.folds or not self.scores or not self._has_rows():
             return []
+        if any(self._gathers(product) for product in (*self.scores, self.last)):
+            return []
         return list(self.at)
 
     def _start(self) -> Index | None:
@@ -176,6 +178,21 @@ class _Trace:
 
     def _depends(self, index: Index) -> bool:
         return any(self.key in leaves_in(part) for part in index)
+
+    def _gathers(self, product: Node) -> bool:
+        """Does a factor of a product look up its elements?  Then indices are checked beside it."""
+        stack, seen = [product.src[0]], {product.src[0]}
+        while stack and len(seen) <= _FUEL:
+            node = stack.pop()
+            if node.op is tensor.GATHER:
+                return True
+            if self._is_leaf(node) or node in self.at or node.op is tensor.REDUCE:
+                continue
+            for source in node.src:
+                if source not in seen:
+                    seen.add(source)
+                    stack.append(source)
+        return False
 
     def _has_rows(self) -> bool:
         """Do the scores vary along a row that the values know nothing of, with rows enough?"""
