@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from tilework.runtime.lease import Lease
 
 MAX_LINKED: Final = 1024
+#: Runs of one list of kernels after which it is worth a graph of the device.
+_RUNS_BEFORE_GRAPH: Final = 1
 #: A kernel of fewer scalar operations stays on the calling thread.
 SERIAL_WORK: Final = 1 << 17
 
@@ -371,18 +373,48 @@ class CommandInstance:
         self._device = device
         self._calls = calls
         self._loaded = loaded
+        self._runs = 0
+        self._recording: Any = None
+        self._recorded: list[tuple[list[int], tuple[int, ...], tuple[int, ...]]] = []
 
     def run(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> None:
         """Submit the calls with these buffers.  Raises what the driver raises."""
         COUNTERS.launches += 1
         COUNTERS.kernels += len(self._calls)
-        self._device.last_ticket = self._device.driver.submit(self._commands(slots, values))
+        self._runs += 1
+        launches = self._launches(slots, values)
+        driver = self._device.driver
+        has_graphs = getattr(driver, "has_graphs", False)
+        if has_graphs and len(launches) > 1 and self._runs > _RUNS_BEFORE_GRAPH:
+            self._device.last_ticket = self._replay(launches)
+        else:
+            self._device.last_ticket = driver.submit(launches)
+
+    def _replay(self, launches: Sequence[Launch]) -> int:
+        """Run the launches as one recording, told only what differs from the last run."""
+        now = [([b.address for b in one.buffers], one.variables, one.grid) for one in launches]
+        if self._recording is None:
+            self._recording = self._device.driver.record(launches)
+        for number, (launch, new) in enumerate(zip(launches, now, strict=True)):
+            old = self._recorded[number] if self._recorded else new
+            for slot, buffer in enumerate(launch.buffers):
+                if old[0][slot] != new[0][slot]:
+                    self._recording.set_buffer(number, slot, buffer)
+            for slot, value in enumerate(launch.variables):
+                if old[1][slot] != value:
+                    self._recording.set_variable(number, slot, value)
+            if old[2] != new[2]:
+                self._recording.set_grid(number, launch.grid)
+        self._recorded = now
+        ticket: int = self._recording.submit()
+        self._recording.forget_buffers()
+        return ticket
 
     def time(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> list[float]:
         """Run the calls to their end and return the seconds of each."""
-        return list(self._device.driver.time(self._commands(slots, values)))
+        return list(self._device.driver.time(self._launches(slots, values)))
 
-    def _commands(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> list[Command]:
+    def _launches(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> list[Launch]:
         return [_launch(call, self._loaded, slots, values) for call in self._calls]
 
 

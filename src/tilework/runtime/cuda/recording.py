@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
+import weakref
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from tilework.base.errors import StaleHandleError, UnsupportedError
+from tilework.runtime import reclaim
 from tilework.runtime.driver import Command, Copy, Launch, check_commands
 
 if TYPE_CHECKING:
@@ -36,6 +40,27 @@ class Arguments:
         self.address = ctypes.addressof(self._pointers)
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a buffer was, without keeping its memory alive."""
+
+    address: int
+    size_bytes: int
+    is_readonly: bool
+
+    @property
+    def memory(self) -> Place:
+        """What says whether it may be written."""
+        return self
+
+    def overlaps(self, other: Place) -> bool:
+        """Whether two places share a byte."""
+        return (
+            self.address < other.address + other.size_bytes
+            and other.address < self.address + self.size_bytes
+        )
+
+
 class CudaRecording:
     """Commands as a graph of the card, one after the other.  Not thread-safe."""
 
@@ -56,6 +81,9 @@ class CudaRecording:
         except BaseException:
             driver.library.graph_destroy(self._graph)
             raise
+        driver.graphs[self._graph] = self._instance
+        drop = partial(driver.drop_graph, self._graph)
+        self._undo = weakref.finalize(self, reclaim.later, drop)
 
     def _build(self) -> None:
         driver, library, before = self._driver, self._driver.library, 0
@@ -110,6 +138,10 @@ class CudaRecording:
             self._apply()
         return self._driver.submitted_graph(self._instance, self._what)
 
+    def forget_buffers(self) -> None:
+        """Keep the places of the buffers alone, so that their memory may be given back."""
+        self._commands = list(map(_placed, self._commands))
+
     def time(self) -> tuple[float, ...]:
         """Run it to its end and return the seconds of each command."""
         self._check_open()
@@ -119,9 +151,8 @@ class CudaRecording:
         """Release it; it must not be running."""
         if not self._graph:
             return
-        with self._driver.guard("close"):
-            self._driver.library.graph_release(self._instance)
-            self._driver.library.graph_destroy(self._graph)
+        self._undo.detach()
+        self._driver.drop_graph(self._graph)
         self._graph = self._instance = 0
         self._commands.clear()
         self._kept.clear()
@@ -154,6 +185,19 @@ class CudaRecording:
                     command.target.size_bytes, driver.context,
                 )  # fmt: skip
         self._changed.clear()
+
+
+def _placed(command: Command) -> Command:
+    """A command whose buffers are places."""
+
+    def place(buffer: Any) -> Any:
+        return Place(buffer.address, buffer.size_bytes, buffer.memory.is_readonly)
+
+    if isinstance(command, Launch):
+        return replace(command, buffers=tuple(map(place, command.buffers)))
+    if isinstance(command, Copy):
+        return Copy(place(command.target), place(command.source))
+    return command
 
 
 def describe(command: Command) -> str:

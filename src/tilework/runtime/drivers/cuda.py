@@ -144,6 +144,9 @@ class CudaDriver:
         memory_limit: bytes that may be allocated; 0 is no limit.
     """
 
+    #: Recordings are graphs, which the engine makes of what it runs again and again.
+    has_graphs: Final = True
+
     def __init__(
         self,
         ordinal: int = 0,
@@ -168,6 +171,8 @@ class CudaDriver:
         self._events: list[int] = []
         self._handles: dict[int, _Loaded] = {}
         self._modules: set[int] = set()
+        #: Graphs that are ready to run, with their instances; recordings own them.
+        self.graphs: dict[int, int] = {}
         self._next_handle = 1
         self._scratch: Buffer | None = None
         self._runway: Buffer | None = None
@@ -341,6 +346,15 @@ class CudaDriver:
         check_commands(self.target, self.name, commands)
         with self._guard("record"):
             return CudaRecording(self, commands)
+
+    def drop_graph(self, graph: int) -> None:
+        """Give a recording's graph back, unless the device has done so already."""
+        with self._lock:
+            instance = self.graphs.pop(graph, None)
+            if instance is not None and not self._lost:
+                self._use()
+                self.library.graph_release(instance)
+                self.library.graph_destroy(graph)
 
     def wait(self, ticket: int, limit: WaitLimit) -> None:
         """Block until `ticket` is done.
@@ -641,6 +655,9 @@ class CudaDriver:
             if hasattr(self, "_fault_buffer"):
                 self._fault_buffer.close()
             self.allocator.close()
+            for graph, instance in self.graphs.items():
+                library.graph_release(instance)
+                library.graph_destroy(graph)
             for module in sorted(self._modules):
                 self._unload(module)
             for _, event, _ in self._pending:
@@ -654,6 +671,7 @@ class CudaDriver:
         if self._modules:  # they go with the context
             ledger.give_back(self._owner, Kind.PROGRAM, len(self._modules))
             self._modules.clear()
+        self.graphs.clear()
         self._pending.clear()
         self._events.clear()
         self._handles.clear()

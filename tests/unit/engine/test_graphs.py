@@ -1,0 +1,74 @@
+"""Captures on a device with graphs: one graph a replay, told what differs."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from tilework import Tensor, jit
+from tilework.backends import cuda
+from tilework.engine.device import Device
+from tilework.testing.emulators.cuda import EmulatedCuda
+from tilework.testing.emulators.cuda_device import emulated_backend
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatedCuda]:
+    found = EmulatedCuda()
+    monkeypatch.setattr(cuda, "BACKEND", emulated_backend(found))
+    yield found
+    for name in Device.opened():
+        if name.startswith("CUDA"):
+            Device[name].close()
+    assert not +found.held
+
+
+def tensor(*numbers: float) -> Tensor:
+    return Tensor(np.array(numbers, np.float32), device="CUDA").realize()
+
+
+def two_kernels(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    total = (x * y).sum().contiguous()
+    return total, x / total
+
+
+def test_replays_of_several_kernels_are_one_graph(library: EmulatedCuda) -> None:
+    function = jit(two_kernels)
+    for start in (1.0, 2.0, 3.0, 4.0):
+        x, y = tensor(start, start + 1), tensor(2.0, 3.0)
+        library.calls.clear()
+        total, parts = function(x, y)
+        want = start * 2 + (start + 1) * 3
+        assert total.item() == want
+        assert np.allclose(parts.numpy(), np.array([start, start + 1]) / want)
+    assert "graph_launch" in library.calls
+    assert library.calls.count("graph_create") == 0  # made by an earlier replay
+
+
+def test_a_result_of_an_earlier_replay_stays_as_it_was(library: EmulatedCuda) -> None:
+    function = jit(two_kernels)
+    y = tensor(1.0, 1.0)
+    results = [function(tensor(float(i), float(i)), y)[0] for i in range(1, 6)]
+    assert [result.item() for result in results] == [2.0, 4.0, 6.0, 8.0, 10.0]
+
+
+def test_a_graph_keeps_no_memory_of_its_last_replay_and_goes_with_the_capture(
+    library: EmulatedCuda,
+) -> None:
+    function = jit(two_kernels)
+    y = tensor(1.0, 1.0)
+    x = tensor(3.0, 4.0)
+    for _ in range(4):
+        function(x, y)
+    used = Device["CUDA"].memory_used()["used"]
+    x = tensor(5.0, 6.0)
+    gc.collect()
+    assert Device["CUDA"].memory_used()["used"] <= used
+    function.reset()
+    del function
+    gc.collect()
+    Device["CUDA"].memory_used()
+    assert library.held["graph"] in (0, 1)
