@@ -167,7 +167,11 @@ class Creation(TensorBase):
         if stop is None:
             start, stop = 0, start
         if step == 0:
-            raise ShapeError("arange: the step is 0")
+            raise ShapeError(
+                "arange: the step is 0",
+                got=f"{start} to {stop}",
+                expected="a step that leads there",
+            )
         is_float = any(isinstance(number, float) for number in (start, stop, step))
         if is_float:
             count = max(math.ceil((stop - start) / step), 0)
@@ -290,4 +294,4 @@ def _counted(count: int, start: Number, step: Number, kind: DType) -> Node:
 def _check_sizes(shape: Shape) -> None:
     for size in shape:
         if dims.least(size) < 0:
-            raise ShapeError("shape: a size is negative", got=shape)
+            raise ShapeError("shape: a size is negative", got=shape, expected="sizes of at least 0")

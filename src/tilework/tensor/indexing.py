@@ -56,7 +56,9 @@ def _known_items(item: Any) -> list[Any]:
         nested = list(nested)
     if not isinstance(nested, list | tuple):
         raise IndexingError(
-            "index: this is not an index", got=f"{item!r} of type {type(item).__name__}"
+            "index: this is not an index",
+            got=f"{item!r} of type {type(item).__name__}",
+            expected="an int, a slice, None, ..., or a tensor or list of integers or bools",
         )
     flat, shape = host.flatten(nested)
     if flat and all(isinstance(each, bool) for each in flat):
@@ -70,6 +72,14 @@ def _known_items(item: Any) -> list[Any]:
         if isinstance(each, bool) or not isinstance(each, int):
             raise IndexingError("index: an index must be an integer", got=f"{each!r}")
     return [KnownIndex(flat, tuple(shape))]
+
+
+def _not_integers(index: Any, what: str) -> IndexingError:
+    return IndexingError(
+        f"{what}: the index must hold integers",
+        got=index.dtype.name,
+        try_="index.cast(dtypes.int64)",
+    )
 
 
 @dataclass
@@ -235,7 +245,9 @@ class Indexing(Joining):
             return list(item._known_positions())
         if not item.dtype.is_integer:
             raise IndexingError(
-                "index: an index tensor must hold integers or bool", got=item.dtype.name
+                "index: an index tensor must hold integers or bool",
+                got=item.dtype.name,
+                try_="index.cast(dtypes.int64)",
             )
         return [item]
 
@@ -370,7 +382,7 @@ class Indexing(Joining):
 
     def _check_index(self, axis: int, index: Self, what: str) -> None:
         if not index.dtype.is_integer:
-            raise IndexingError(f"{what}: the index must hold integers", got=index.dtype.name)
+            raise _not_integers(index, what)
         fits = index.ndim == self.ndim and all(
             other == axis or dims.greatest(own) <= dims.least(size)
             for other, (own, size) in enumerate(zip(index._dims, self._dims, strict=True))
@@ -417,6 +429,14 @@ class Indexing(Joining):
     def index_select(self, dim: int, index: Self) -> Self:
         """The slices along `dim` at the positions of the vector `index`."""
         axis = self._axis(dim, "index_select")
+        if not index.dtype.is_integer:
+            raise _not_integers(index, "index_select")
+        if index.ndim > 1:
+            raise ShapeError(
+                "index_select: the index is no vector",
+                got=format_shape(index._dims),
+                try_="x[index] with index tensors of any shape",
+            )
         if not self.ndim:
             return self.reshape(1).index_select(0, index.reshape(-1)).reshape(())
         return self._gathered(axis, [self._wrapped(index, self._dims[axis])])
@@ -578,7 +598,9 @@ class Indexing(Joining):
         Shape: (...) -> (..., num_classes)
         """
         if not self.dtype.is_integer:
-            raise DTypeError("one_hot: needs integers", got=self.dtype.name)
+            raise DTypeError(
+                "one_hot: needs integers", got=self.dtype.name, try_="x.cast(dtypes.int64)"
+            )
         grown = self.unsqueeze(-1).expand(*self.shape, num_classes).cast(dtypes.index)
         return (grown == grown._positions(self.ndim)).cast(dtypes.default_int)
 

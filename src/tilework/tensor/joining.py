@@ -63,6 +63,7 @@ class Joining(Linalg):
                 raise ShapeError(
                     "stack: the shapes differ",
                     got=" and ".join([format_shape(each._dims) for each in parts]),
+                    expected="the same shape of all",
                 )
         raised = [part.unsqueeze(axis) for part in parts]
         return raised[0].cat(*raised[1:], dim=axis)
@@ -84,6 +85,7 @@ class Joining(Linalg):
             raise ShapeError(
                 "split: the sizes don't add up to the axis",
                 got=f"{parts} for axis {axis} of {format_shape(self._dims)}",
+                expected=f"sizes whose sum is {length}",
             )
         found = []
         start = 0
@@ -233,12 +235,14 @@ class Joining(Linalg):
                 raise ShapeError(
                     "pad: needs a pair for each axis",
                     got=f"{padding} for shape {format_shape(self._dims)}",
+                    expected=f"{self.ndim} pairs",
                 )
         else:
             if len(given) % 2 or len(given) > 2 * self.ndim:
                 raise ShapeError(
                     "pad: needs two counts for each axis, the last axis first",
                     got=f"{padding} for shape {format_shape(self._dims)}",
+                    expected=f"an even number of counts, at most {2 * self.ndim}",
                 )
             named = [(given[i], given[i + 1]) for i in range(0, len(given), 2)][::-1]
             pairs = [(0, 0)] * (self.ndim - len(named)) + named

@@ -139,7 +139,8 @@ class Random(Hashing):
             )
         counters, keys = self._together(seed, "threefry")
         first, second = _mixed(_halves(keys), _halves(counters))
-        return (second.cast(dtypes.uint64) << 32) | first.cast(dtypes.uint64)
+        found: Self = (second.cast(dtypes.uint64) << 32) | first.cast(dtypes.uint64)
+        return found
 
     @classmethod
     def random_bits(cls, *shape: Any, device: str | None = None) -> Self:

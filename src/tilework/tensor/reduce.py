@@ -110,6 +110,7 @@ class Reduce(Activations):
             raise ShapeError(
                 f"{what}: there is no element to choose from",
                 got=f"shape {format_shape(self._dims)}, axes {axes}",
+                expected="at least one element along each of the axes",
             )
         return axes
 

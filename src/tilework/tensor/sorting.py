@@ -59,6 +59,7 @@ class Sorting(Indexing):
             raise ShapeError(
                 "topk: there are not so many elements",
                 got=f"k={k} on axis {axis} of {format_shape(self._dims)}",
+                expected=f"0 to {length}",
             )
         if not self.ndim:
             return self, self._constant(0, dtypes.index)

@@ -239,12 +239,15 @@ def _infer_bitcast(src: tuple[Node, ...], attrs: CastAttrs) -> Type:
         raise ShapeError(
             "bitcast: widths differ and there is no axis to take up the difference",
             got=f"{x} to {attrs.dtype.name}",
+            expected="dtypes of one width, or an axis, and no bool",
         )
     last = x.shape[-1]
     if not isinstance(last, int) or last * x.dtype.bits % attrs.dtype.bits:
         raise ShapeError(
             "bitcast: the last axis does not hold a whole number of elements",
             got=f"{x} to {attrs.dtype.name}",
+            expected=f"a last axis whose size times {x.dtype.bits} is a multiple of"
+            f" {attrs.dtype.bits}",
         )
     return make_type((*x.shape[:-1], last * x.dtype.bits // attrs.dtype.bits), attrs.dtype)
 
