@@ -45,7 +45,7 @@ def count(most: int | None, fresh: bool) -> dict[str, Any]:
     return found
 
 
-def page(found: dict[str, Any]) -> str:
+def page(found: dict[str, Any], most: int | None) -> str:
     """Return the page."""
     total: Counter[str] = Counter()
     for row in found.values():
@@ -62,6 +62,10 @@ def page(found: dict[str, Any]) -> str:
         "PyTorch, in float32, int64, int32 and bool; PyTorch's answer for floats is that of",
         "float64. Values are compared within 2e-5 of the value and of the largest magnitude of its",
         "tensor (gradients: 8e-5), with their shapes and dtypes.",
+        "",
+        "All samples of each operator and dtype are run."
+        if most is None
+        else f"At most {most} samples of each operator and dtype were run for this page.",
         "",
         f"Of {len(found)} operators {len(compared)} are compared. {total['passed']} samples agree,",
         f"{total['failed']} do not ({share:.2f} % agree), {total['skipped']} are skipped.",
@@ -106,7 +110,8 @@ def main() -> int:
     parser.add_argument("--most", type=int, help="samples of each operator and dtype")
     parser.add_argument("--fresh", action="store_true", help="forget what was counted")
     options = parser.parse_args()
-    PAGE.write_text(page(count(options.most, options.fresh)), encoding="utf-8")
+    found = count(options.most, options.fresh)
+    PAGE.write_text(page(found, options.most), encoding="utf-8")
     return 0
 
 

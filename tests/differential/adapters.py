@@ -233,7 +233,7 @@ def _linear(x: Any, weight: Any, bias: Any = None) -> Any:
     return x.linear(weight.t(), bias) if weight.ndim else x * weight
 
 
-def _embedding(index: Any, weight: Any, padding_idx: Any = None, max_norm: Any = None,
+def _embedding(weight: Any, index: Any, padding_idx: Any = None, max_norm: Any = None,
                norm_type: float = 2.0, scale_grad_by_freq: bool = False,
                sparse: bool = False) -> Any:  # fmt: skip
     if max_norm is not None or scale_grad_by_freq or sparse or padding_idx is not None:

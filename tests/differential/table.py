@@ -79,21 +79,16 @@ NO_GRADIENT: dict[str, str] = {
 }
 
 #: Operators of which some samples do not agree yet, with what is wrong.
-FAULTS: dict[str, str] = {
-    "index_add": "scalars have no slices here",
-    "index_copy": "scalars have no slices here",
-    "index_fill": "scalars have no slices here",
-    "index_reduce.amax": "scalars have no slices here",
-    "index_reduce.amin": "scalars have no slices here",
-    "index_reduce.mean": "scalars have no slices here",
-    "index_reduce.prod": "scalars have no slices here",
-}
+FAULTS: dict[str, str] = {}
 
 #: Where the languages differ on purpose: (operator, dtype) with the reason.  "*" is any dtype.
 DIFFERENCES: dict[tuple[str, str], str] = {
     ("square", "bool"): "a product of bool is bool",
     ("addbmm", "int"): "a fraction is not cut to an integer in silence",
     ("baddbmm", "int"): "a fraction is not cut to an integer in silence",
+    ("addmv", "int"): "a fraction is not cut to an integer in silence",
+    ("sum_to_size", "int"): "a sum over no axis is the tensor itself",
+    ("sum_to_size", "bool"): "a sum over no axis is the tensor itself",
     ("arange", "int"): "a fraction is not cut to an integer in silence",
     ("full", "bool"): "a number that does not fit is refused",
     ("addr", "bool"): "Python numbers turn bool into integers",

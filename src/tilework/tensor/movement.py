@@ -208,7 +208,11 @@ class Movement(TensorBase):
 
     def transpose(self, dim0: int = 1, dim1: int = 0) -> Self:
         """Two axes exchanged."""
+        if not self.ndim and {dim0, dim1} <= {0, -1}:
+            return self
         a, b = self._axis(dim0, "transpose"), self._axis(dim1, "transpose")
+        if not self.ndim:
+            raise ShapeError("transpose: a scalar has no axes")
         order = list(range(self.ndim))
         order[a], order[b] = order[b], order[a]
         return self.permute(order)

@@ -31,8 +31,6 @@ class Selecting(Sorting):
     def _slices(self, dim: int, index: Self, source: Any, what: str) -> tuple[int, Self, Self]:
         """An axis, the positions along it as a vector, and slices to write there."""
         axis = self._axis(dim, what)
-        if not self.ndim:
-            raise ShapeError(f"{what}: a scalar has no slices", try_="x.reshape(1)")
         if not index.dtype.is_integer or index.ndim > 1:
             raise IndexingError(
                 f"{what}: needs a vector of integers",
@@ -50,11 +48,15 @@ class Selecting(Sorting):
 
     def index_copy(self, dim: int, index: Self, source: Self) -> Self:
         """A copy with the slices of `source` at the positions of the vector `index`."""
+        if not self.ndim:
+            return self.reshape(1).index_copy(dim, index, source.reshape(-1)).reshape(())
         axis, places, slices = self._slices(dim, index, source, "index_copy")
         return self._scattered(axis, slices, [places], None)
 
     def index_fill(self, dim: int, index: Self, value: Number | Self) -> Self:
         """A copy with `value` in all slices at the positions of the vector `index`."""
+        if not self.ndim:
+            return self.reshape(1).index_fill(dim, index, value).reshape(())
         axis, places, slices = self._slices(dim, index, value, "index_fill")
         return self._scattered(axis, slices, [places], None)
 
@@ -65,6 +67,9 @@ class Selecting(Sorting):
             >>> Tensor([1, 2, 3]).index_add(0, Tensor([0, 0]), Tensor([10, 20])).tolist()
             [31, 2, 3]
         """
+        if not self.ndim:
+            vector = self.reshape(1)
+            return vector.index_add(dim, index, source.reshape(-1), alpha=alpha).reshape(())
         axis, places, slices = self._slices(dim, index, source, "index_add")
         if alpha != 1:
             slices = slices * alpha
@@ -82,6 +87,11 @@ class Selecting(Sorting):
             reduce: "prod", "mean", "amax" or "amin".
             include_self: whether what was there takes part.
         """
+        if not self.ndim:
+            found = self.reshape(1).index_reduce(
+                dim, index, source.reshape(-1), reduce, include_self=include_self
+            )
+            return found.reshape(())
         axis, places, slices = self._slices(dim, index, source, "index_reduce")
         shape: list[Any] = [1] * self.ndim
         shape[axis] = -1
