@@ -351,6 +351,8 @@ class _Function:
         full = f"<{lanes} x {kind}>" if lanes else kind
         pointer = self.value(node.src[0])
         align = _alignment(node.src[0])
+        if node.attrs is not None and node.attrs.ahead:
+            self._fetch(pointer, node.attrs.ahead)
         if gate is None:
             raw = self.define(f"load {full}, ptr {pointer}, align {align}")
         elif gate.type.shape:
@@ -368,6 +370,12 @@ class _Function:
             wanted = f"<{lanes} x i1>" if lanes else "i1"
             raw = self.define(f"trunc {full} {raw} to {wanted}")
         self.names[node] = raw
+
+    def _fetch(self, pointer: str, ahead: int) -> None:
+        """Start to move what lies `ahead` bytes further into the second cache."""
+        place = self.define(f"getelementptr i8, ptr {pointer}, i64 {ahead}")
+        name = self.declare("void", "llvm.prefetch.p0", "ptr", "i32", "i32", "i32")
+        self.emit(f"call void @{name}(ptr {place}, i32 0, i32 2, i32 1)")
 
     def _guarded_load(self, full: str, pointer: str, align: int, gate: str) -> str:
         then, done = self.label(), self.label()

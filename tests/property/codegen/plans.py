@@ -55,7 +55,15 @@ def plans(draw: st.DrawFn, case: Case, level: str) -> Plan:
             depth = draw(st.integers(tasks, len(nest)))
             lanes, windows = draw(st.sampled_from([1, 4])), draw(st.booleans())
             staged.append(Staged(operand, Memory.TILE, depth, lanes, windows=windows))
-    plan = Plan(tuple(splits), tuple(nest), tasks, tuple(staged), draw(st.booleans()), swapped)
+    plan = Plan(
+        tuple(splits),
+        tuple(nest),
+        tasks,
+        tuple(staged),
+        draw(st.booleans()),
+        swapped,
+        ahead=draw(st.sampled_from([0, 4096])),
+    )
     try:
         check(plan, kernel, target(level))
     except PlanError:

@@ -417,7 +417,8 @@ class _Expansion:
             return _load(target, position, gate, after, 1)
         lanes = simplify.value_of(lane.src[0]) or 1
         if _lane_stride(position, lane) == 1:
-            return _load(target, _at_lane(position, lane, 0), gate, after, lanes)
+            ahead = 0 if node.attrs is None else node.attrs.ahead
+            return _load(target, _at_lane(position, lane, 0), gate, after, lanes, ahead)
         is_wide = gate is None and lanes > 1
         across = self._contiguous_copies(offset, env) if is_wide else None
         if across is not None:
@@ -643,9 +644,16 @@ def _lane_stride(offset: Node, lane: Node) -> int | None:
     return total.get(lane, 0)
 
 
-def _load(target: Node, offset: Node, gate: Node | None, after: Sequence[Node], lanes: int) -> Node:
+def _load(
+    target: Node,
+    offset: Node,
+    gate: Node | None,
+    after: Sequence[Node],
+    lanes: int,
+    ahead: int = 0,
+) -> Node:
     address = INDEX(target, offset)
-    attrs = LoadAttrs(lanes) if lanes > 1 else None
+    attrs = LoadAttrs(lanes, ahead) if lanes > 1 else None
     if gate is not None and lanes == 1 and gate.type.shape:
         gate = _extract(gate, 0)  # a vector of one lane is loaded as a scalar
     if gate is None and not after:

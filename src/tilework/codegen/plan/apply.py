@@ -90,7 +90,7 @@ class Application:
         for range_ in self.kernel.outputs:
             self.values[range_] = self._value(range_)
         sink = self.kernel.sink
-        if self.plan.staged:
+        if self.plan.staged or self.plan.ahead:
             contraction = staged_contractions(self.kernel)[int(self.plan.swapped)]
             sink = Staging(self, contraction).run()
         moved: dict[Node, Node] = {}

@@ -121,6 +121,10 @@ class _Check:
         for n, part in nest:
             if part and position[n, part - 1] > position[n, part]:
                 raise PlanError("plan: an inner part stands outside of its outer part", got=f"{n}")
+        if self.plan.ahead < 0:
+            raise PlanError(
+                "plan: memory is fetched before its beginning", got=str(self.plan.ahead)
+            )
         if not 0 <= self.plan.tasks <= len(nest):
             raise PlanError(
                 "plan: more tasks than loops",
@@ -185,7 +189,7 @@ class _Check:
                 raise PlanError(
                     "plan: tiles overlap where a place must be written once", got=f"range {n}"
                 )
-            if not self.plan.overlap and self.plan.staged:
+            if not self.plan.overlap and (self.plan.staged or self.plan.ahead):
                 raise PlanError(
                     "plan: staged copies need tiles that reach back or fit",
                     got=f"range {n}, tile {split.tile_size}",
@@ -248,7 +252,7 @@ class _Check:
             )
 
     def _staged(self) -> None:
-        if not self.plan.staged and not self.plan.swapped:
+        if not self.plan.staged and not self.plan.swapped and not self.plan.ahead:
             return
         found = staged_contractions(self.kernel)
         if len(found) <= int(self.plan.swapped):

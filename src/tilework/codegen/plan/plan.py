@@ -91,6 +91,8 @@ class Plan:
         overlap: Whether a last tile may reach back over the one before (results are stored twice,
             equal both times) where a size is no multiple of the tile; else edges are gated.
         swapped: For a contraction: its second factor gives the rows, its first the lanes.
+        ahead: How many bytes the second factor of a contraction is fetched ahead of its use, where
+            it is read as it lies; 0 leaves that to the machine.
         matrix: The target's matrix instruction that computes a tile; empty for vectors.
     """
 
@@ -101,6 +103,7 @@ class Plan:
     overlap: bool = True
     swapped: bool = False
     matrix: str = ""
+    ahead: int = 0
 
     def split_of(self, number: int) -> Split:
         """The split of range `number`; a plain loop if the plan does not name it."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 #: Raised by one when the meaning of a field changes; older plans are refused.
-FORMAT: Final = 2
+FORMAT: Final = 3
 
 
 def plan_to_json(plan: Plan) -> dict[str, Any]:
@@ -44,6 +44,7 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
         "overlap": plan.overlap,
         "swapped": plan.swapped,
         "matrix": plan.matrix,
+        "ahead": plan.ahead,
     }
 
 
@@ -64,6 +65,7 @@ def plan_from_json(data: Any) -> Plan:
             _flag(data["overlap"]),
             _flag(data["swapped"]),
             _text(data["matrix"]),
+            _integer(data["ahead"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, PlanError):

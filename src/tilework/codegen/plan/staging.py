@@ -18,7 +18,7 @@ from tilework.ir.build import const_index
 from tilework.ir.node import toposort
 from tilework.ir.ops.control import STAGE, StageAttrs
 from tilework.ir.ops.index import RANGE, Unit
-from tilework.ir.ops.memory import INDEX, LOAD
+from tilework.ir.ops.memory import INDEX, LOAD, LoadAttrs
 from tilework.ir.symbolic import simplify
 
 if TYPE_CHECKING:
@@ -79,6 +79,9 @@ class Staging:
         for number, staged in enumerate(self.application.plan.staged):
             factor = self.contraction.b if staged.operand == 1 else self.contraction.a
             factors[factor] = _Stage(self, number, staged).run()
+        second = self.contraction.b
+        if self.application.plan.ahead and second not in factors:
+            factors[second] = _fetched_ahead(second, self.application.plan.ahead)
         return with_factors(self.application.kernel.sink, self.contraction, factors)
 
 
@@ -264,6 +267,20 @@ class _Stage:
         span = const_index(window.span(extent))
         if simplify.value_of(axis.size) != simplify.value_of(span):
             self.gates.append(simplify.less(place, span))
+
+
+def _fetched_ahead(factor: Node, ahead: int) -> Node:
+    """The factor with memory that is on its way to the cache before it is read."""
+    done: dict[Node, Node] = {}
+    for node in toposort(factor):
+        src = tuple([done[source] for source in node.src])
+        if node.op is LOAD:
+            done[node] = LOAD(
+                *src, attrs=LoadAttrs(1 if node.attrs is None else node.attrs.lanes, ahead)
+            )
+        else:
+            done[node] = node if src == node.src else simplify.rebuild(node, src)
+    return done[factor]
 
 
 def _narrowed(parts: list[tuple[Node, Unit]], width: int) -> list[tuple[Node, Unit]]:

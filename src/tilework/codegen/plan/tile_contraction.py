@@ -62,6 +62,9 @@ _STREAM_BYTES_PER_CYCLE = 16.0
 #: farther away, and from another page.
 _NEAR_LINE_CYCLES, _LINE_CYCLES, _PAGE_CYCLES = 0.7, 2.0, 8.0
 _PAGE_BYTES = 4096
+#: How far panels from beyond the cache are fetched ahead: some pages, at which the machine's own
+#: fetching stops and begins anew.
+_AHEAD_BYTES = 4 * _PAGE_BYTES
 #: By how much of a task cores that run the same number of tasks end apart.
 _UNEVEN = 0.05
 
@@ -195,7 +198,15 @@ class _Tiling:
         if block > 1:
             nest.append((number(self.lane), 1))
         splits = self._splits({self.lane: parts})
-        plan = Plan(splits, tuple(nest), tasks, tuple(staged), self.overlap, self.swapped)
+        plan = Plan(
+            splits,
+            tuple(nest),
+            tasks,
+            tuple(staged),
+            self.overlap,
+            self.swapped,
+            ahead=self._ahead(staged),
+        )
         return self._parallel(cycles, count), plan
 
     def column_blocks(self) -> list[int]:
@@ -239,7 +250,15 @@ class _Tiling:
         nest.append((number(self.row), 1))
         nest += [(number(r), 0) for r in self._grouped()]
         splits = self._splits({self.row: _outer_parts(block)})
-        plan = Plan(splits, tuple(nest), tasks, tuple(staged), self.overlap, self.swapped)
+        plan = Plan(
+            splits,
+            tuple(nest),
+            tasks,
+            tuple(staged),
+            self.overlap,
+            self.swapped,
+            ahead=self._ahead(staged),
+        )
         return self._parallel(cycles, around), plan
 
     def by_windows(self, block: int, shares: int) -> tuple[float, Plan]:
@@ -283,7 +302,15 @@ class _Tiling:
         if shares > 1:
             parts[shared] = _outer_parts(share)
         splits = self._splits(parts)
-        plan = Plan(splits, tuple(nest), level, tuple(staged), self.overlap, self.swapped)
+        plan = Plan(
+            splits,
+            tuple(nest),
+            level,
+            tuple(staged),
+            self.overlap,
+            self.swapped,
+            ahead=self._ahead(staged),
+        )
         return self._parallel(cycles, tasks), plan
 
     def window_blocks(self) -> list[tuple[int, int]]:
@@ -403,6 +430,14 @@ class _Tiling:
             outputs = size(window.own)
             total = total * window.span(outputs) // (outputs * size(window.inside))
         return total
+
+    def _ahead(self, staged: list[Staged]) -> int:
+        """How far b is fetched ahead: it comes from beyond the cache, in order, and uncopied."""
+        if not self.direct_b or any(copy.operand == 1 for copy in staged):
+            return 0
+        total = product(self.contraction.n) * self.depth * self.contraction.b.type.dtype.itemsize
+        in_order = load_stride(self.contraction.b, self.contraction.k[-1]) == self.columns
+        return _AHEAD_BYTES if in_order and total > self.cache // 2 else 0
 
     def _copy_b(self) -> float:
         if self.square > 1:

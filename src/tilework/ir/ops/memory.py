@@ -90,9 +90,14 @@ INDEX = define_op(
 
 @dataclass(frozen=True, slots=True)
 class LoadAttrs(Attrs):
-    """How many consecutive elements are loaded: 1 gives a scalar, more a vector."""
+    """How many consecutive elements are loaded: 1 gives a scalar, more a vector.
+
+    `ahead` says how many bytes beyond them memory should be on its way to the cache; it changes no
+    value, and 0 asks for nothing.
+    """
 
     lanes: int = 1
+    ahead: int = 0
 
 
 def _check_gate(op: str, gate: Node, shape: Shape) -> None:

@@ -260,6 +260,10 @@ class _Function:
                 text = f"{self.names[gate]} ? {text} : 0"
             self._define(node, f"({text}) != 0" if dtype.is_bool else text)
             return
+        if node.attrs.ahead:
+            # As a number: beyond the end of memory there may be no pointer, but a hint.
+            place = f"(unsigned long){pointer} + {node.attrs.ahead}"
+            self._emit(f"__builtin_prefetch((const void *)({place}), 0, 2);")
         element = "u8" if dtype.is_bool else type_name(dtype)
         kind = f"{element}x{node.type.shape[0]}"
         text = f"*(const {kind}m *){pointer}"

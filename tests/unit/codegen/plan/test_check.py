@@ -290,3 +290,9 @@ def test_staged_copies_fit_the_memory_of_a_worker() -> None:
 def test_staged_tiles_fit_or_reach_back() -> None:
     plan = plain(product(), tile(0, unroll(5)), staged=(Staged(0, Memory.TILE, 1),), overlap=False)
     refuse(product(), plan, "reach back or fit")
+
+
+def test_memory_is_not_fetched_before_its_beginning() -> None:
+    kernel = product()
+    plan = choose_plan(kernel, TARGET)
+    refuse(kernel, replace(plan, ahead=-64), "fetched before")

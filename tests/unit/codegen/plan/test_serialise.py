@@ -22,6 +22,7 @@ PLAN = Plan(
     overlap=False,
     swapped=True,
     matrix="wgmma_64x256x16",
+    ahead=4096,
 )
 
 
@@ -40,7 +41,7 @@ def test_another_format_is_refused() -> None:
         None,
         [],
         {},
-        {"format": 2},
+        {"format": 3},
         {**plan_to_json(PLAN), "tasks": "1"},
         {**plan_to_json(PLAN), "overlap": 1},
         {**plan_to_json(PLAN), "matrix": None},

@@ -1,0 +1,48 @@
+"""Panels that come from beyond the cache are fetched ahead of their use."""
+
+from tilework.codegen.analysis import Kernel, analyse
+from tilework.codegen.pipeline import lower_kernel
+from tilework.codegen.plan.choose import choose_plan
+from tilework.dtypes import float32
+from tilework.ir.build import const_index
+from tilework.ir.node import Node
+from tilework.ir.ops import math
+from tilework.ir.ops.index import RANGE, RangeAttrs
+from tilework.ir.ops.memory import INDEX, LOAD, PARAM, SINK, STORE, ParamAttrs
+from tilework.ir.ops.tensor import REDUCE, Fold, ReduceAttrs
+from tilework.ir.symbolic import simplify
+from tilework.render.c_family.clang import ClangRenderer
+from tilework.render.llvm_ir import LlvmRenderer
+from tilework.target.known.cpu import x86_level_spec
+
+TARGET = x86_level_spec("x86-64-v4", cores=1)
+
+
+def packed_product(depth: int) -> Kernel:
+    """8 rows times 16 panels of 48 columns, each panel packed step after step."""
+    i, panel, j, p = (
+        RANGE(const_index(n), attrs=RangeAttrs(at)) for at, n in enumerate((8, 16, 48, depth))
+    )
+
+    def at(slot: int, count: int, *terms: tuple[Node, int]) -> Node:
+        total = const_index(0)
+        for node, factor in terms:
+            total = simplify.add(total, simplify.scale(node, factor))
+        return INDEX(PARAM(attrs=ParamAttrs(slot, (count,), float32)), total)
+
+    a = LOAD(at(1, 8 * depth, (i, depth), (p, 1)))
+    b = LOAD(at(2, 768 * depth, (panel, 48 * depth), (p, 48), (j, 1)))
+    total = REDUCE(math.MUL(a, b), p, attrs=ReduceAttrs(Fold.ADD))
+    return analyse(SINK(STORE(at(0, 8 * 768, (i, 768), (panel, 48), (j, 1)), total)))
+
+
+def test_panels_larger_than_the_cache_are_fetched_ahead() -> None:
+    kernel = packed_product(2048)
+    assert choose_plan(kernel, TARGET).ahead > 0
+    lowered = lower_kernel(kernel.sink, TARGET)
+    assert "llvm.prefetch" in LlvmRenderer().render(lowered)
+    assert "__builtin_prefetch" in ClangRenderer().render(lowered)
+
+
+def test_panels_that_stay_in_the_cache_are_not() -> None:
+    assert choose_plan(packed_product(16), TARGET).ahead == 0
