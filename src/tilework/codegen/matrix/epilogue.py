@@ -13,16 +13,20 @@ from typing import TYPE_CHECKING
 from tilework.codegen.analysis import stride, substitute_ranges
 from tilework.codegen.gpu.plan import GROUP_THREADS
 from tilework.codegen.matrix.operands import ROW_BYTES, Array, array_of
+from tilework.codegen.matrix.together import divide_together
+from tilework.codegen.passes.decompose import decompose
 from tilework.codegen.plan.extents import size
-from tilework.ir.build import const_index
+from tilework.ir.build import const_bits, const_index
 from tilework.ir.node import toposort
 from tilework.ir.ops import math
-from tilework.ir.ops.control import STACK
-from tilework.ir.ops.index import Unit
+from tilework.ir.ops.control import BROADCAST, STACK
+from tilework.ir.ops.index import LanesAttrs, Unit
 from tilework.ir.ops.matrix import (
     BOXED,
     COPY_FENCE,
     GROUP_BARRIER,
+    PICK,
+    PUT,
     STORE_BOX,
     STORE_BOX_WAIT,
     STORE_FRAGMENT,
@@ -40,6 +44,8 @@ if TYPE_CHECKING:
 
 #: Columns of a part that leaves at once: 128 bytes of results of 16 bits.
 PART_COLUMNS = ROW_BYTES // 2
+#: Elements of a part that one thread has.
+_LANES = PART_COLUMNS // 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +119,8 @@ class _Results:
         self.tile = tile
         self.place = place
         self.row, self.column = tile.row, tile.column
+        #: Loads that were made ahead: what holds them, for which part, and how many of four differ.
+        self.held: dict[Node, tuple[Node, Node, int]] = {}
         lane = simplify.mod(place.member, const_index(32))
         warp = simplify.idiv(place.member, const_index(32))
         self.lane, self.warp = out.emit(lane), out.emit(warp)
@@ -130,8 +138,8 @@ class _Results:
         pairs = all(self._takes_pairs(store) for store in self.tile.stores)
         with out.loop(self.tile.columns // 8, Unit.UNROLL) as eighth:
             for store in self.tile.stores:
-                for low in (0, 2):
-                    both = [self._store(store, eighth, low + right) for right in (0, 1)]
+                four = self._stores(store, [(eighth, element) for element in range(4)])
+                for both in (four[:2], four[2:]):
                     if not pairs:
                         for one in both:
                             out.emit(one)
@@ -156,12 +164,14 @@ class _Results:
         threads = CountAttrs(GROUP_THREADS)
         part_elements = rows * PART_COLUMNS
         parts = self.tile.columns // PART_COLUMNS
+        loads = self._loads_ahead(store)
         # Two slots in turn: the last part of a tile with an odd number used the first one's.
         leaving = CountAttrs(1 if parts % 2 == 0 else 0)
         with out.loop(parts, Unit.UNROLL) as part:
             turn = simplify.mod(part, const_index(2))
             slot = simplify.add(simplify.scale(place.group, 2), turn)
             start = out.emit(simplify.scale(slot, part_elements))
+            self._load_ahead(loads, part)
             with out.when(place.leads):
                 out.emit(STORE_BOX_WAIT(part, attrs=leaving))
             out.emit(GROUP_BARRIER(number, part, attrs=threads))
@@ -180,15 +190,62 @@ class _Results:
         """Sixteen columns of a part into TILE memory."""
         out = self.out
         at = simplify.add(simplify.scale(part, PART_COLUMNS // 16), quarter)
-        values = []
-        for half in (0, 1):
-            eighth = simplify.add(simplify.scale(at, 2), const_index(half))
-            values += [self._store(store, eighth, i).src[1] for i in range(4)]
+        first = simplify.scale(at, 2)
+        eighths = (first, simplify.add(first, const_index(1)))
+        places = [(eighth, element) for eighth in eighths for element in range(4)]
+        values = [one.src[1] for one in self._stores(store, places)]
         row = simplify.add(simplify.scale(self.warp, 16), simplify.mod(self.lane, const_index(16)))
         chunk = simplify.add(simplify.scale(quarter, 2), simplify.idiv(self.lane, const_index(16)))
         place = math.XOR(chunk, simplify.mod(row, const_index(8)))
         offset = simplify.add(simplify.scale(row, PART_COLUMNS), math.MUL(place, const_index(8)))
         out.emit(STORE_FRAGMENT(INDEX(outgoing, simplify.add(start, offset)), *values))
+
+    def _loads_ahead(self, store: Node) -> list[Node]:
+        """What a part loads before it waits for its place: as much as registers have room for."""
+        found: list[Node] = []
+        room = _LANES
+        inside = set(self.tile.known(const_index(0), 0))
+        stack = [store.src[1]]
+        while stack:
+            node = stack.pop()
+            if node in inside:
+                continue
+            inside.add(node)
+            if node.op is not LOAD:
+                stack.extend(reversed(node.src))
+                continue
+            own = set(toposort(node)) & {self.row, self.column}
+            need = _LANES if self.row in own else _LANES // 2
+            if own and node.src[0].src[0].op is PARAM and not node.type.shape and need <= room:
+                found.append(node)
+                room -= need
+        return found
+
+    def _load_ahead(self, loads: list[Node], part: Node) -> None:
+        """Load for all elements of a part, so that all loads are on their way together."""
+        out = self.out
+        self.held = {}
+        for load in loads:
+            zero = BROADCAST(const_bits(0, load.type.dtype), attrs=LanesAttrs(_LANES))
+            held = out.variable(zero)
+            elements = range(4) if self.row in toposort(load) else range(2)
+            with out.loop(PART_COLUMNS // 8, Unit.UNROLL) as eighth:
+                at = simplify.add(simplify.scale(part, PART_COLUMNS // 8), eighth)
+                for element in elements:
+                    values, gate = self._where(at, element)
+                    value = gated(substitute_ranges(load, values, {}, {}), gate)
+                    position = simplify.add(simplify.scale(eighth, 4), const_index(element))
+                    out.emit(PUT(held, position, value))
+            self.held[load] = (held, part, len(elements))
+
+    def _picked(self, eighth: Node, element: int) -> dict[Node, Node]:
+        """The loads that are there already, for one of the four sums in eight columns."""
+        found = {}
+        for load, (held, part, elements) in self.held.items():
+            inside = simplify.sub(eighth, simplify.scale(part, PART_COLUMNS // 8))
+            position = simplify.add(simplify.scale(inside, 4), const_index(element % elements))
+            found[load] = PICK(held, position)
+        return found
 
     def _boxed(self, array: Array) -> BoxedAttrs:
         box = {self.column: PART_COLUMNS, self.row: self.tile.group_rows}
@@ -203,25 +260,37 @@ class _Results:
         values = place.values | {self.row: row, self.column: column}
         return [values[range_] for range_ in array.ranges]
 
+    def _stores(self, store: Node, places: list[tuple[Node, int]]) -> list[Node]:
+        """The kernel's store for several sums, which share what can be shared."""
+        found = [self._store(store, *place) for place in places]
+        target = self.out.target
+        values = divide_together([decompose(one.src[1], target) for one in found])
+        return [
+            STORE(one.src[0], value, *one.src[2:]) for one, value in zip(found, values, strict=True)
+        ]
+
     def _store(self, store: Node, eighth: Node, element: int) -> Node:
         """The kernel's store for one of the four sums that a thread has in eight columns."""
+        values, gate = self._where(eighth, element)
+        position = simplify.add(simplify.scale(eighth, 4), const_index(element))
+        memo = self.tile.known(position, element // 2) | self._picked(eighth, element)
+        return gated(substitute_ranges(store, values, {}, memo), gate)
+
+    def _where(self, eighth: Node, element: int) -> tuple[dict[Node, Node], Node]:
+        """The values of all ranges for one of the four sums, and whether it is inside."""
         row = simplify.add(self.first_row, const_index(8 if element >= 2 else 0))
         column = simplify.add(self.first_column, simplify.scale(eighth, 8))
         column = simplify.add(column, const_index(element % 2))
-        position = simplify.add(simplify.scale(eighth, 4), const_index(element))
-        memo = self.tile.known(position, element // 2)
-        values = self.place.values | {self.row: row, self.column: column}
-        result = substitute_ranges(store, values, {}, memo)
         gates = []
         if size(self.row) % self.tile.rows:
             gates.append(simplify.less(row, const_index(size(self.row))))
         if size(self.column) % self.tile.columns:
             gates.append(simplify.less(column, const_index(size(self.column))))
-        return gated(result, simplify.all_of(gates))
+        return self.place.values | {self.row: row, self.column: column}, simplify.all_of(gates)
 
 
 def gated(store: Node, gate: Node) -> Node:
-    """No load from a buffer and no store happens where `gate` is false."""
+    """No load from a buffer and no store happens where `gate` is false; `store` may be a load."""
     if gate is simplify.TRUE:
         return store
     done: dict[Node, Node] = {}

@@ -32,7 +32,14 @@ HOPPER = cuda_spec(90)
 
 
 def product(
-    m: int, n: int, k: int, *, kind: str = "nn", result: DType = bfloat16, bias: bool = False
+    m: int,
+    n: int,
+    k: int,
+    *,
+    kind: str = "nn",
+    result: DType = bfloat16,
+    bias: bool = False,
+    divided: bool = False,
 ) -> Node:
     """The kernel of a matrix product, at the KERNEL stage; `t` marks a transposed operand."""
     row, column, inner = (
@@ -51,6 +58,9 @@ def product(
     total = REDUCE(math.MUL(a, b), inner, attrs=ReduceAttrs(Fold.ADD, ()))
     if bias:
         total = math.ADD(total, load(3, n, column))
+    if divided:
+        divisor = load(3, m * n, place(row, column, n))
+        total = math.ADD(math.FDIV(total, divisor), divisor)
     value = total if result is float32 else cast(total, result)
     target = INDEX(PARAM(attrs=ParamAttrs(0, (m * n,), result)), place(row, column, n))
     return SINK(STORE(target, value))
@@ -61,6 +71,14 @@ def planned(sink: Node) -> tuple[Kernel, GpuPlan]:
     plan = choose_ring_plan(kernel, HOPPER)
     assert plan is not None
     return kernel, plan
+
+
+def tiles_of(linear: Node) -> int:
+    return max(
+        int(node.src[0].attrs.bits)
+        for node in linear.src
+        if node.op is RANGE and node.attrs.unit is Unit.THREAD
+    )
 
 
 def run(
@@ -75,12 +93,7 @@ def run(
     wanted = np.float32 if result is float32 else ml_dtypes.bfloat16
     found = np.full((m, n), np.nan, dtype=wanted)
     buffers = [memoryview(array.view(np.uint8)).cast("B") for array in (found, *inputs)]
-    tiles = max(
-        int(node.src[0].attrs.bits)
-        for node in linear.src
-        if node.op is RANGE and node.attrs.unit is Unit.THREAD
-    )
-    run_blocks(linear, buffers, blocks=blocks, tasks=-(-tiles // blocks))
+    run_blocks(linear, buffers, blocks=blocks, tasks=-(-tiles_of(linear) // blocks))
     return found.astype(np.float64), exact
 
 
@@ -103,6 +116,35 @@ def test_a_ring_computes_what_the_kernel_says(
     scale = np.abs(exact).max()
     bound = 1e-6 if result is float32 else 2**-8
     assert np.abs(found - exact).max() <= bound * scale
+
+
+def test_quotients_of_neighbours_are_found_together_and_as_exact() -> None:
+    m, n, k = 40, 72, 8
+    kernel, plan = planned(product(m, n, k, divided=True))
+    linear = lower_ring(kernel, plan, HOPPER)
+    quotients = [node for node in toposort(linear) if node.op is math.FDIV]
+    assert [node.type.lanes for node in quotients] == [8]
+    draw = np.random.default_rng(3)
+    shapes = ((m, k), (k, n), (m, n))
+    inputs = [draw.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in shapes]
+    inputs[2][3, 5] = 0.0
+    found = np.full((m, n), np.nan, dtype=ml_dtypes.bfloat16)
+    buffers = [memoryview(x.view(np.uint8)).cast("B") for x in (found, *inputs)]
+    run_blocks(linear, buffers, blocks=1, tasks=tiles_of(linear))
+    a, b, c = (array.astype(np.float64) for array in inputs)
+    with np.errstate(divide="ignore"):
+        exact = a @ b / c + c
+    assert np.isinf(found[3, 5].astype(np.float64))
+    wanted = exact.astype(ml_dtypes.bfloat16).astype(np.float64)
+    close = np.isclose(found.astype(np.float64), wanted, rtol=2**-7, atol=1e-5)
+    assert close.all()
+
+
+def test_what_a_part_needs_is_loaded_before_it_waits_for_its_place() -> None:
+    kernel, plan = planned(product(64, 64, 64, divided=True))
+    names = [node.op.name for node in lower_ring(kernel, plan, HOPPER).src]
+    last_load = len(names) - 1 - names[::-1].index("load")
+    assert last_load < names.index("store_box_wait")
 
 
 def test_a_slot_that_is_used_too_early_is_a_race() -> None:
