@@ -375,37 +375,49 @@ class CommandInstance:
         self._loaded = loaded
         self._runs = 0
         self._recording: Any = None
-        self._recorded: list[tuple[list[int], tuple[int, ...], tuple[int, ...]]] = []
+        #: For each slot: number of the call, position of the buffer, and what part of the slot.
+        self._places: dict[int, list[tuple[int, int, Operand]]] = {}
+        for number, call in enumerate(calls):
+            for position, operand in enumerate(call.operands):
+                self._places.setdefault(operand.slot, []).append((number, position, operand))
+        self._moving = [
+            (number, call)
+            for number, call in enumerate(calls)
+            if call.code.variables or call.code.tasks.constant is None
+        ]
+        self._addresses: dict[int, int] = {}
+        self._values: dict[str, int] = {}
 
     def run(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> None:
         """Submit the calls with these buffers.  Raises what the driver raises."""
         COUNTERS.launches += 1
         COUNTERS.kernels += len(self._calls)
         self._runs += 1
-        launches = self._launches(slots, values)
         driver = self._device.driver
         has_graphs = getattr(driver, "has_graphs", False)
-        if has_graphs and len(launches) > 1 and self._runs > _RUNS_BEFORE_GRAPH:
-            self._device.last_ticket = self._replay(launches)
+        if has_graphs and len(self._calls) > 1 and self._runs > _RUNS_BEFORE_GRAPH:
+            self._device.last_ticket = self._replay(slots, values)
         else:
-            self._device.last_ticket = driver.submit(launches)
+            self._device.last_ticket = driver.submit(self._launches(slots, values))
 
-    def _replay(self, launches: Sequence[Launch]) -> int:
+    def _replay(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> int:
         """Run the launches as one recording, told only what differs from the last run."""
-        now = [([b.address for b in one.buffers], one.variables, one.grid) for one in launches]
         if self._recording is None:
-            self._recording = self._device.driver.record(launches)
-        for number, (launch, new) in enumerate(zip(launches, now, strict=True)):
-            old = self._recorded[number] if self._recorded else new
-            for slot, buffer in enumerate(launch.buffers):
-                if old[0][slot] != new[0][slot]:
-                    self._recording.set_buffer(number, slot, buffer)
-            for slot, value in enumerate(launch.variables):
-                if old[1][slot] != value:
-                    self._recording.set_variable(number, slot, value)
-            if old[2] != new[2]:
-                self._recording.set_grid(number, launch.grid)
-        self._recorded = now
+            self._recording = self._device.driver.record(self._launches(slots, values))
+            self._addresses = {slot: _address(slots, slot) for slot in self._places}
+            self._values = dict(values)
+        for slot, places in self._places.items():
+            address = _address(slots, slot)
+            if address != self._addresses[slot]:
+                self._addresses[slot] = address
+                for number, position, operand in places:
+                    self._recording.set_buffer(number, position, _buffer(slots, operand))
+        if self._moving and values != self._values:
+            self._values = dict(values)
+            for number, call in self._moving:
+                for position, name in enumerate(call.code.variables):
+                    self._recording.set_variable(number, position, values[name])
+                self._recording.set_grid(number, (call.code.tasks.evaluate(values),))
         ticket: int = self._recording.submit()
         self._recording.forget_buffers()
         return ticket
@@ -416,6 +428,13 @@ class CommandInstance:
 
     def _launches(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> list[Launch]:
         return [_launch(call, self._loaded, slots, values) for call in self._calls]
+
+
+def _address(slots: Sequence[Buffer | None], slot: int) -> int:
+    buffer = slots[slot]
+    if buffer is None:
+        raise InternalError("link: a slot has no buffer", got=slot)
+    return buffer.address
 
 
 def leases_of(buffers: Iterable[Buffer | None]) -> list[Lease]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tilework import Tensor, jit
+from tilework import Tensor, Variable, jit
 from tilework.backends import cuda
 from tilework.engine.device import Device
 from tilework.testing.emulators.cuda import EmulatedCuda
@@ -72,3 +72,18 @@ def test_a_graph_keeps_no_memory_of_its_last_replay_and_goes_with_the_capture(
     gc.collect()
     Device["CUDA"].memory_used()
     assert library.held["graph"] in (0, 1)
+
+
+def test_a_graph_follows_a_size_that_changes(library: EmulatedCuda) -> None:
+    x = tensor(*(float(i) for i in range(1, 9)))
+
+    @jit
+    def function(x: Tensor, n: Variable) -> tuple[Tensor, Tensor]:
+        total = x[:n].sum().contiguous()
+        return total, x / total
+
+    for size in (2, 8, 3, 3, 5):
+        total, parts = function(x, Variable("n", 1, 8).bind(size))
+        want = size * (size + 1) / 2
+        assert total.item() == want
+        assert np.allclose(parts.numpy(), np.arange(1, 9) / want)

@@ -69,6 +69,9 @@ class CudaRecording:
         self._commands = list(commands)
         self._what = tuple(map(describe, commands))
         self._changed: set[int] = set()
+        #: The commands that hold buffers, and whether one runs no blocks, which graphs cannot say.
+        self._holding = set(range(len(commands)))
+        self._has_empty = self._find_empty()
         self._nodes: dict[int, int] = {}
         self._kept: dict[int, Arguments] = {}
         #: Some buffer must be copied first: then the commands are queued one by one.
@@ -131,8 +134,7 @@ class CudaRecording:
     def submit(self) -> int:
         """Start it and return a ticket."""
         self._check_open()
-        empty = any(isinstance(c, Launch) and not c.grid[0] for c in self._commands)
-        if empty or self._is_plain:  # a graph has no empty launches
+        if self._has_empty or self._is_plain:
             return self._driver.submit(self._commands)
         with self._driver.guard("submit"):
             self._apply()
@@ -140,7 +142,9 @@ class CudaRecording:
 
     def forget_buffers(self) -> None:
         """Keep the places of the buffers alone, so that their memory may be given back."""
-        self._commands = list(map(_placed, self._commands))
+        for number in self._holding:
+            self._commands[number] = _placed(self._commands[number])
+        self._holding.clear()
 
     def time(self) -> tuple[float, ...]:
         """Run it to its end and return the seconds of each command."""
@@ -166,6 +170,11 @@ class CudaRecording:
         self._is_plain = self._is_plain or bool(self._driver.misplaced(command))
         self._commands[number] = command
         self._changed.add(number)
+        self._holding.add(number)
+        self._has_empty = self._find_empty() if self._has_empty else _is_empty(command)
+
+    def _find_empty(self) -> bool:
+        return any(map(_is_empty, self._commands))
 
     def _apply(self) -> None:
         driver = self._driver
@@ -198,6 +207,10 @@ def _placed(command: Command) -> Command:
     if isinstance(command, Copy):
         return Copy(place(command.target), place(command.source))
     return command
+
+
+def _is_empty(command: Command) -> bool:
+    return isinstance(command, Launch) and not command.grid[0]
 
 
 def describe(command: Command) -> str:
