@@ -69,6 +69,7 @@ class CudaHead:
         is_persistent: Whether a block goes through many tasks: then there is one for each
             multiprocessor.
         boxes: The arrays that copy engines move; their descriptions follow the other arguments.
+        widths: The bytes of an element of each buffer, joined by commas: addresses are multiples.
     """
 
     name: str
@@ -81,6 +82,7 @@ class CudaHead:
     has_any: bool
     is_persistent: bool = False
     boxes: tuple[Box, ...] = ()
+    widths: str = ""
 
 
 def pack_code(head: CudaHead, cubin: bytes) -> bytes:
@@ -104,7 +106,14 @@ def unpack_code(data: bytes) -> tuple[CudaHead, bytes]:
         raise ModelFileError("CUDA: the code's head is malformed", got=str(error)) from error
     if not isinstance(head, dict):
         raise ModelFileError("CUDA: the code's head is malformed", got=type(head).__name__)
-    kinds = {"name": str, "arch": str, "has_any": bool, "is_persistent": bool, "boxes": list}
+    kinds = {
+        "name": str,
+        "arch": str,
+        "has_any": bool,
+        "is_persistent": bool,
+        "boxes": list,
+        "widths": str,
+    }
     for row in fields(CudaHead):
         value = head.get(row.name)
         if type(value) is not kinds.get(row.name, int):

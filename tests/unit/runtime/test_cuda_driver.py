@@ -123,6 +123,23 @@ def test_arrays_that_start_anywhere_are_copied_for_the_copy_engine(
     recording.close()
 
 
+def test_buffers_that_do_not_start_at_an_element_are_copied_first(
+    driver: CudaDriver, library: EmulatedCuda
+) -> None:
+    program = driver.load([code(widths="4,4")])
+    whole = driver.allocate(8 * COUNT)
+    crooked = whole.view(3, 4 * COUNT)
+    driver.copy_in(crooked, memoryview(b"\0\0\x80\x3f" * COUNT))
+    target = driver.allocate(4 * COUNT + 8).view(1, 4 * COUNT)
+    library.calls.clear()
+    driver.wait(driver.submit([Launch(program.kernels[0], (target, crooked))]), WaitLimit.of(10.0))
+    result = bytearray(4 * COUNT)
+    driver.copy_out(target, memoryview(result))
+    assert bytes(result) == b"\0\0\0\x40" * COUNT
+    assert library.calls.count("copy_on_device") == 3
+    assert library.launches[-1][0] == "k"
+
+
 def test_closing_gives_everything_back(library: EmulatedCuda, ledger: Ledger) -> None:
     driver = CudaDriver(library=library, ledger=ledger)
     program = driver.load([code()])

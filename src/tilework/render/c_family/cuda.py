@@ -116,6 +116,7 @@ class CudaRenderer:
             "has_any": function.has_vectors,
             "is_persistent": function.is_persistent,
             "boxes": [_box_of(boxed) for boxed in function.boxes],
+            "widths": _widths_of(kernel),
         }
         helpers = "".join(function.helpers[key] for key in sorted(function.helpers))
         return (
@@ -528,6 +529,16 @@ def _short_loops(kernel: LoweredKernel) -> set[Node]:
                 found.add(innermost)
             innermost = None
     return found
+
+
+def _widths_of(kernel: LoweredKernel) -> str:
+    """The bytes of an element of each buffer, 1 for those that are not used."""
+    widths = [1] * kernel.parameters
+    for node in kernel.linear.src:
+        for source in node.src:
+            if source.op is PARAM:
+                widths[source.attrs.slot] = source.attrs.dtype.itemsize
+    return ",".join(map(str, widths))
 
 
 def _unit_size(kernel: LoweredKernel, unit: Unit) -> int:

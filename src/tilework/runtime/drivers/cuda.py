@@ -113,12 +113,13 @@ def spec_of(library: CudaLibrary, ordinal: int) -> TargetSpec:
 class _Loaded:
     """A kernel that is on the card."""
 
-    __slots__ = ("aligned", "any_", "head")
+    __slots__ = ("aligned", "any_", "head", "widths")
 
     def __init__(self, head: CudaHead, aligned: int, any_: int) -> None:
         self.head = head
         self.aligned = aligned
         self.any_ = any_
+        self.widths = tuple([int(width) for width in head.widths.split(",") if width.isdecimal()])
 
 
 class CudaProgram:
@@ -458,19 +459,20 @@ class CudaDriver:
         return loaded, loaded.aligned if is_aligned else loaded.any_, blocks, arguments
 
     def misplaced(self, command: Command) -> tuple[int, ...]:
-        """The buffers of a launch that the copy engine cannot take where they start."""
+        """The buffers of a launch that the card cannot take where they start."""
         loaded = self._handles.get(command.kernel.handle) if isinstance(command, Launch) else None
         if loaded is None or not isinstance(command, Launch):
             return ()
-        return tuple(
-            sorted(
-                {
-                    box.slot
-                    for box in loaded.head.boxes
-                    if (command.buffers[box.slot].address + box.start_bytes) % ALIGNMENT_BYTES
-                }
-            )
-        )
+        addresses = [buffer.address for buffer in command.buffers]
+        found = {
+            box.slot
+            for box in loaded.head.boxes
+            if (addresses[box.slot] + box.start_bytes) % ALIGNMENT_BYTES
+        }
+        if any(address & 7 for address in addresses):
+            pairs = zip(addresses, loaded.widths, strict=False)
+            found |= {slot for slot, (address, width) in enumerate(pairs) if address % width}
+        return tuple(sorted(found))
 
     def _queue_with_copies(self, launch: Launch, slots: tuple[int, ...]) -> None:
         """Run a launch on copies of some of its buffers, and copy what it wrote back."""
