@@ -577,6 +577,8 @@ ADAPTERS: dict[str, Adapter] = {
     "lu": lambda x, *a: x.lu_factor(),
     "linalg.lu": lambda x, pivot=True: _pivoted(pivot, x.lu),
     "linalg.lu_factor": lambda x, pivot=True: _pivoted(pivot, x.lu_factor),
+    "add": lambda x, y, alpha=1: x.add(y if alpha == 1 else y * alpha),
+    "sub": lambda x, y, alpha=1: x.sub(y if alpha == 1 else y * alpha),
     "stft": _stft,
     "searchsorted": _searchsorted,
     "bucketize": lambda x, boundaries, out_int32=False, right=False: x.bucketize(

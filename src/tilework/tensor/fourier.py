@@ -288,8 +288,12 @@ def _waves(rows: int, columns: int, period: int, sign: int, like: Any) -> Pair:
 
     steps = np.outer(np.arange(rows), np.arange(columns)) % period
     turn = steps * (2 * math.pi / period)
+    cosine, sine = np.cos(turn), np.sin(turn)
+    # Quarters of a turn are exact; pi as a float is not.
+    cosine[np.abs(cosine) < 1e-15] = 0.0
+    sine[np.abs(sine) < 1e-15] = 0.0
     kind = np.float64 if like.dtype is dtypes.float64 else np.float32
-    parts = (np.cos(turn).astype(kind), (sign * np.sin(turn)).astype(kind))
+    parts = (cosine.astype(kind), (sign * sine).astype(kind))
     first, second = (like._over(host.from_array(part, like.dtype, like.device)) for part in parts)
     return first, second
 

@@ -69,6 +69,10 @@ class Sorting(Indexing):
     def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Self, Self]:
         """The k-th least element along `dim` (counted from 1), and its position."""
         axis = self._axis(dim, "kthvalue")
+        if not self.ndim:
+            if k != 1:
+                raise ShapeError("kthvalue: k is out of range", got=k, expected="1")
+            return self, self._constant(0, dtypes.index)
         length = self._fixed_size(axis, "kthvalue")
         if not 1 <= k <= length:
             raise ShapeError("kthvalue: k is out of range", got=k, expected=f"1 to {length}")
@@ -88,6 +92,8 @@ class Sorting(Indexing):
         if dim is None:
             return self.flatten().median(0)[0]
         axis = self._axis(dim, "median")
+        if not self.ndim:
+            return self, self._constant(0, dtypes.index)
         middle, place = self.kthvalue((self._fixed_size(axis, "median") + 1) // 2, axis, keepdim)
         if not self.dtype.is_float:
             return middle, place

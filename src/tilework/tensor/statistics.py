@@ -218,6 +218,8 @@ class Statistics(Products):
         if n < 0:
             raise ShapeError("diff: n is negative", got=n)
         axis = self._axis(dim, "diff")
+        if n == 0:
+            return self
         parts = [part for part in (prepend, self, append) if part is not None]
         x = parts[0].cat(*parts[1:], dim=axis) if len(parts) > 1 else self
         for _ in range(n):
