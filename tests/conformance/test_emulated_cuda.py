@@ -13,8 +13,6 @@ from tilework.testing.emulators.cuda import EmulatedCuda
 from tilework.testing.emulators.cuda_device import emulated_backend
 
 CASES = {case.name: case for case in all_cases()}
-LONG = {name: case for name, case in CASES.items() if name.startswith(("ops/", "casts/"))}
-SHORT = {name: case for name, case in CASES.items() if name not in LONG}
 
 
 @pytest.fixture
@@ -27,19 +25,10 @@ def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatedCuda]:
             Device[name].close()
 
 
-@pytest.mark.parametrize("case", SHORT.values(), ids=SHORT)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_BKE_04_a_card_in_software_behaves_as_the_interpreter(
     library: EmulatedCuda, case: Case
 ) -> None:
     result = run_case("CUDA", case)
     assert result.status in ("passed", "unsupported"), result.detail
     assert result.status == "passed" or case.name == "leases/read"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", LONG.values(), ids=LONG)
-def test_BKE_04_ops_on_a_card_in_software_behave_as_the_interpreter(
-    library: EmulatedCuda, case: Case
-) -> None:
-    result = run_case("CUDA", case)
-    assert result.status == "passed", result.detail
