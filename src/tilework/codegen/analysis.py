@@ -12,6 +12,7 @@ from tilework.ir.ops.memory import LOAD, PARAM, STORE
 from tilework.ir.ops.program import FAULT_IF
 from tilework.ir.ops.tensor import REDUCE, SCAN
 from tilework.ir.symbolic import simplify
+from tilework.ir.symbolic.bounds import bounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -109,16 +110,18 @@ def analyse(sink: Node) -> Kernel:
 
 
 def _serial_ranges(kernel: Kernel) -> set[Node]:
-    """Ranges whose order matters: those of a data-dependent store, and those of a scan.
+    """Ranges whose order matters: those by which two stores may meet, and those of a scan.
 
     A range that a reduction inside of the store's index binds is none of them.
     """
     serial: set[Node] = set()
     unbound = set(kernel.outputs)
     for store in kernel.stores:
-        for node in toposort(store.src[0].src[1]):
+        offset = store.src[0].src[1]
+        for node in toposort(offset):
             if node.op is LOAD:
                 serial.update(unbound.intersection(kernel.free.of(node)))
+        serial.update(_meeting_ranges(kernel, offset) - serial)
         if not serial:
             # An output range that does not move the store would write one place many times.
             missing = kernel.free.mask[store] & ~kernel.free.mask[store.src[0]]
@@ -127,6 +130,34 @@ def _serial_ranges(kernel: Kernel) -> set[Node]:
         if node.op is SCAN:
             serial.add(node.src[1])
     return serial
+
+
+def _meeting_ranges(kernel: Kernel, offset: Node) -> set[Node]:
+    """The output ranges two values of which may give a store the same place.
+
+    Places are distinct where each range moves the offset further than all smaller steps together;
+    terms that are no range times a number are not known to be distinct.
+    """
+    unbound = set(kernel.outputs)
+    found: set[Node] = set()
+    steps: list[tuple[int, Node]] = []
+    _, total = simplify.terms(offset)
+    for term, factor in total.items():
+        if term in unbound:
+            steps.append((abs(factor), term))
+        else:
+            found.update(unbound.intersection(kernel.free.of(term)))
+    steps.sort(key=lambda step: (step[0], int(step[1].attrs.number)))
+    reach, near = 0, list[Node]()
+    for step, range_ in steps:
+        size = max(bounds(range_.src[0])[1], 1)
+        if size == 1:
+            continue
+        near.append(range_)
+        if step <= reach:
+            found.update(near)
+        reach += step * (size - 1)
+    return found
 
 
 def stride(offset: Node, range_: Node) -> int | None:
