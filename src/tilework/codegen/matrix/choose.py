@@ -12,30 +12,34 @@ from typing import TYPE_CHECKING
 
 from tilework.base import settings
 from tilework.codegen.analysis import Kernel, stride
-from tilework.codegen.gpu.plan import GpuPlan
+from tilework.codegen.gpu.plan import GROUP_THREADS, GpuPlan
 from tilework.codegen.matrix.operands import ROW_BYTES, Operand, operand_of
 from tilework.codegen.plan.contraction import Contraction, orientations
 from tilework.codegen.plan.extents import ceil_div, least_size, number, product, size
 from tilework.codegen.plan.plan import Part, Plan, Split, Staged
+from tilework.dtypes import float32, int32
 from tilework.ir.ops import math
 from tilework.ir.ops.index import Unit
 from tilework.ir.ops.memory import STORE
 from tilework.ir.types import Memory
 
 if TYPE_CHECKING:
+    from tilework.dtypes import DType
     from tilework.target.spec import MatrixInstruction, TargetSpec
 
 #: The unit whose products run beside other work and read TILE memory.
 _UNIT = "warp_group"
 #: Multiply-adds of 16-bit operands in one cycle of a multiprocessor; narrower ones go faster.
 _PRODUCTS_PER_CYCLE = 2048
-#: Bytes a cycle and multiprocessor from TILE memory, and from far memory when all read.
-_TILE_BYTES, _FAR_BYTES = 128.0, 20.0
+#: Bytes a cycle and multiprocessor from TILE memory, and from far memory when all read or few do.
+_TILE_BYTES, _FAR_BYTES, _MOST_FAR_BYTES = 128.0, 20.0, 40.0
 #: Cycles until the first slot has come, and for each 1024 results of a tile at its end.
 _START, _FINISH = 1500.0, 48.0
 #: TILE memory that stays free for signals and alignment.
 _RESERVED_BYTES = 2048
 _MOST_SLOTS = 8
+#: Registers of one thread that sums may take.
+_SUM_REGISTERS = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,16 @@ class Ring:
     def rows(self) -> int:
         """Rows of a tile."""
         return self.groups * self.instruction.m
+
+    @property
+    def is_promoted(self) -> bool:
+        """Are sums inside of the matrix unit too short, so that each slot's go to float32?"""
+        return self.a.array.dtype.is_float and self.a.array.dtype.itemsize == 1
+
+    @property
+    def registers(self) -> int:
+        """Registers of one thread for sums."""
+        return self.instruction.m * self.columns // GROUP_THREADS * (1 + self.is_promoted)
 
     @property
     def slot_bytes(self) -> int:
@@ -99,47 +113,57 @@ def _rings(kernel: Kernel, contraction: Contraction, target: TargetSpec) -> list
     ranges = [*contraction.m, *contraction.n, *contraction.k, *contraction.batch]
     if any(least_size(r) != size(r) or size(r) < 1 for r in ranges):
         return []
-    if contraction.reduce.type.dtype.name != "float32" or contraction.corrections:
-        return []
-    if contraction.reduce.src[0].op is not math.MUL:
+    if contraction.corrections or contraction.reduce.src[0].op is not math.MUL:
         return []
     a = operand_of(contraction.a, contraction.m, contraction.k, contraction.batch)
     b = operand_of(contraction.b, contraction.n, contraction.k, contraction.batch)
     if a is None or b is None or a[1] is not b[1] or a[0].dtype is not b[0].dtype:
         return []
-    if not _is_widened(contraction):
-        return []
+    if a[0].dtype.itemsize != 2 and not a[0].ranges[0] is a[1] is b[0].ranges[0]:
+        return []  # matrix units transpose elements of 16 bits alone
     found = []
-    for instruction in _instructions(target, a[0].dtype.name):
+    for instruction in _instructions(target, contraction, a[0].dtype):
+        if instruction.n * b[0].dtype.itemsize % ROW_BYTES and b[0].ranges[0] is not b[1]:
+            continue  # rows along n are whole
         depth = ROW_BYTES // a[0].dtype.itemsize
         for groups in (1, 2):
             rows = groups * instruction.m
             first = Operand(a[0], contraction.m[-1], a[1], rows, depth)
             second = Operand(b[0], contraction.n[-1], b[1], instruction.n, depth)
             ring = Ring(contraction, instruction, first, second, groups, instruction.n, 0)
-            found.extend(_with_slots(ring, target))
+            if ring.registers <= _SUM_REGISTERS:
+                found.extend(_with_slots(ring, target))
     return found
 
 
-def _is_widened(contraction: Contraction) -> bool:
-    """Are products and sums of narrow operands kept in float32, or may float32 be shortened?"""
-    for factor in (contraction.a, contraction.b):
-        if factor.type.dtype.name != "float32":
-            return False
-        if factor.op is not math.CAST and not settings.current().allow_tf32:
-            return False
-    return True
-
-
-def _instructions(target: TargetSpec, dtype: str) -> list[MatrixInstruction]:
+def _instructions(
+    target: TargetSpec, contraction: Contraction, operand: DType
+) -> list[MatrixInstruction]:
+    """Those whose sums are what the kernel asks for, or differ as the settings allow."""
+    result = contraction.reduce.type.dtype
+    shortened = "tf32" if settings.current().allow_tf32 else ""
+    name = shortened if operand is float32 else operand.name
+    if operand.is_float:
+        accumulator = "float32" if result is float32 else ""
+    else:
+        accumulator = "int32" if _sums_are_exact(contraction, operand) else ""
     return [
         found
         for found in target.matrix_instructions
         if found.unit == _UNIT
-        and found.a_dtype == found.b_dtype == dtype
-        and found.accumulator_dtype == "float32"
+        and found.a_dtype == found.b_dtype == name
+        and found.accumulator_dtype == accumulator
         and found.b_memory == "shared"
     ]
+
+
+def _sums_are_exact(contraction: Contraction, operand: DType) -> bool:
+    """Is a sum of products in 32 bits, modulo 2**32, what the kernel asks for?"""
+    result = contraction.reduce.type.dtype
+    if not result.is_integer or result.bits < 2 * operand.bits:
+        return False
+    most = max(-operand.minimum, operand.maximum) ** 2 * product(contraction.k)
+    return result.bits <= int32.bits or most <= int32.maximum
 
 
 def _with_slots(ring: Ring, target: TargetSpec) -> list[Ring]:
@@ -166,14 +190,16 @@ def _cycles(kernel: Kernel, ring: Ring, target: TargetSpec) -> float:
     steps = ceil_div(size(ring.a.inner), ring.a.depth) * product(
         [r for r in contraction.k if r is not ring.a.inner]
     )
+    units = max(target.unit("grid").count, 1)
     itemsize = ring.a.array.dtype.itemsize
     compute = ring.rows * ring.columns * ring.a.depth / _PRODUCTS_PER_CYCLE * itemsize / 2
     reads = ring.groups * (ring.instruction.m + ring.columns) * ROW_BYTES / _TILE_BYTES
-    far = ring.slot_bytes / _FAR_BYTES
+    active = min(tiles, units)
+    far = ring.slot_bytes / min(_FAR_BYTES * units / active, _MOST_FAR_BYTES)
     finish = _START + ring.rows * ring.columns / 1024 * _FINISH
     if any(stride(s.src[0].src[1], contraction.n[-1]) != 1 for s in kernel.stores):
         finish *= 4  # results leave one by one
-    waves = ceil_div(tiles, max(target.unit("grid").count, 1))
+    waves = ceil_div(tiles, units)
     return waves * (steps * max(compute, reads, far) + finish)
 
 

@@ -14,6 +14,9 @@ stored.
                                                          hand back the slot before this one
                                                      what becomes of the sums (`epilogue`)
 
+Sums of 8-bit floats are kept by the matrix unit with about 14 bits: a group then waits for the
+products of each slot and adds them to sums in float32.
+
 Postconditions: every slot that is waited for is handed back exactly once by each group; all copies
 have been used, and all stores have read their source, before the block ends.
 """
@@ -30,8 +33,9 @@ from tilework.codegen.matrix.epilogue import Place, Tile, outgoing_array, write_
 from tilework.codegen.matrix.operands import Operand
 from tilework.codegen.matrix.writer import Writer
 from tilework.codegen.plan.extents import ceil_div, size
-from tilework.dtypes import float32, uint64
-from tilework.ir.build import const_bits, const_index
+from tilework.dtypes import by_name, uint64
+from tilework.ir.build import cast, const_bits, const_index
+from tilework.ir.ops import math
 from tilework.ir.ops.control import BARRIER, BROADCAST
 from tilework.ir.ops.index import LanesAttrs, Unit
 from tilework.ir.ops.matrix import (
@@ -234,37 +238,50 @@ class _Emission:
         last = out.variable(const_index(0))
         with out.loop(self.tiles, Unit.THREAD) as task:
             values, row, column = self._tile(task)
-            zeros = BROADCAST(
-                const_bits(0, float32), attrs=LanesAttrs(ring.instruction.m * ring.columns // 128)
-            )
-            sums = out.variable(zeros)
+            sums = self._zeros()
+            partial = self._zeros() if ring.is_promoted else sums
             with out.loop(self.steps) as step:
                 wait = out.emit(SIGNAL_WAIT(INDEX(memory.full, slot), parity))
-                # The sums stay unnamed: products of the step before may still add to them.
-                begin = out.emit(MATRIX_BEGIN(wait))
-                self._products(memory, sums, slot, group, begin)
+                # Sums that go on stay unnamed: products of the step before may still add to them.
+                own = [partial] if ring.is_promoted else []
+                begin = out.emit(MATRIX_BEGIN(wait, *own))
+                self._products(memory, partial, slot, group, begin)
                 closed = out.emit(MATRIX_COMMIT(begin))
-                done = out.emit(MATRIX_WAIT(closed, attrs=CountAttrs(1)))
-                earlier = simplify.less(const_index(0), step)
-                with out.when(simplify.both(leads, earlier)):
-                    out.emit(SIGNAL_ARRIVE(INDEX(memory.free, last), done))
-                out.assign(last, slot)
+                if ring.is_promoted:
+                    done = out.emit(MATRIX_WAIT(closed, partial, attrs=CountAttrs(0)))
+                    with out.when(leads):
+                        out.emit(SIGNAL_ARRIVE(INDEX(memory.free, slot), done))
+                    out.assign(sums, math.ADD(sums, partial))
+                else:
+                    done = out.emit(MATRIX_WAIT(closed, attrs=CountAttrs(1)))
+                    earlier = simplify.less(const_index(0), step)
+                    with out.when(simplify.both(leads, earlier)):
+                        out.emit(SIGNAL_ARRIVE(INDEX(memory.free, last), done))
+                    out.assign(last, slot)
                 self._advance(slot, parity)
             finished = out.emit(MATRIX_WAIT(sums, attrs=CountAttrs(0)))
-            with out.when(leads):
-                out.emit(SIGNAL_ARRIVE(INDEX(memory.free, last), finished))
+            if not ring.is_promoted:
+                with out.when(leads):
+                    out.emit(SIGNAL_ARRIVE(INDEX(memory.free, last), finished))
             place = Place(group, member, leads, row, column, values, finished)
             write_results(out, self._results(sums), place, outgoing)
         if outgoing is not None:
             with out.when(leads):
                 out.emit(STORE_BOX_WAIT(leads, attrs=CountAttrs(0)))
 
+    def _zeros(self) -> Node:
+        """Accumulators of one thread."""
+        ring = self.ring
+        dtype = by_name(ring.instruction.accumulator_dtype)
+        lanes = ring.instruction.m * ring.columns // GROUP_THREADS
+        return self.out.variable(BROADCAST(const_bits(0, dtype), attrs=LanesAttrs(lanes)))
+
     def _results(self, sums: Node | None) -> Tile:
         ring = self.ring
         reduce = ring.contraction.reduce
 
         def known(position: Node, half: int) -> dict[Node, Node]:
-            return {} if sums is None else {reduce: PICK(sums, position)}
+            return {} if sums is None else {reduce: cast(PICK(sums, position), reduce.type.dtype)}
 
         return Tile(
             tuple(self.kernel.stores),
@@ -280,21 +297,22 @@ class _Emission:
     def _products(self, memory: _Memory, sums: Node, slot: Node, group: Node, begin: Node) -> None:
         out, ring = self.out, self.ring
         a, b, instruction = ring.a, ring.b, ring.instruction
-        attrs = MatrixAttrs(
-            instruction.m,
-            ring.columns,
-            instruction.k,
-            a.along_k,
-            a.chunk_bytes,
-            b.along_k,
-            b.chunk_bytes,
-        )
         rows = simplify.scale(group, a.row_offset(instruction.m))
         start_a = simplify.add(simplify.scale(slot, a.slot_elements), rows)
         start_b = simplify.scale(slot, b.slot_elements)
         for position in range(0, a.depth, instruction.k):
             at_a = simplify.add(start_a, const_index(a.depth_offset(position)))
             at_b = simplify.add(start_b, const_index(b.depth_offset(position)))
+            attrs = MatrixAttrs(
+                instruction.m,
+                ring.columns,
+                instruction.k,
+                a.along_k,
+                a.chunk_bytes,
+                b.along_k,
+                b.chunk_bytes,
+                ring.is_promoted and position == 0,
+            )
             product = MATRIX(sums, INDEX(memory.a, at_a), INDEX(memory.b, at_b), begin, attrs=attrs)
             out.assign(sums, product)
 

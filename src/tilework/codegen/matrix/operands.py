@@ -3,7 +3,7 @@
 A factor qualifies if it is a load of a buffer at an affine position: every range moves it by a
 fixed number of elements.  The ranges are the axes of an array; one of them has its elements side
 by side, along k or along the factor's own range, which decides the layout in TILE memory.  Casts
-to the accumulator's dtype stay outside: matrix instructions take the narrow dtype.
+that keep every value stay outside: matrix instructions take the narrow dtype.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def operand_of(
     factor: Node, own: tuple[Node, ...], k: tuple[Node, ...], others: Sequence[Node]
 ) -> tuple[Array, Node] | None:
     """The array of a factor and the range of k to be tiled; None if it cannot be moved in boxes."""
-    while factor.op is math.CAST:
+    while factor.op is math.CAST and _is_exact(factor.src[0].type.dtype, factor.type.dtype):
         factor = factor.src[0]
     if factor.op is not LOAD or len(factor.src) > 1 or factor.type.shape:
         return None
@@ -160,3 +160,15 @@ def operand_of(
     if first in k:
         return array, first
     return (array, k[-1]) if first is own[-1] else None
+
+
+def _is_exact(narrow: DType, wide: DType) -> bool:
+    """Does a cast keep every value?"""
+    if narrow.is_float and wide.is_float:
+        return (
+            narrow.exponent_bits <= wide.exponent_bits
+            and narrow.mantissa_bits <= wide.mantissa_bits
+        )
+    if narrow.is_integer and wide.is_integer:
+        return wide.minimum <= narrow.minimum and narrow.maximum <= wide.maximum
+    return False

@@ -34,6 +34,9 @@ _CHUNK_BYTES: Final = 16
 _ROW_BYTES: Final = 128
 _TWO_BYTES: Final = 2
 _TO_FLOAT32: Final = rounder(float32)
+_HALF: Final = 1 << 31
+#: Significant bits of a sum of 8-bit floats, and of an operand of 32 bits.
+_SHORT_SUM_BITS, _LONG_OPERAND_BITS = 14, 11
 
 
 class Signal:
@@ -161,6 +164,7 @@ def _copy_box(node: Node, target: int, sources: list[int]) -> Any:
     boxed: Node = node.src[1]
     attrs: BoxedAttrs = boxed.attrs
     axes, itemsize = len(attrs.sizes), boxed.type.dtype.itemsize
+    outside = 0.0 if boxed.type.dtype.is_float else 0
 
     def step(frame: Frame) -> None:
         member = _member(frame, node)
@@ -168,7 +172,7 @@ def _copy_box(node: Node, target: int, sources: list[int]) -> Any:
         buffer = frame[sources[1]]
         corner = [frame[slot] for slot in sources[3 : 3 + axes]]
         for position, at in _elements(attrs, corner):
-            value = 0.0 if at is None else buffer.load(at, node)
+            value = outside if at is None else buffer.load(at, node)
             place = start + swizzled(position, itemsize, attrs.swizzle_bytes)
             cells.store(place, value, node)
         _signal(frame, node, sources[2]).complete(member.tick(), attrs.box_elements * itemsize)
@@ -239,7 +243,10 @@ def _vector(
         swizzled(start + _place(row, k, along_k, chunk_bytes, itemsize), itemsize, _ROW_BYTES)
         for k in range(depth)
     ]
-    return [cells.peek(at, node) for at in places], [(cells, at) for at in places]
+    values = [cells.peek(at, node) for at in places]
+    if itemsize == float32.itemsize:  # the unit leaves the low bits of float32 out
+        values = [_shortened(value, _LONG_OPERAND_BITS) for value in values]
+    return values, [(cells, at) for at in places]
 
 
 def _add_products(
@@ -247,6 +254,7 @@ def _add_products(
 ) -> list[tuple[Any, int]]:
     """Add a thread's share of a product: its two rows with its columns of `b`."""
     attrs, thread = node.attrs, _member(frame, node).thread % 128
+    keep = _keeper(node)
     read = []
     for eighth, right in product(range(attrs.n // 8), (0, 1)):
         column = 8 * eighth + 2 * (thread % 4) + right
@@ -255,8 +263,25 @@ def _add_products(
         read += places
         for low, a in enumerate(rows):
             at = 4 * eighth + 2 * low + right
-            sums[at] = _TO_FLOAT32(sums[at] + sum(map(mul, a, b)))
+            sums[at] = keep(sums[at] + sum(map(mul, a, b)))
     return read
+
+
+def _keeper(node: Node) -> Callable[[Any], Any]:
+    """What the matrix unit keeps of a sum: 32 bits of an integer, 14 bits of 8-bit floats."""
+    if not node.type.dtype.is_float:
+        return lambda total: (total + _HALF) % (2 * _HALF) - _HALF
+    if node.op is matrix.MATRIX and node.src[1].type.dtype.itemsize == 1:
+        return lambda total: _shortened(total, _SHORT_SUM_BITS)
+    return _TO_FLOAT32
+
+
+def _shortened(value: float, bits: int) -> float:
+    """A number cut off after so many significant bits."""
+    if not math.isfinite(value):
+        return value
+    fraction, exponent = math.frexp(value)
+    return math.ldexp(math.trunc(math.ldexp(fraction, bits)), exponent - bits)
 
 
 def _matrix(node: Node, target: int, sources: list[int]) -> Any:
@@ -264,7 +289,8 @@ def _matrix(node: Node, target: int, sources: list[int]) -> Any:
 
     def step(frame: Frame) -> None:
         member = _member(frame, node)
-        sums = [0.0] * len(frame[sources[0]]) if attrs.is_first else list(frame[sources[0]])
+        zero = 0.0 if node.type.dtype.is_float else 0
+        sums = [zero] * len(frame[sources[0]]) if attrs.is_first else list(frame[sources[0]])
         thread = member.thread % 128
         first = 16 * (thread // 32) + thread % 32 // 4
         layout = (attrs.k, attrs.a_along_k, attrs.a_chunk_bytes)

@@ -44,6 +44,8 @@ _WORD: Final = 1 << 31
 _UNROLLED: Final = 16
 #: Longer vectors are arrays, which loops may index.
 _MOST_NAMES: Final = 16
+#: Ops whose first source is an array, however short.
+_INDEXED: Final = frozenset({matrix.MATRIX, matrix.MATRIX_HELD, matrix.PICK, matrix.PUT})
 
 
 def _function(name: str) -> Emit:
@@ -176,6 +178,7 @@ class _Function:
         self.counter = 0
         self.local = _unit_size(kernel, Unit.LOCAL)
         self.short = _short_loops(kernel)
+        self.indexed = {node.src[0] for node in kernel.linear.src if node.op in _INDEXED}
 
     def text(self) -> str:
         if self.kernel.scratch_bytes > self.renderer.shared_limit_bytes:
@@ -317,7 +320,8 @@ class _Function:
             self.emit(f"{kind} {name} = {self[node.src[0]]};")
             return
         initials = self.lanes(node.src[0])
-        if len(initials) > _MOST_NAMES and len(set(initials)) == 1:
+        is_array = len(initials) > _MOST_NAMES or node in self.indexed
+        if is_array and len(set(initials)) == 1:
             name = self.arrays[node] = self._fresh()
             count = len(initials)
             self.emit(f"{kind} {name}[{count}];")

@@ -49,6 +49,10 @@ template <int N> HELPER void settle(f32 (&x)[N]) {
 #pragma unroll
   for (int i = 0; i < N; i++) asm volatile("" : "+f"(x[i]) :: "memory");
 }
+template <int N> HELPER void settle(i32 (&x)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; i++) asm volatile("" : "+r"(x[i]) :: "memory");
+}
 HELPER f32 power_of_two(f32 x) {
   f32 r;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
@@ -64,6 +68,7 @@ _PTX_TYPE: Final = {
     "float32": "tf32",
     "fp8e4m3": "e4m3",
     "fp8e5m2": "e5m2",
+    "int8": "s8",
 }
 
 
@@ -147,15 +152,16 @@ def _matrix(function: _Function, node: Node) -> None:
     if kind is None:
         raise RenderError("CudaRenderer: no matrix instruction for a dtype", got=a.type.dtype.name)
     count = len(function.lanes(accumulator))
-    layouts = ""
+    is_float = accumulator.type.dtype.is_float
+    layouts = ", 1, 1" if is_float else ""  # neither operand is negated
     if a.type.dtype.itemsize == 2:
-        layouts = f", {int(not attrs.a_along_k)}, {int(not attrs.b_along_k)}"
+        layouts += f", {int(not attrs.a_along_k)}, {int(not attrs.b_along_k)}"
     shape = f"m{attrs.m}n{attrs.n}k{attrs.k}"
     keeps = int(not attrs.is_first)
     name = f"matrix_{shape}_{kind}_{keeps}{layouts.replace(', ', '_')}"
     if name not in function.helpers:
-        text = f"{shape}.f32.{kind}.{kind}"
-        function.helpers[name] = _matrix_helper(name, text, count, f"{keeps}, 1, 1{layouts}")
+        text = f"{shape}.{'f32' if is_float else 's32'}.{kind}.{kind}"
+        function.helpers[name] = _matrix_helper(name, text, count, f"{keeps}{layouts}")
     descriptors = ", ".join(
         f"tile_descriptor({function[operand]}, {chunk or 16}, {_GROUP_BYTES})"
         for operand, chunk in ((a, attrs.a_chunk_bytes), (b, attrs.b_chunk_bytes))
@@ -167,9 +173,10 @@ def _matrix(function: _Function, node: Node) -> None:
 def _matrix_helper(name: str, instruction: str, count: int, options: str) -> str:
     """A product that adds to an array of sums, which inlining keeps in registers."""
     registers = ", ".join(f"%{i}" for i in range(count))
-    bound = ", ".join(f'"+f"(s[{i}])' for i in range(count))
+    type_, letter = ("f32", "f") if ".f32." in instruction else ("i32", "r")
+    bound = ", ".join(f'"+{letter}"(s[{i}])' for i in range(count))
     return (
-        f"HELPER void {name}(f32 (&s)[{count}], u64 a, u64 b) {{\n"
+        f"HELPER void {name}({type_} (&s)[{count}], u64 a, u64 b) {{\n"
         f'  asm volatile("wgmma.mma_async.sync.aligned.{instruction} {{{registers}}},'
         f' %{count}, %{count + 1}, {options};"\n    : {bound} : "l"(a), "l"(b));\n}}\n'
     )

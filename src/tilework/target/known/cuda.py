@@ -109,7 +109,11 @@ _AMPERE = (
 _ADA = (*_AMPERE, _mma(16, 8, 32, "fp8e4m3"), _mma(16, 8, 32, "fp8e5m2"))
 _HOPPER = (
     *_ADA,
-    *(_wgmma(n, 16, dtype) for dtype in ("bfloat16", "float16") for n in (64, 128, 192, 256)),
+    *(
+        _wgmma(n, 16, dtype)
+        for dtype in ("bfloat16", "float16")
+        for n in (*range(8, 64, 8), 64, 128, 192, 256)
+    ),
     *(_wgmma(n, 8, "tf32") for n in (64, 128, 256)),
     *(_wgmma(n, 32, dtype) for dtype in ("fp8e4m3", "fp8e5m2") for n in (64, 128, 256)),
     *(_wgmma(n, 32, "int8", "int32") for n in (64, 128, 256)),

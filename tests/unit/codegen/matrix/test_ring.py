@@ -178,6 +178,19 @@ def test_large_products_take_tiles_of_128_by_256() -> None:
     assert {staged.depth for staged in plan.staged} == {4}
 
 
+def test_few_rows_are_the_columns_of_a_narrow_tile() -> None:
+    _, plan = planned(product(16, 11008, 4096, kind="nt"))
+    assert plan.matrix == "wgmma_m64n16k16_bfloat16"
+    assert plan.swapped
+    assert plan.threads == 3 * 128
+
+
+def test_no_narrow_tile_has_part_of_a_row_of_neighbours() -> None:
+    # Of the second operand neighbours along n stand side by side, 64 in a row of a slot.
+    _, plan = planned(product(11008, 16, 4096, kind="nn"))
+    assert plan.matrix == "wgmma_m64n64k16_bfloat16"
+
+
 def test_results_of_16_bits_leave_in_boxes() -> None:
     kernel, plan = planned(product(128, 256, 64))
     assert any(node.op is STORE_BOX for node in lower_ring(kernel, plan, HOPPER).src)
