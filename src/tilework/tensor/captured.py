@@ -22,7 +22,7 @@ from tilework.engine.link import check_variables
 from tilework.engine.stale import StaleBuffer, ruined
 from tilework.engine.stats import COUNTERS
 from tilework.ir.symbolic import dims
-from tilework.tensor import realize
+from tilework.tensor import observe, realize
 from tilework.tensor.core import TensorBase
 from tilework.tensor.signature import (
     Flat,
@@ -78,13 +78,15 @@ class Mismatch(Exception):
 class Held:
     """A storage that the program reads or writes at its place: number `slot` of the held buffers.
 
-    `serial` is the version that the program knows; another one means that somebody wrote.
+    `buffer` is what the program knows; another one means that somebody wrote, or that the contents
+    are lost.
     """
 
     storage: Storage
     slot: int
-    serial: int
+    buffer: Buffer | None
     is_written: bool
+    needs_gradient: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +155,7 @@ class Recipe:
     num_inputs: int
     program: CapturedProgram
     guards: Guards
+    places: list[tuple[TensorBase, Storage, Chain]]  # where the tensors that `guards` reached are
     held: list[Held]
     outputs: list[Output]
     made: list[Made]
@@ -184,6 +187,11 @@ class Captured:
             if self._written_inputs or recipe.num_inputs + number in written
         ]
         self._guarded = self._guarded_memory()
+        #: `observe.moves` when `recipe.places` was last compared.
+        self.moves = -1
+        #: Arguments, and what is held, through which no gradient may flow: a result that was made
+        #: without would hide it, and a gradient that lacks a part is wrong.
+        self.constant_tensors, self.constant_held = self._constants()
         names = {spec.name for spec in recipe.tensors}
         tree = recipe.tree
         self._is_simple = (
@@ -206,6 +214,22 @@ class Captured:
             and ring is None
             and not any(row.variables for row in recipe.made)
         )
+
+    def _constants(self) -> tuple[list[int], list[Held]]:
+        recipe = self.recipe
+        history = recipe.ambient[1]
+        is_hiding = any(m.dtype.is_float and not m.needs_gradient for m in recipe.made)
+        if not history or not (is_hiding or self._has_writes):
+            return [], []
+        tensors = [
+            number
+            for number, spec in enumerate(recipe.tensors)
+            if spec.type.dtype.is_float
+            and not spec.needs_gradient
+            and spec.source not in self._written_inputs
+        ]
+        held = [row for row in recipe.held if not (row.is_written or row.needs_gradient)]
+        return tensors, held
 
     # --- checking ----------------------------------------------------------------------------
 
@@ -281,6 +305,9 @@ class Captured:
                 raise Mismatch(
                     f"{name}: alias pattern", "another tensor", "the one that the function reads"
                 )
+        for number in self.constant_tensors:
+            if tensors[number]._storage.version.needs_gradient:
+                raise Mismatch(f"{self.recipe.tensors[number].name}: requires_grad", True, False)
         return found  # type: ignore[return-value]  # every source has a tensor
 
     def _variables(self, tensors: Sequence[TensorBase], flat: Flat | None) -> Mapping[str, int]:
@@ -336,13 +363,25 @@ class Captured:
         changed = recipe.guards.changed()
         if changed is not None:
             raise Mismatch(changed)
+        if observe.moves != self.moves:
+            self._check_places()
         is_refreshed = False
         for held in recipe.held:
-            version = held.storage.version
-            if version.serial != held.serial:
+            if held.storage.version.buffer is not held.buffer:
                 self._refresh(held)
                 is_refreshed = True
+        for held in self.constant_held:
+            if held.storage.version.needs_gradient:
+                raise Mismatch("a tensor that the function holds: requires_grad", True, False)
         return is_refreshed
+
+    def _check_places(self) -> None:
+        """Some tensors refer to other storages than they did; ours must not."""
+        moves = observe.moves
+        for tensor, storage, chain in self.recipe.places:
+            if tensor._storage is not storage or tensor._chain != chain:
+                raise Mismatch("a tensor that the function holds: its storage")
+        self.moves = moves
 
     def _refresh(self, held: Held) -> None:
         """Somebody wrote to a held storage: bring it into memory, and note where that is."""
@@ -358,7 +397,7 @@ class Captured:
                 raise Mismatch("a tensor that the function holds", buffer.size_bytes)
             program.replace_held(held.slot, buffer)
             self._guarded = self._guarded_memory()
-        held.serial = version.serial
+        held.buffer = buffer
 
     # --- running -----------------------------------------------------------------------------
 
@@ -425,7 +464,6 @@ class Captured:
         """A run failed that may have written a part of the state: nobody may read it any more."""
         for held in self.recipe.held:
             if held.is_written:
-                held.serial = -1  # so that the next call looks at it again
                 _ruin(held.storage.version)
         for spec, tensor in zip(self.recipe.tensors, tensors, strict=True):
             if spec.source in self._written_inputs:
@@ -438,7 +476,7 @@ class Captured:
                 version = held.storage.version
                 if sys.getrefcount(version) != _OWN_REFERENCES:
                     del version
-                    held.serial = preserve(held.storage).serial
+                    preserve(held.storage)
         if self._written_inputs:
             for number in self._written_inputs:
                 for spec, tensor in zip(self.recipe.tensors, tensors, strict=True):

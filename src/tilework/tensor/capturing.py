@@ -224,6 +224,7 @@ class _RecipeBuilder:
             num_inputs=len(self.inputs),
             program=program,
             guards=self.guards,
+            places=[(leaf, leaf._storage, leaf._chain) for leaf in self.guards.leaves],
             held=self._held(program),
             outputs=outputs,
             made=self._made,
@@ -347,7 +348,8 @@ class _RecipeBuilder:
             slot = None if buffer is None else slots.get(id(buffer.memory))
             if slot is not None:
                 is_written = len(self.inputs) + slot in program.written
-                found.append(Held(storage, slot, storage.version.serial, is_written))
+                wants = storage.version.needs_gradient
+                found.append(Held(storage, slot, buffer, is_written, wants))
         return found
 
     def _check_lost_state(self, held: list[Any]) -> None:
@@ -356,6 +358,13 @@ class _RecipeBuilder:
         Held memory that was there before the call, and that no version has after it, was read
         and then thrown away; the next call would read something else.
         """
+        if self.observer.has_replaced:
+            raise CaptureError(
+                "jit: the function makes a tensor that was there before refer to another storage",
+                field="state",
+                expected="state that is written in place",
+                try_="write into the tensor: state.assign(...)",
+            )
         live: set[int] = set()
         for versions in (self.observer.read, self.observer.versions):
             for reference in versions:

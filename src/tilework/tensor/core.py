@@ -248,6 +248,7 @@ class TensorBase:
             owned = self._apply(None)
             owned._storage.version.leaves = None
             self._storage, self._chain = owned._storage, NO_VIEW
+            observe.tensor_moved()
         return self._storage.version
 
     def contiguous(self) -> Self:
@@ -286,7 +287,9 @@ class TensorBase:
         """Move this very tensor to `device`."""
         moved = self.to(device)
         if moved is not self:
+            old = self._storage
             self._storage, self._chain = moved._storage, moved._chain
+            observe.tensor_moved(old)
         return self
 
     # --- writing -----------------------------------------------------------------------------

@@ -78,7 +78,7 @@ def export(
             got=recipe.pinned,
         )
     for held in recipe.held:
-        if held.storage.version.serial != held.serial:
+        if held.storage.version.buffer is not held.buffer:
             captured.check_surroundings(recipe.ambient)
             break
     if names and (len(names) != len(recipe.tensors) or not _is_flat(recipe.tree)):

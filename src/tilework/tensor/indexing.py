@@ -15,7 +15,7 @@ from tilework.base.sequences import row_major_strides
 from tilework.ir.ops import tensor
 from tilework.ir.ops.tensor import Fold, GatherAttrs
 from tilework.ir.symbolic import dims
-from tilework.tensor import host
+from tilework.tensor import host, observe
 from tilework.tensor.core import TensorBase
 from tilework.tensor.joining import Joining
 from tilework.tensor.promotion import (
@@ -623,7 +623,9 @@ class Indexing(Joining):
                 "replace: the shapes differ",
                 got=f"{format_shape(other._dims)} for {format_shape(self._dims)}",
             )
+        old = self._storage
         self._storage, self._chain, self._type = other._storage, other._chain, other._type
+        observe.tensor_moved(old)
         return self
 
     def _put(self, value: Any) -> None:

@@ -6,6 +6,7 @@ or a storage alive: whether somebody else does decides what a write must preserv
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 
 #: How many observers there are in this process; others test it before they call.
 active = 0
+#: Another number whenever a tensor that existed came to refer to another storage or view.
+moves = 0
 
+_numbers = itertools.count(1)
 _lock = new_lock()
 
 
@@ -33,6 +37,8 @@ class Observer:
         self.written: list[weakref.ref[Storage]] = []
         self.read: list[weakref.ref[Version]] = []
         self.realized: list[weakref.ref[Version]] = []
+        #: Whether a tensor that was there before was given another storage.
+        self.has_replaced = False
         #: Identities of the memories that runs read and that were there before.
         self.old_memory: set[int] = set()
 
@@ -85,6 +91,15 @@ def storage_written(storage: Storage) -> None:
     observer = _observer.get()
     if observer is not None:
         observer.written.append(weakref.ref(storage))
+
+
+def tensor_moved(old: Storage | None = None) -> None:
+    """A tensor refers to another storage or view from now on; what it shows differs if `old`."""
+    global moves
+    moves = next(_numbers)
+    observer = _observer.get()
+    if observer is not None and old is not None and not observer.is_born(old):
+        observer.has_replaced = True
 
 
 def run_ended(read: Sequence[Version], realized: Sequence[Version]) -> None:

@@ -161,6 +161,7 @@ class _Writer:
         self.miss(f"program.fast is not fast or current() is not {self.name_of(current)}")
         self.miss(f"records_history() is not {self.name_of(history)}")
         self.miss(f"training.training is not {self.name_of(is_training)}")
+        self.miss("observe.moves != captured.moves")
         for device in self.program.open_devices():
             self.miss(f"{self.name_of(device)}.is_closed")
 
@@ -177,7 +178,8 @@ class _Writer:
                 f" or v.node.type is not {self.name_of(spec.base)}"
                 f" or v.device != {spec.device!r} or m.lease is not None"
             )
-            self.miss(f"t{number}._bindings is not None or v.bindings is not None")
+            wants = " or v.needs_gradient" if number in self.captured.constant_tensors else ""
+            self.miss(f"t{number}._bindings is not None or v.bindings is not None{wants}")
             if number in fixed:
                 self.miss(f"s is not {self.name_of(fixed[number])}")
             self.add(3, f"a{number} = m.address + b.offset_bytes")
@@ -216,8 +218,10 @@ class _Writer:
 
     def _write_held(self) -> None:
         for held in self.recipe.held:
-            serial = f"{self.name_of(held)}.serial"
-            self.miss(f"{self.name_of(held.storage)}.version.serial != {serial}")
+            known = f"{self.name_of(held)}.buffer"
+            self.miss(f"{self.name_of(held.storage)}.version.buffer is not {known}")
+        for held in self.captured.constant_held:
+            self.miss(f"{self.name_of(held.storage)}.version.needs_gradient")
         packed = self.program.packed
         if packed is not None and packed.sources:
             seen = self.name_of(packed.seen)

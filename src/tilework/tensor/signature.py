@@ -193,8 +193,8 @@ class TensorSpec:
     """
 
     __slots__ = (
-        "base", "chain", "device", "is_movable", "name", "part", "seen", "source", "type",
-        "variables",
+        "base", "chain", "device", "is_movable", "name", "needs_gradient", "part", "seen", "source",
+        "type", "variables",
     )  # fmt: skip
 
     def __init__(self, tensor: TensorBase, name: str) -> None:
@@ -205,6 +205,7 @@ class TensorSpec:
         self.chain: Chain = tensor._chain
         self.seen: Chain = tensor._chain
         self.device: str = version.device
+        self.needs_gradient: bool = version.needs_gradient
         self.variables = _names(tensor._bindings, version.bindings)
         self.part = None if self.variables else part_of(self.base, self.chain)
         self.is_movable = False

@@ -567,3 +567,74 @@ def test_explain_lists_launches_and_memory() -> None:
     assert lines[2].split()[-2:] == ["arena0+0", "input0"]
     assert lines[3].split()[-2:] == ["output0", "arena0+0"]
     assert len(lines) == 4
+
+
+def test_a_gradient_through_an_argument_is_whole_though_the_capture_had_none() -> None:
+    captured = jit(lambda x: (x * x).sum())
+    for _ in range(4):
+        captured(tensor(1, 2))
+    weight: Any = Tensor(array(1, 2), requires_grad=True).realize()
+    (captured(weight) + weight.sum()).backward()
+    assert weight.grad.tolist() == [3, 5]
+
+
+def test_a_gradient_through_a_held_tensor_is_whole_though_the_capture_had_none() -> None:
+    weight: Any = tensor(1, 2)
+    captured = jit(lambda x: (x * weight).sum())
+    for _ in range(4):
+        captured(tensor(3, 4))
+    weight.requires_grad = True
+    (captured(tensor(3, 4)) + weight.sum()).backward()
+    assert weight.grad.tolist() == [4, 5]
+
+
+def test_a_held_result_that_was_superseded_raises() -> None:
+    ring = jit(lambda x: x + 1, outputs=1)
+    for _ in range(3):
+        held = ring(tensor(1))
+    captured = jit(lambda x: x + held)
+    for _ in range(4):
+        assert captured(tensor(0)).item() == 2
+    ring(tensor(50))
+    with pytest.raises(StaleOutputError):
+        captured(tensor(0))
+
+
+def test_state_that_a_failed_replay_has_ruined_is_not_read_by_another_capture() -> None:
+    state, table = tensor(0, 0), tensor(1, 2)
+
+    def step(position: Tensor) -> Tensor:
+        state.assign(state + table[position])
+        return state * 1
+
+    write, read = jit(step), jit(lambda x: x + state)
+    for _ in range(4):
+        write(Tensor([0, 1]))
+        read(tensor(0, 0))
+    with pytest.raises(BoundsError):
+        write(Tensor([0, 9]))
+    with pytest.raises(StaleOutputError):
+        read(tensor(0, 0))
+
+
+def test_a_held_tensor_that_refers_to_another_storage_is_captured_again() -> None:
+    weight = tensor(1, 2)
+    captured = jit(lambda x: x + weight)
+    for _ in range(4):
+        captured(tensor(0, 0))
+    weight.replace(tensor(5, 6))
+    for _ in range(3):
+        assert captured(tensor(0, 0)).tolist() == [5, 6]
+
+
+def test_a_function_that_replaces_the_storage_of_a_tensor_is_refused() -> None:
+    state = tensor(1)
+    other = state.detach()
+
+    def step(x: Tensor) -> Tensor:
+        state.replace(state + x)
+        return state * 1
+
+    with pytest.raises(CaptureError, match="another storage"):
+        jit(step)(tensor(1))
+    assert other.item() == 1
