@@ -292,9 +292,7 @@ class Watcher:
 
     def guards(self) -> Guards:
         """Return what was seen."""
-        return Guards(
-            self._entries, list(self._leaves.values()), self._unseen, self._draws.drawn()
-        )
+        return Guards(self._entries, list(self._leaves.values()), self._unseen, self._draws.drawn())
 
     # --- what a frame can read ---------------------------------------------------------------
 

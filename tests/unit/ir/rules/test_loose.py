@@ -52,6 +52,7 @@ def total(node: Node, fold: Fold = Fold.ADD) -> Node:
 
 E = element(1, ROW, COLUMN)
 S = element(2, ROW)
+THIRD = float(np.float32(1) / np.float32(3))
 
 # name -> an example, what becomes of it, and a near miss
 EXAMPLES = {
@@ -60,7 +61,7 @@ EXAMPLES = {
     "minus_product": (SUB(Z, MUL(X, Y)), MULACC(NEG(X), Y, Z), SUB(Z, FDIV(X, Y))),
     "add_twice": (ADD(ADD(X, f(1)), f(2)), ADD(X, f(3)), ADD(ADD(X, f(1)), f(-1))),
     "mul_twice": (MUL(MUL(X, f(3)), f(2)), MUL(X, f(6)), MUL(MUL(X, f(1e30)), f(1e30))),
-    "div_by_literal": (FDIV(X, f(3)), MUL(X, f(float(np.float32(1) / np.float32(3)))), FDIV(X, f(0))),
+    "div_by_literal": (FDIV(X, f(3)), MUL(X, f(THIRD)), FDIV(X, f(0))),
     "div_by_invariant": (FDIV(E, S), MUL(E, RECIPROCAL(S)), FDIV(S, S)),
     "common_factor": (
         ADD(MUL(X, f(3)), MUL(Y, f(3))), MUL(ADD(X, Y), f(3)), ADD(MUL(X, Z), MUL(Y, Z)),
