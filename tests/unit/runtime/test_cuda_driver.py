@@ -113,9 +113,10 @@ def test_arrays_that_start_anywhere_are_copied_for_the_copy_engine(
     driver.copy_in(crooked, memoryview(b"\0\0\x80\x3f" * COUNT))
     launch = Launch(program.kernels[0], (target, crooked))
     recording = driver.record([launch])
-    for submit in (lambda: driver.submit([launch]), recording.submit):
+    for is_recorded in (False, True):
         library.calls.clear()
-        driver.wait(submit(), WaitLimit.of(10.0))
+        ticket = recording.submit() if is_recorded else driver.submit([launch])
+        driver.wait(ticket, WaitLimit.of(10.0))
         result = bytearray(4 * COUNT)
         driver.copy_out(target, memoryview(result))
         assert bytes(result) == b"\0\0\0\x40" * COUNT

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -14,7 +16,7 @@ def gelu(x: torch.Tensor) -> torch.Tensor:
     return x * torch.sigmoid((x + 0.044715 * x**3) * (2 * np.sqrt(2 / np.pi)))
 
 
-FUNCTIONS = {
+FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "gelu": gelu,
     "silu": torch.nn.functional.silu,
     "sigmoid": torch.sigmoid,

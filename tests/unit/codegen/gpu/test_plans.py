@@ -46,7 +46,7 @@ def computed(sink: Node, shape: tuple[int, ...], *arrays: np.ndarray, plan: Plan
     by_size = list(arrays)
     buffers = [memoryview(bytearray(result.nbytes))]
     for slot in sorted(slots)[1:]:
-        count = int(np.prod(slots[slot].type.shape))
+        count = int(np.prod([int(str(size)) for size in slots[slot].type.shape]))
         at = next(i for i, a in enumerate(by_size) if a.size == count)
         buffers.append(memoryview(bytearray(by_size.pop(at).tobytes())))
     run_blocks(lowered.linear, buffers, blocks=int(lowered.tasks.attrs.bits))

@@ -21,7 +21,7 @@ from tilework.ir.interpret.blocks import run_blocks
 from tilework.ir.node import Node, toposort
 from tilework.ir.ops import math
 from tilework.ir.ops.index import RANGE, RangeAttrs, Unit
-from tilework.ir.ops.matrix import SIGNAL_ARRIVE, SIGNAL_WAIT, STORE_BOX
+from tilework.ir.ops.matrix import COPY_FENCE, SIGNAL_ARRIVE, SIGNAL_WAIT, STORE_BOX
 from tilework.ir.ops.memory import INDEX, LOAD, PARAM, SINK, STORE, ParamAttrs
 from tilework.ir.ops.tensor import REDUCE, Fold, ReduceAttrs
 from tilework.ir.stage import Stage
@@ -92,7 +92,7 @@ def run(
     exact = (a if kind[0] == "n" else a.T) @ (b if kind[1] == "n" else b.T) + (c if bias else 0)
     wanted = np.float32 if result is float32 else ml_dtypes.bfloat16
     found = np.full((m, n), np.nan, dtype=wanted)
-    buffers = [memoryview(array.view(np.uint8)).cast("B") for array in (found, *inputs)]
+    buffers = [array.view(np.uint8).data.cast("B") for array in (found, *inputs)]
     run_blocks(linear, buffers, blocks=blocks, tasks=-(-tiles_of(linear) // blocks))
     return found.astype(np.float64), exact
 
@@ -129,7 +129,7 @@ def test_quotients_of_neighbours_are_found_together_and_as_exact() -> None:
     inputs = [draw.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in shapes]
     inputs[2][3, 5] = 0.0
     found = np.full((m, n), np.nan, dtype=ml_dtypes.bfloat16)
-    buffers = [memoryview(x.view(np.uint8)).cast("B") for x in (found, *inputs)]
+    buffers = [x.view(np.uint8).data.cast("B") for x in (found, *inputs)]
     run_blocks(linear, buffers, blocks=1, tasks=tiles_of(linear))
     a, b, c = (array.astype(np.float64) for array in inputs)
     with np.errstate(divide="ignore"):
@@ -198,8 +198,26 @@ def test_results_of_16_bits_leave_in_boxes() -> None:
     assert not any(node.op is STORE_BOX for node in lower_ring(kernel, plan, HOPPER).src)
 
 
-def test_rows_that_start_at_no_multiple_of_16_bytes_have_no_ring() -> None:
-    kernel = analyse(normalise_ranges(product(64, 64, 61)))
+@pytest.mark.parametrize(("m", "n", "k", "kind"), [(40, 9, 61, "nn"), (33, 24, 70, "tt")])
+def test_threads_fill_the_slots_of_rows_that_start_anywhere(
+    m: int, n: int, k: int, kind: str
+) -> None:
+    kernel, plan = planned(product(m, n, k, kind=kind, result=float32))
+    linear = lower_ring(kernel, plan, HOPPER)
+    verify(linear, Stage.LINEAR, after="ring")
+    assert any(node.op is COPY_FENCE for node in linear.src)
+    found, exact = run(linear, m, n, k, kind=kind, result=float32, bias=False, blocks=1)
+    assert np.abs(found - exact).max() <= 1e-6 * np.abs(exact).max()
+
+
+def test_what_threads_fill_is_fenced_before_they_say_so() -> None:
+    kernel, plan = planned(product(64, 64, 61))
+    names = [node.op.name for node in lower_ring(kernel, plan, HOPPER).src]
+    assert names.index("copy_fence") < names.index("signal_arrive")
+
+
+def test_tiles_of_padding_are_not_filled() -> None:
+    kernel = analyse(normalise_ranges(product(3, 3, 3)))
     assert choose_ring_plan(kernel, HOPPER) is None
 
 

@@ -69,7 +69,8 @@ def expected(q: np.ndarray, k: np.ndarray, v: np.ndarray, *, causal: bool) -> np
     if causal:
         scores = np.where(np.arange(len(k)) <= np.arange(len(q))[:, None], scores, -np.inf)
     weights = np.exp(scores - scores.max(1, keepdims=True))
-    return weights @ v / weights.sum(1, keepdims=True)
+    result: np.ndarray = weights @ v / weights.sum(1, keepdims=True)
+    return result
 
 
 @pytest.mark.parametrize(("rows", "keys", "causal"), [(24, 40, False), (72, 136, True)])
@@ -85,7 +86,7 @@ def test_one_pass_computes_what_the_kernel_says(rows: int, keys: int, *, causal:
         for lines in (rows, keys, keys)
     )
     found = np.full((rows, WIDTH), np.nan, dtype=ml_dtypes.bfloat16)
-    run_blocks(linear, [memoryview(x.view(np.uint8)).cast("B") for x in (found, q, k, v)], blocks=1)
+    run_blocks(linear, [x.view(np.uint8).data.cast("B") for x in (found, q, k, v)], blocks=1)
     wanted = expected(q, k, v, causal=causal)
     assert np.abs(found.astype(np.float64) - wanted).max() <= 2**-7 * np.abs(wanted).max()
 
