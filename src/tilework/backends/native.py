@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import cache, lru_cache
 from pathlib import Path
@@ -12,7 +13,6 @@ from tilework.base import settings
 from tilework.base.diskcache import DiskCache
 from tilework.base.errors import PlanError, UnsupportedError
 from tilework.base.hashing import digest
-from tilework.codegen.plan.database import plan_digest, tuned_plan
 from tilework.ir.node import Node
 from tilework.runtime.drivers.cpu import CpuDriver
 from tilework.runtime.host import host_spec
@@ -110,6 +110,13 @@ def open_driver(name: DeviceName, target: TargetSpec) -> CpuDriver:
     return driver
 
 
+def _may_be_tuned() -> bool:
+    """Are there tuned plans, on disk or in this process?  Asked without loading what reads them."""
+    folder = settings.current().cache_dir
+    is_loaded = "tilework.codegen.plan.database" in sys.modules
+    return is_loaded or (folder is not None and (folder / "plans").is_dir())
+
+
 class NativeCompiler:
     """Lower, render and compile kernels for this machine's processor.
 
@@ -149,6 +156,7 @@ class NativeCompiler:
         """
         # Imported here, since a start with warm caches needs no code generator.
         from tilework.codegen.pipeline import lower_kernel
+        from tilework.codegen.plan.database import tuned_plan
 
         if self._renderer is None:
             self._renderer = self._make_renderer()
@@ -170,6 +178,10 @@ class NativeCompiler:
 
     def plan_key(self, kernel: Node) -> str:
         """What tuning adds to the key of a kernel's code."""
+        if not _may_be_tuned():
+            return ""
+        from tilework.codegen.plan.database import plan_digest, tuned_plan
+
         plan = tuned_plan(kernel, self.target)
         return "" if plan is None else f"plan {plan_digest(plan)};"
 
