@@ -115,12 +115,6 @@ class LlvmToolchain:
         with _lock:
             self._machine(self.speed_level)
 
-    def warm_up(self) -> None:
-        """Load LLVM, so that the first kernel need not wait for it."""
-        _binding()
-        with _lock:
-            self._machine(self.speed_level)
-
     def assembly(self, source: str, passes: Passes | None = None) -> str:
         """Return the assembly text of `source`, for people and tests."""
         with self._optimized(source, self.speed_level, passes or self.passes) as (machine, module):
