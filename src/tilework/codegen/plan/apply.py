@@ -228,14 +228,15 @@ class Application:
         return main
 
     def _renamed(self, value: Node) -> dict[Node, Node]:
-        """New ranges for the reductions inside a value that stands in a second loop as well."""
-        found: dict[Node, Node] = {}
-        for node in toposort(value):
-            if node.op is REDUCE:
-                for range_ in node.src[1:]:
-                    if range_ not in found:
-                        found[range_] = self.numbers.range(range_.src[0], range_.attrs.unit)
-        return found
+        """New ranges for the reductions inside a value that stands in a second loop as well.
+
+        They keep their order: what stands inside of another has the higher number.
+        """
+        bound = {r for node in toposort(value) if node.op is REDUCE for r in node.src[1:]}
+        return {
+            range_: self.numbers.range(range_.src[0], range_.attrs.unit)
+            for range_ in sorted(bound, key=lambda r: int(r.attrs.number))
+        }
 
     def _context(self, node: Node) -> tuple[Node, ...]:
         """The ranges around a reduction, and the reductions it reads: what a shared loop needs."""
