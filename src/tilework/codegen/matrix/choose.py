@@ -7,17 +7,18 @@ last wave that is not full counts as a full one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tilework.base import settings
 from tilework.codegen.analysis import Kernel, stride
 from tilework.codegen.gpu.plan import GROUP_THREADS, GpuPlan
-from tilework.codegen.matrix.operands import ROW_BYTES, Operand, operand_of
+from tilework.codegen.matrix.operands import ROW_BYTES, Operand, operands_of
 from tilework.codegen.plan.contraction import Contraction, orientations
 from tilework.codegen.plan.extents import ceil_div, least_size, number, product, size
 from tilework.codegen.plan.plan import Part, Plan, Split, Staged
 from tilework.dtypes import float32, int32
+from tilework.ir.node import toposort
 from tilework.ir.ops import math
 from tilework.ir.ops.index import Unit
 from tilework.ir.ops.memory import STORE
@@ -38,6 +39,10 @@ _START, _FINISH = 1500.0, 48.0
 #: TILE memory that stays free for signals and alignment.
 _RESERVED_BYTES = 2048
 _MOST_SLOTS = 8
+#: Of tiles whose slots are filled by threads at least so much is no padding.
+_LEAST_SHARE = 1 / 16
+#: Cycles in which a thread fills one element of a slot, and for each node that computes it.
+_FILL, _FILL_NODE = 16.0, 0.5
 #: Registers of one thread that sums may take.
 _SUM_REGISTERS = 128
 
@@ -71,7 +76,7 @@ class Ring:
     @property
     def is_promoted(self) -> bool:
         """Are sums inside of the matrix unit too short, so that each slot's go to float32?"""
-        return self.a.array.dtype.is_float and self.a.array.dtype.itemsize == 1
+        return self.a.dtype.is_float and self.a.dtype.itemsize == 1
 
     @property
     def registers(self) -> int:
@@ -81,8 +86,8 @@ class Ring:
     @property
     def slot_bytes(self) -> int:
         """Bytes of one slot of both operands."""
-        a = self.a.slot_elements * self.a.array.dtype.itemsize
-        return a + self.b.slot_elements * self.b.array.dtype.itemsize
+        a = self.a.slot_elements * self.a.dtype.itemsize
+        return a + self.b.slot_elements * self.b.dtype.itemsize
 
 
 def choose_ring_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan | None:
@@ -115,25 +120,31 @@ def _rings(kernel: Kernel, contraction: Contraction, target: TargetSpec) -> list
         return []
     if contraction.corrections or contraction.reduce.src[0].op is not math.MUL:
         return []
-    a = operand_of(contraction.a, contraction.m, contraction.k, contraction.batch)
-    b = operand_of(contraction.b, contraction.n, contraction.k, contraction.batch)
-    if a is None or b is None or a[1] is not b[1] or a[0].dtype is not b[0].dtype:
+    operands = operands_of(contraction)
+    if operands is None:
         return []
-    if a[0].dtype.itemsize != 2 and not a[0].ranges[0] is a[1] is b[0].ranges[0]:
-        return []  # matrix units transpose elements of 16 bits alone
+    a, b = operands
     found = []
-    for instruction in _instructions(target, contraction, a[0].dtype):
-        if instruction.n * b[0].dtype.itemsize % ROW_BYTES and b[0].ranges[0] is not b[1]:
+    for instruction in _instructions(target, contraction, a.dtype):
+        if instruction.n * b.dtype.itemsize % ROW_BYTES and not b.along_k:
             continue  # rows along n are whole
-        depth = ROW_BYTES // a[0].dtype.itemsize
+        depth = ROW_BYTES // a.dtype.itemsize
         for groups in (1, 2):
-            rows = groups * instruction.m
-            first = Operand(a[0], contraction.m[-1], a[1], rows, depth)
-            second = Operand(b[0], contraction.n[-1], b[1], instruction.n, depth)
+            first = replace(a, rows=groups * instruction.m, depth=depth)
+            second = replace(b, rows=instruction.n, depth=depth)
             ring = Ring(contraction, instruction, first, second, groups, instruction.n, 0)
-            if ring.registers <= _SUM_REGISTERS:
+            if ring.registers <= _SUM_REGISTERS and not _is_mostly_padding(ring):
                 found.extend(_with_slots(ring, target))
     return found
+
+
+def _is_mostly_padding(ring: Ring) -> bool:
+    """Would threads fill slots of which next to nothing is used?"""
+    if ring.a.array is not None and ring.b.array is not None:
+        return False
+    extents = ((ring.a.own, ring.rows), (ring.b.own, ring.columns), (ring.a.inner, ring.a.depth))
+    shares = [size(r) / (ceil_div(size(r), tile) * tile) for r, tile in extents]
+    return shares[0] * shares[1] * shares[2] < _LEAST_SHARE
 
 
 def _instructions(
@@ -191,7 +202,7 @@ def _cycles(kernel: Kernel, ring: Ring, target: TargetSpec) -> float:
         [r for r in contraction.k if r is not ring.a.inner]
     )
     units = max(target.unit("grid").count, 1)
-    itemsize = ring.a.array.dtype.itemsize
+    itemsize = ring.a.dtype.itemsize
     compute = ring.rows * ring.columns * ring.a.depth / _PRODUCTS_PER_CYCLE * itemsize / 2
     reads = ring.groups * (ring.instruction.m + ring.columns) * ROW_BYTES / _TILE_BYTES
     active = min(tiles, units)
@@ -200,7 +211,16 @@ def _cycles(kernel: Kernel, ring: Ring, target: TargetSpec) -> float:
     if any(stride(s.src[0].src[1], contraction.n[-1]) != 1 for s in kernel.stores):
         finish *= 4  # results leave one by one
     waves = ceil_div(tiles, units)
-    return waves * (steps * max(compute, reads, far) + finish)
+    fill = sum(_fill_cycles(operand) for operand in (ring.a, ring.b))
+    return waves * (steps * max(compute, reads, far, fill) + finish)
+
+
+def _fill_cycles(operand: Operand) -> float:
+    """Cycles in which the feeding group fills a slot; 0 where a copy engine does."""
+    if operand.array is not None:
+        return 0.0
+    elements = operand.slot_elements / GROUP_THREADS
+    return elements * (_FILL + _FILL_NODE * len(toposort(operand.value)))
 
 
 def _plan(ring: Ring, swapped: bool) -> GpuPlan:

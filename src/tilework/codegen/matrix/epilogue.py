@@ -289,16 +289,17 @@ class _Results:
         return self.place.values | {self.row: row, self.column: column}, simplify.all_of(gates)
 
 
-def gated(store: Node, gate: Node) -> Node:
-    """No load from a buffer and no store happens where `gate` is false; `store` may be a load."""
+def gated(root: Node, gate: Node) -> Node:
+    """A store or value of which no load from a buffer and no store happens where `gate` fails."""
     if gate is simplify.TRUE:
-        return store
+        return root
     done: dict[Node, Node] = {}
-    for node in toposort(store):
+    for node in toposort(root):
         src = tuple([done[source] for source in node.src])
-        position = 1 if node.op is LOAD else 2
-        if (node.op is LOAD and node.src[0].src[0].op is PARAM) or node is store:
+        reads = node.op is LOAD and node.src[0].src[0].op is PARAM
+        if reads or node.op is STORE:
+            position = 1 if reads else 2
             old = src[position] if len(src) > position else simplify.TRUE
             src = (*src[:position], simplify.both(old, gate), *src[position + 1 :])
         done[node] = node if src == node.src else node.op(*src, attrs=node.attrs)
-    return done[store]
+    return done[root]

@@ -26,10 +26,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tilework.base.errors import PlanError
+from tilework.base.errors import InternalError, PlanError
+from tilework.codegen.analysis import substitute_ranges
 from tilework.codegen.gpu.plan import GROUP_THREADS
 from tilework.codegen.matrix.choose import Ring, outgoing_bytes, ring_of
-from tilework.codegen.matrix.epilogue import Place, Tile, outgoing_array, write_results
+from tilework.codegen.matrix.epilogue import Place, Tile, gated, outgoing_array, write_results
 from tilework.codegen.matrix.operands import Operand
 from tilework.codegen.matrix.writer import Writer
 from tilework.codegen.plan.extents import ceil_div, size
@@ -41,11 +42,13 @@ from tilework.ir.ops.index import LanesAttrs, Unit
 from tilework.ir.ops.matrix import (
     BOXED,
     COPY_BOX,
+    COPY_FENCE,
     MATRIX,
     MATRIX_BEGIN,
     MATRIX_COMMIT,
     MATRIX_WAIT,
     PICK,
+    PUT,
     REGISTERS,
     SIGNAL_ARRIVE,
     SIGNAL_EXPECT,
@@ -56,19 +59,25 @@ from tilework.ir.ops.matrix import (
     MatrixAttrs,
     RegistersAttrs,
 )
-from tilework.ir.ops.memory import INDEX
+from tilework.ir.ops.memory import INDEX, STORE
 from tilework.ir.symbolic import simplify
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tilework.codegen.analysis import Kernel
     from tilework.codegen.plan.plan import Plan
     from tilework.ir.node import Node
     from tilework.target.spec import TargetSpec
 
-#: Registers that a feeding thread keeps, and those of a computing one, by the number of groups.
-_FEEDER_REGISTERS, _GROUP_REGISTERS = 40, {1: 240, 2: 232}
+#: Registers that a feeding thread keeps, and those of a computing one, by the number of groups:
+#: where one thread asks for copies, and where all of them fill slots.
+_REGISTERS, _FILLING_REGISTERS = {1: (40, 240), 2: (40, 232)}, {1: (152, 240), 2: (104, 200)}
+#: Elements that a filling thread loads before it stores any.
+_FILL_BATCH = 32
 #: Tile rows that are gone through together: their operands stay in the cache.
 _RASTER_ROWS = 16
+_CHUNK_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +121,11 @@ class _Emission:
             self.tiles *= size(range_)
         self.serial = [r for r in contraction.k if r is not ring.a.inner and size(r) > 1]
         self.inner_steps = ceil_div(size(ring.a.inner), ring.a.depth)
+        operands = (ring.a, ring.b)
+        self.filled = [operand for operand in operands if operand.array is None]
+        #: Arrivals at a full slot: one that announces copies, and those of threads that fill it.
+        self.arrivals = int(len(self.filled) < len(operands))
+        self.arrivals += GROUP_THREADS if self.filled else 0
         self.steps = self.inner_steps
         for range_ in self.serial:
             self.steps *= size(range_)
@@ -119,7 +133,7 @@ class _Emission:
     def write(self, thread: Node) -> None:
         """All that one thread of the block does."""
         out, ring = self.out, self.ring
-        dtype = ring.a.array.dtype
+        dtype = ring.a.dtype
         memory = _Memory(
             out.allocate(dtype, ring.slots * ring.a.slot_elements, 1024),
             out.allocate(dtype, ring.slots * ring.b.slot_elements, 1024),
@@ -134,16 +148,22 @@ class _Emission:
         with out.when(simplify.equal(thread, const_index(0))):
             for slot in range(ring.slots):
                 at = const_index(slot)
-                out.emit(SIGNAL_INIT(INDEX(memory.full, at), attrs=CountAttrs(1)))
+                out.emit(SIGNAL_INIT(INDEX(memory.full, at), attrs=CountAttrs(self.arrivals)))
                 out.emit(SIGNAL_INIT(INDEX(memory.free, at), attrs=CountAttrs(ring.groups)))
         out.emit(BARRIER(thread))
+        registers = _FILLING_REGISTERS if self.filled else _REGISTERS
+        feeder_registers, group_registers = registers[ring.groups]
         feeder = simplify.less(thread, const_index(GROUP_THREADS))
         with out.when(feeder):
-            out.emit(REGISTERS(thread, attrs=RegistersAttrs(_FEEDER_REGISTERS, False)))
-            with out.when(simplify.equal(thread, const_index(0))):
-                self._feed(memory)
+            out.emit(REGISTERS(thread, attrs=RegistersAttrs(feeder_registers, False)))
+            leads = simplify.equal(thread, const_index(0))
+            if self.filled:
+                self._feed(memory, out.emit(thread), leads)
+            else:
+                with out.when(leads):
+                    self._feed(memory, thread, simplify.TRUE)
         with out.when(simplify.at_least(thread, const_index(GROUP_THREADS))):
-            out.emit(REGISTERS(thread, attrs=RegistersAttrs(_GROUP_REGISTERS[ring.groups], True)))
+            out.emit(REGISTERS(thread, attrs=RegistersAttrs(group_registers, True)))
             group = simplify.sub(simplify.idiv(thread, const_index(GROUP_THREADS)), const_index(1))
             self._compute(memory, outgoing, group, simplify.mod(thread, const_index(GROUP_THREADS)))
 
@@ -188,31 +208,117 @@ class _Emission:
 
     # ---- the feeder
 
-    def _feed(self, memory: _Memory) -> None:
+    def _feed(self, memory: _Memory, thread: Node, leads: Node) -> None:
+        """Fill slots, by one thread if all are copied, else by the whole group."""
         out, ring = self.out, self.ring
         slot, parity = out.variable(const_index(0)), out.variable(const_index(1))
         with out.loop(self.tiles, Unit.THREAD) as task:
-            values, row, column = self._tile(task)
+            tile, row, column = self._tile(task)
             with out.loop(self.steps) as step:
-                values = values | self._step(step)
+                values = tile | self._step(step) | {ring.a.own: row, ring.b.own: column}
+                pairs = ((ring.a, memory.a), (ring.b, memory.b))
                 wait = out.emit(SIGNAL_WAIT(INDEX(memory.free, slot), parity))
                 full = out.emit(INDEX(memory.full, slot))
-                out.emit(SIGNAL_EXPECT(full, wait, attrs=CountAttrs(ring.slot_bytes)))
-                self._copy(ring.a, memory.a, slot, full, values | {ring.a.own: row})
-                self._copy(ring.b, memory.b, slot, full, values | {ring.b.own: column})
+                copied = [pair for pair in pairs if pair[0].array is not None]
+                if copied and self.filled:
+                    with out.when(leads):
+                        self._copy_all(copied, slot, full, values, wait)
+                elif copied:
+                    self._copy_all(copied, slot, full, values, wait)
+                for operand, place in pairs:
+                    if operand.array is None:
+                        self._fill(operand, place, slot, values, thread)
+                if self.filled:
+                    fence = out.emit(COPY_FENCE(step))
+                    out.emit(SIGNAL_ARRIVE(full, fence))
                 self._advance(slot, parity)
+
+    def _copy_all(
+        self,
+        pairs: Sequence[tuple[Operand, Node]],
+        slot: Node,
+        full: Node,
+        values: dict[Node, Node],
+        wait: Node,
+    ) -> None:
+        count = sum(operand.slot_elements * operand.dtype.itemsize for operand, _ in pairs)
+        self.out.emit(SIGNAL_EXPECT(full, wait, attrs=CountAttrs(count)))
+        for operand, place in pairs:
+            self._copy(operand, place, slot, full, values)
+
+    def _fill(
+        self, operand: Operand, memory: Node, slot: Node, values: dict[Node, Node], thread: Node
+    ) -> None:
+        """Each thread computes every 128th element of a slot, and stores it where a copy would."""
+        out, width = self.out, operand.width
+        count = operand.slot_elements // GROUP_THREADS
+        batch = min(count, _FILL_BATCH)
+        start = out.emit(simplify.scale(slot, operand.slot_elements))
+        rows = GROUP_THREADS // width if width <= GROUP_THREADS else 1
+        column = out.emit(simplify.mod(thread, const_index(width)))
+        first = out.emit(simplify.idiv(thread, const_index(width)))
+        with out.loop(count // batch) as turn:
+            zero = BROADCAST(const_bits(0, operand.dtype), attrs=LanesAttrs(batch))
+            held = out.variable(zero)
+
+            def line_of(at: Node) -> Node:
+                number = simplify.add(simplify.scale(turn, batch), at)
+                return simplify.add(first, simplify.scale(number, rows))
+
+            with out.loop(batch, Unit.UNROLL) as at:
+                value = self._element(operand, line_of(at), column, values)
+                out.emit(PUT(held, at, value))
+            with out.loop(batch, Unit.UNROLL) as at:
+                line = line_of(at)
+                offset = simplify.add(simplify.scale(line, width), self._swizzled(line, column))
+                place = INDEX(memory, simplify.add(start, offset))
+                out.emit(STORE(place, PICK(held, at)))
+
+    def _swizzled(self, line: Node, column: Node) -> Node:
+        """The place in a row of 128 bytes: chunks of 16 bytes change with the row."""
+        chunk = const_index(_CHUNK_BYTES // self.ring.a.dtype.itemsize)
+        permuted = math.XOR(simplify.idiv(column, chunk), simplify.mod(line, const_index(8)))
+        return simplify.add(math.MUL(permuted, chunk), simplify.mod(column, chunk))
+
+    def _element(
+        self, operand: Operand, line: Node, column: Node, values: dict[Node, Node]
+    ) -> Node:
+        """The factor at one place of a slot; 0 outside of its ranges."""
+        if operand.along_k:
+            inner, own = column, line
+        else:
+            depth = const_index(operand.depth)
+            inner = simplify.mod(line, depth)
+            chunk = simplify.scale(simplify.idiv(line, depth), operand.width)
+            own = simplify.add(chunk, column)
+        gates, at = [], dict(values)
+        for range_, inside, tile in (
+            (operand.own, own, operand.rows),
+            (operand.inner, inner, operand.depth),
+        ):
+            at[range_] = simplify.add(values[range_], inside)
+            if size(range_) % tile:
+                gates.append(simplify.less(at[range_], const_index(size(range_))))
+        gate = simplify.all_of(gates)
+        value = gated(substitute_ranges(operand.value, at, {}, {}), gate)
+        if gate is simplify.TRUE:
+            return value
+        return math.WHERE(gate, value, const_bits(0, operand.dtype))
 
     def _copy(
         self, operand: Operand, memory: Node, slot: Node, full: Node, values: dict[Node, Node]
     ) -> None:
-        boxed = BOXED(operand.array.param, attrs=operand.boxed())
+        array = operand.array
+        if array is None:
+            raise InternalError("ring: an operand without an array is not copied")
+        boxed = BOXED(array.param, attrs=operand.boxed(array))
         for chunk in range(operand.chunks):
             offset = simplify.add(
                 simplify.scale(slot, operand.slot_elements),
                 const_index(chunk * operand.chunk_elements),
             )
             coordinates = []
-            for position, range_ in enumerate(operand.array.ranges):
+            for position, range_ in enumerate(array.ranges):
                 at = values[range_]
                 if position == 0:
                     at = simplify.add(at, const_index(chunk * operand.width))

@@ -11,16 +11,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tilework.codegen.analysis import stride
 from tilework.codegen.plan.extents import least_size, size
+from tilework.dtypes import decode, encode
+from tilework.ir.build import cast, const_bits
+from tilework.ir.node import toposort
 from tilework.ir.ops import math
 from tilework.ir.ops.index import RANGE
 from tilework.ir.ops.matrix import BoxedAttrs
 from tilework.ir.ops.memory import LOAD, PARAM
+from tilework.ir.ops.tensor import REDUCE
 from tilework.ir.symbolic import simplify
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tilework.codegen.plan.contraction import Contraction
     from tilework.dtypes import DType
     from tilework.ir.node import Node
 
@@ -60,15 +66,15 @@ def array_of(address: Node, allowed: Sequence[Node]) -> Array | None:
         total.items(),
         key=lambda item: (item[1], item[0].attrs.number if item[0].op is RANGE else 0),
     )
-    for term, stride in axes:
+    for term, step in axes:
         fixed = term.op is RANGE and term in allowed and least_size(term) == size(term)
-        if not fixed or stride <= 0:
+        if not fixed or step <= 0:
             return None
-    axes = [(term, stride) for term, stride in axes if size(term) > 1]
+    axes = [(term, step) for term, step in axes if size(term) > 1]
     if not axes or len(axes) > _MOST_AXES or axes[0][1] != 1:
         return None
     itemsize = param.type.dtype.itemsize
-    steps = [start, *(stride for _, stride in axes[1:])]
+    steps = [start, *(step for _, step in axes[1:])]
     if start < 0 or any(step * itemsize % _ALIGNMENT_BYTES for step in steps):
         return None
     return Array(param, start, tuple(term for term, _ in axes), tuple(s for _, s in axes))
@@ -79,28 +85,32 @@ class Operand:
     """One factor in a ring of slots.
 
     Attributes:
-        array: What it is copied from.
+        value: The factor without casts that keep every value.
+        array: What it is copied from; None if threads fill its slots.
         own: Its range of m or n that is tiled.
         inner: The range of k that is tiled.
+        along_k: Do neighbours along k lie side by side?
         rows: How many values of `own` a slot holds.
         depth: How many values of `inner` a slot holds: one row of bytes.
     """
 
-    array: Array
+    value: Node
+    array: Array | None
     own: Node
     inner: Node
-    rows: int
-    depth: int
+    along_k: bool
+    rows: int = 0
+    depth: int = 0
 
     @property
-    def along_k(self) -> bool:
-        """Do neighbours along k lie side by side?"""
-        return self.array.ranges[0] is self.inner
+    def dtype(self) -> DType:
+        """The dtype in a slot."""
+        return self.value.type.dtype
 
     @property
     def width(self) -> int:
         """Elements in one row of a slot."""
-        return ROW_BYTES // self.array.dtype.itemsize
+        return ROW_BYTES // self.dtype.itemsize
 
     @property
     def chunks(self) -> int:
@@ -120,19 +130,19 @@ class Operand:
     @property
     def chunk_bytes(self) -> int:
         """From one chunk of a slot to the next; 0 where all of it is one."""
-        return 0 if self.along_k else self.chunk_elements * self.array.dtype.itemsize
+        return 0 if self.along_k else self.chunk_elements * self.dtype.itemsize
 
-    def boxed(self) -> BoxedAttrs:
+    def boxed(self, array: Array) -> BoxedAttrs:
         """The description of the array for the copy engine."""
         other = self.rows if self.along_k else self.depth
         box = []
-        for position, range_ in enumerate(self.array.ranges):
+        for position, range_ in enumerate(array.ranges):
             if position == 0:
                 box.append(self.width)
             else:
                 box.append(other if range_ in (self.own, self.inner) else 1)
-        sizes = tuple(size(range_) for range_ in self.array.ranges)
-        return BoxedAttrs(self.array.start, sizes, self.array.strides, tuple(box), ROW_BYTES)
+        sizes = tuple(size(range_) for range_ in array.ranges)
+        return BoxedAttrs(array.start, sizes, array.strides, tuple(box), ROW_BYTES)
 
     def row_offset(self, row: int) -> int:
         """By how many elements row `row` (a multiple of the width, or along k of 8) is further."""
@@ -143,12 +153,107 @@ class Operand:
         return position if self.along_k else position * self.width
 
 
-def operand_of(
+def operands_of(contraction: Contraction) -> tuple[Operand, Operand] | None:
+    """Both factors, of one narrow dtype and with one range of k to be tiled; None if they differ.
+
+    A factor is copied in boxes where a copy engine can do that; threads fill the slots of others:
+    of arrays whose rows start anywhere, of gathers, and of what is computed.
+    """
+    k, others = contraction.k, contraction.batch
+    factors = _of_one_dtype(_narrow(contraction.a), _narrow(contraction.b))
+    if factors is None:
+        return None
+    owns = (contraction.m, contraction.n)
+    arrays = [_array(*pair, k, others) for pair in zip(factors, owns, strict=True)]
+    inner = next((found[1] for found in arrays if found is not None), None)
+    if inner is None:
+        inner = _nearest(factors, k)
+    first, second = (
+        _operand(factor, own[-1], inner, found)
+        for factor, own, found in zip(factors, owns, arrays, strict=True)
+    )
+    return None if first is None or second is None else (first, second)
+
+
+def _operand(
+    value: Node, own: Node, inner: Node, found: tuple[Array, Node] | None
+) -> Operand | None:
+    """A factor that is copied if its array suits the range of k, else filled."""
+    only_k = value.type.dtype.itemsize != 2  # matrix units transpose elements of 16 bits alone
+    if found is not None and found[1] is inner:
+        along_k = found[0].ranges[0] is inner
+        if along_k or not only_k:
+            return Operand(value, found[0], own, inner, along_k)
+    loads = [node for node in toposort(value) if node.op is LOAD]
+    if any(node.op is REDUCE for node in toposort(value)) or value.type.shape or not loads:
+        return None
+    is_across = all(stride(load.src[0].src[1], own) == 1 for load in loads)
+    return Operand(value, None, own, inner, only_k or not is_across)
+
+
+def _nearest(factors: Sequence[Node], k: Sequence[Node]) -> Node:
+    """The range of k that fills rows of slots best, and then that along which most loads move by 1.
+
+    Those of a convolution over a window are short, so that channels are taken.
+    """
+    loads = [node for factor in factors for node in toposort(factor) if node.op is LOAD]
+    width = ROW_BYTES // factors[0].type.dtype.itemsize
+
+    def rank(range_: Node) -> tuple[float, int]:
+        extent = size(range_)
+        rows = -(-extent // width)
+        near = sum(stride(load.src[0].src[1], range_) == 1 for load in loads)
+        return extent / (rows * width), near
+
+    return max(reversed(k), key=rank)
+
+
+def _of_one_dtype(first: Node, second: Node) -> tuple[Node, Node] | None:
+    """Both factors in the dtype of one that keeps every value of the other; None if neither does.
+
+    Weights of 8 bits beside activations of 16 are widened as slots are filled.
+    """
+    kinds = (first.type.dtype, second.type.dtype)
+    if kinds[0] is kinds[1]:
+        return first, second
+    if _is_exact(kinds[1], kinds[0]):
+        return first, cast(second, kinds[0])
+    if _is_exact(kinds[0], kinds[1]):
+        return cast(first, kinds[1]), second
+    return None
+
+
+def _narrow(factor: Node) -> Node:
+    """A factor without casts that keep every value; choices between values are of narrow ones."""
+    while factor.op is math.CAST and _is_exact(factor.src[0].type.dtype, factor.type.dtype):
+        factor = factor.src[0]
+    if factor.op is not math.WHERE:
+        return factor
+    condition, *choices = factor.src
+    inside = [_narrow(choice) for choice in choices]
+    for place in (0, 1):
+        kind = inside[place].type.dtype
+        other = inside[1 - place]
+        same = _as_constant(other, kind) if other.op is math.CONST else other
+        if same is not None and same.type.dtype is kind and kind is not factor.type.dtype:
+            inside[1 - place] = same
+            return math.WHERE(condition, *inside)
+    return factor
+
+
+def _as_constant(node: Node, dtype: DType) -> Node | None:
+    """A literal in another dtype; None if its value is changed."""
+    value = decode(node.attrs.bits, node.type.dtype)
+    if not (dtype.is_float and node.type.dtype.is_float) or value != value:
+        return None
+    bits = encode(value, dtype)
+    return const_bits(bits, dtype) if decode(bits, dtype) == value else None
+
+
+def _array(
     factor: Node, own: tuple[Node, ...], k: tuple[Node, ...], others: Sequence[Node]
 ) -> tuple[Array, Node] | None:
     """The array of a factor and the range of k to be tiled; None if it cannot be moved in boxes."""
-    while factor.op is math.CAST and _is_exact(factor.src[0].type.dtype, factor.type.dtype):
-        factor = factor.src[0]
     if factor.op is not LOAD or len(factor.src) > 1 or factor.type.shape:
         return None
     array = array_of(factor.src[0], [*own, *k, *others])
@@ -171,4 +276,6 @@ def _is_exact(narrow: DType, wide: DType) -> bool:
         )
     if narrow.is_integer and wide.is_integer:
         return wide.minimum <= narrow.minimum and narrow.maximum <= wide.maximum
+    if narrow.is_integer and wide.is_float:
+        return max(-narrow.minimum, narrow.maximum) <= 1 << (wide.mantissa_bits + 1)
     return False

@@ -123,7 +123,7 @@ class CudaRenderer:
         helpers = "".join(function.helpers[key] for key in sorted(function.helpers))
         return (
             f"{SOURCE_HEAD}{json.dumps(head, separators=(',', ':'))}\n{PRELUDE}"
-            f"{cuda_matrix.PRELUDE if function.boxes else ''}{helpers}"
+            f"{cuda_matrix.PRELUDE if function.has_matrix or function.boxes else ''}{helpers}"
             f"{self._entries(kernel, body, function)}"
         )
 
@@ -134,7 +134,7 @@ class CudaRenderer:
         taken = ", ".join(words + [f"const boxed_array &{box}" for box in boxes])
         passed = ", ".join([word.split()[1] for word in words] + boxes)
         text = f"template <bool ALIGNED> HELPER void body({taken}) {{\n{body}}}\n"
-        least = ", 1" if boxes else ""
+        least = ", 1" if boxes or function.has_matrix else ""
         entries = [(kernel.name, "true")]
         if function.has_vectors:
             entries.append((f"{kernel.name}{ANY_SUFFIX}", "false"))
