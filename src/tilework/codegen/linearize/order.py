@@ -317,6 +317,7 @@ class _Opened:
         self.context: dict[Node, frozenset[Node]] = {}
         order = toposort(sink)
         self.free = FreeRanges(order)
+        self.around = _around(order, self.free)
         self.products: list[_Product] = []
         self.number = 0
         done: dict[Node, Node] = {}
@@ -342,7 +343,7 @@ class _Opened:
     def _accumulate(self, node: Node, value: Node, done: dict[Node, Node]) -> Node:
         fold = node.attrs.fold
         loops = frozenset(done[r] for r in node.src[1:])
-        around = frozenset(done[r] for r in self.free.of(node)) - loops
+        around = frozenset(done[r] for r in self.around[node]) - loops
         accumulator = self._variable(value, fold, around)
         if node.op is SCAN:
             return self._running(node, value, accumulator, loops | around)
@@ -397,6 +398,30 @@ class _Opened:
         update = ACCUMULATE(accumulator, legal)
         self.inside[update] = loops
         return update
+
+
+def _around(order: list[Node], free: FreeRanges) -> dict[Node, set[Node]]:
+    """The ranges around each fold: those that it depends on, and those around its loops.
+
+    A loop that several folds share stands where the innermost of them must; one that does not
+    depend on all ranges around it starts anew there as well.
+    """
+    folds = [node for node in order if node.op is REDUCE or node.op is SCAN]
+    found = {node: set(free.of(node)).difference(node.src[1:]) for node in folds}
+    of_loop: dict[Node, set[Node]] = {}
+    is_growing = True
+    while is_growing:
+        is_growing = False
+        for node in folds:
+            shared = found[node]
+            for loop in node.src[1:]:
+                shared = shared | of_loop.get(loop, set())
+            for loop in node.src[1:]:
+                if of_loop.get(loop) != shared:
+                    of_loop[loop] = shared
+                    is_growing = True
+            found[node] = shared
+    return {node: ranges.difference(node.src[1:]) for node, ranges in found.items()}
 
 
 def _is_plain_dot(value: Node) -> bool:
