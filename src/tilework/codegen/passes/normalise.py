@@ -77,10 +77,9 @@ def split_divided(sink: Node) -> Node:
 
 def _divided_range(sink: Node) -> tuple[Node, int] | None:
     best: tuple[Node, int] | None = None
-    scanned = set()
-    for node in toposort(sink):
-        if node.op is SCAN:
-            scanned.add(node.src[1])
+    order = toposort(sink)
+    scanned = {node.src[1] for node in order if node.op is SCAN}
+    for node in order:
         if node.op is not math.IDIV and node.op is not math.MOD:
             continue
         range_, divisor = node.src[0], simplify.value_of(node.src[1])

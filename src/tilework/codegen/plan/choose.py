@@ -17,10 +17,12 @@ from tilework.codegen.plan.tile_contraction import choose_contraction_plan
 from tilework.codegen.plan.window_plan import choose_window_plan
 from tilework.ir.ops.index import Unit
 from tilework.ir.ops.memory import LOAD, STORE
-from tilework.ir.ops.tensor import SCAN
+from tilework.ir.ops.tensor import REDUCE, SCAN
 from tilework.ir.symbolic import simplify
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tilework.ir.node import Node
     from tilework.target.spec import TargetSpec
 
@@ -161,12 +163,29 @@ def _evaluate(kernel: Kernel, output: Node | None, lanes: int) -> _Choice:
         depends = output is not None and kernel.free.mask[reduce] & kernel.free.bit(output)
         if not depends:
             along = _best_reduced(kernel, reduce, lanes)
-            if along is not None:
+            if along is not None and not _meets(kernel, along, reduced.values()):
                 reduced[reduce] = along
     for node in [*kernel.loads, *kernel.stores]:
         cost += _access_cost(kernel, node, output, width, reduced, lanes)
     cost += _arithmetic_cost(kernel, output, width, reduced, lanes)
     return _Choice(cost, output, reduced)
+
+
+def _meets(kernel: Kernel, along: Node, others: Iterable[Node]) -> bool:
+    """Would a value be a vector along one of `others` too, if `along` had lanes?"""
+    free = kernel.free
+    bit = free.bit(along)
+    lanes = sum({free.bit(range_) for range_ in others} - {bit})
+    if not lanes:
+        return False
+    for node in kernel.order:
+        found = free.mask[node]
+        if node.op is REDUCE:
+            for bound in node.src[1:]:
+                found |= free.bit(bound)
+        if found & bit and found & lanes:
+            return True
+    return False
 
 
 def _iterations(kernel: Kernel, node: Node) -> float:
