@@ -42,7 +42,7 @@ _MOST_SLOTS = 8
 #: Of tiles whose slots are filled by threads at least so much is no padding.
 _LEAST_SHARE = 1 / 16
 #: Cycles in which a thread fills one element of a slot, and for each node that computes it.
-_FILL, _FILL_NODE = 16.0, 0.5
+_FILL, _FILL_NODE = 24.0, 1.0
 #: Registers of one thread that sums may take.
 _SUM_REGISTERS = 128
 

@@ -1,7 +1,7 @@
 """The statements of a contraction by a ring: KERNEL -> LINEAR.
 
-A block has one warp group that feeds the ring (one of its threads does) and one or two that
-compute, each with its own rows of a tile.  Both go through the same tiles in the same order; a
+A block has one warp group that feeds the ring (one of its threads asks for copies; all of them fill
+slots of operands that cannot be copied, and say so after a fence) and one or two that compute, each with its own rows of a tile.  Both go through the same tiles in the same order; a
 block takes every `blocks`-th tile, so that the ring is filled for the next tile while the last is
 stored.
 
@@ -30,7 +30,7 @@ from tilework.base.errors import InternalError, PlanError
 from tilework.codegen.analysis import substitute_ranges
 from tilework.codegen.gpu.plan import GROUP_THREADS
 from tilework.codegen.matrix.choose import Ring, outgoing_bytes, ring_of
-from tilework.codegen.matrix.epilogue import Place, Tile, gated, outgoing_array, write_results
+from tilework.codegen.matrix.epilogue import Place, Tile, outgoing_array, write_results
 from tilework.codegen.matrix.operands import Operand
 from tilework.codegen.matrix.writer import Writer
 from tilework.codegen.plan.extents import ceil_div, size
@@ -73,8 +73,9 @@ if TYPE_CHECKING:
 #: Registers that a feeding thread keeps, and those of a computing one, by the number of groups:
 #: where one thread asks for copies, and where all of them fill slots.
 _REGISTERS, _FILLING_REGISTERS = {1: (40, 240), 2: (40, 232)}, {1: (152, 240), 2: (104, 200)}
-#: Elements that a filling thread loads before it stores any.
-_FILL_BATCH = 32
+#: Elements that a filling thread loads before it stores any: of whole tiles, and where the places
+#: of others are kept within their ranges, which takes registers too.
+_WHOLE_BATCH, _PARTIAL_BATCH = 32, 16
 #: Tile rows that are gone through together: their operands stay in the cache.
 _RASTER_ROWS = 16
 _CHUNK_BYTES = 16
@@ -252,7 +253,9 @@ class _Emission:
         """Each thread computes every 128th element of a slot, and stores it where a copy would."""
         out, width = self.out, operand.width
         count = operand.slot_elements // GROUP_THREADS
-        batch = min(count, _FILL_BATCH)
+        is_whole = not (size(operand.own) % operand.rows or size(operand.inner) % operand.depth)
+        most = _WHOLE_BATCH if is_whole else _PARTIAL_BATCH
+        batch = max(part for part in range(1, most + 1) if count % part == 0)
         start = out.emit(simplify.scale(slot, operand.slot_elements))
         rows = GROUP_THREADS // width if width <= GROUP_THREADS else 1
         column = out.emit(simplify.mod(thread, const_index(width)))
@@ -266,13 +269,15 @@ class _Emission:
                 return simplify.add(first, simplify.scale(number, rows))
 
             with out.loop(batch, Unit.UNROLL) as at:
-                value = self._element(operand, line_of(at), column, values)
+                value, _ = self._element(operand, line_of(at), column, values)
                 out.emit(PUT(held, at, value))
             with out.loop(batch, Unit.UNROLL) as at:
                 line = line_of(at)
                 offset = simplify.add(simplify.scale(line, width), self._swizzled(line, column))
                 place = INDEX(memory, simplify.add(start, offset))
-                out.emit(STORE(place, PICK(held, at)))
+                _, gate = self._element(operand, line, column, values)
+                zero = const_bits(0, operand.dtype)
+                out.emit(STORE(place, simplify.where(gate, PICK(held, at), zero)))
 
     def _swizzled(self, line: Node, column: Node) -> Node:
         """The place in a row of 128 bytes: chunks of 16 bytes change with the row."""
@@ -282,8 +287,12 @@ class _Emission:
 
     def _element(
         self, operand: Operand, line: Node, column: Node, values: dict[Node, Node]
-    ) -> Node:
-        """The factor at one place of a slot; 0 outside of its ranges."""
+    ) -> tuple[Node, Node]:
+        """The factor at one place of a slot, and whether that is inside of its ranges.
+
+        Outside it is that of the last place inside: a load under a condition would have to be
+        waited for before the next one.
+        """
         if operand.along_k:
             inner, own = column, line
         else:
@@ -296,14 +305,14 @@ class _Emission:
             (operand.own, own, operand.rows),
             (operand.inner, inner, operand.depth),
         ):
-            at[range_] = simplify.add(values[range_], inside)
+            place = simplify.add(values[range_], inside)
             if size(range_) % tile:
-                gates.append(simplify.less(at[range_], const_index(size(range_))))
-        gate = simplify.all_of(gates)
-        value = gated(substitute_ranges(operand.value, at, {}, {}), gate)
-        if gate is simplify.TRUE:
-            return value
-        return math.WHERE(gate, value, const_bits(0, operand.dtype))
+                last = const_index(size(range_) - 1)
+                is_inside = simplify.less(place, const_index(size(range_)))
+                gates.append(is_inside)
+                place = simplify.where(is_inside, place, last)
+            at[range_] = place
+        return substitute_ranges(operand.value, at, {}, {}), simplify.all_of(gates)
 
     def _copy(
         self, operand: Operand, memory: Node, slot: Node, full: Node, values: dict[Node, Node]

@@ -198,7 +198,9 @@ def test_results_of_16_bits_leave_in_boxes() -> None:
     assert not any(node.op is STORE_BOX for node in lower_ring(kernel, plan, HOPPER).src)
 
 
-@pytest.mark.parametrize(("m", "n", "k", "kind"), [(40, 9, 61, "nn"), (33, 24, 70, "tt")])
+@pytest.mark.parametrize(
+    ("m", "n", "k", "kind"), [(40, 9, 61, "nn"), (33, 24, 70, "tt"), (64, 40, 61, "nt")]
+)
 def test_threads_fill_the_slots_of_rows_that_start_anywhere(
     m: int, n: int, k: int, kind: str
 ) -> None:
