@@ -1,9 +1,9 @@
 """The statements of a contraction by a ring: KERNEL -> LINEAR.
 
 A block has one warp group that feeds the ring (one of its threads asks for copies; all of them
-fill slots of operands that cannot be copied, and say so after a fence) and one or two that compute, each with its own rows of a tile.  Both go through the same tiles in the same order; a
-block takes every `blocks`-th tile, so that the ring is filled for the next tile while the last is
-stored.
+fill slots of operands that cannot be copied, and say so after a fence) and one or two that compute,
+each with its own rows of a tile.  Both go through the same tiles in the same order; a block takes
+every `blocks`-th tile, so that the ring is filled for the next tile while the last is stored.
 
     feeder                                       each computing group
     for tile, for step:                          for tile:
