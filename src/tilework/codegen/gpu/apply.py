@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tilework.codegen.analysis import BINDERS, FreeRanges, Kernel
 from tilework.codegen.gpu.plan import THREADS, GpuPlan
+from tilework.codegen.plan.nests import Nests, Space, with_gate
 from tilework.ir.build import const_bits, const_index
 from tilework.ir.fold import identity_bits
 from tilework.ir.node import toposort
@@ -66,8 +67,6 @@ class _Application:
         self.by_number = {int(r.attrs.number): r for r in kernel.free.ranges}
         # Above all numbers of the kernel: a part must not be the same node as a range it replaces.
         self.number = max(self.by_number, default=-1) + 1
-        self.fresh: dict[tuple[Node, ...], list[_Parts]] = {}
-        self.keys: dict[Node, tuple[Node, ...]] = {}
         self.parts: dict[Node, list[Node]] = {}  # of the output ranges
 
     def run(self) -> Node:
@@ -172,50 +171,28 @@ class _Application:
 
     def _reduces(self, sink: Node) -> Node:
         """Split the ranges that reductions bind."""
-        order = toposort(sink)
-        # Outer reductions get their numbers first: what stands inside must have higher ones.
-        for node in reversed(order):
-            if node.op is REDUCE:
-                self._prepare(node)
-        done: dict[Node, Node] = {}
-        for node in order:
-            src = tuple([done[source] for source in node.src])
-            if node.op is REDUCE:
-                done[node] = self._reduce(node, src[0])
-            else:
-                done[node] = node if src == node.src else simplify.rebuild(node, src)
-        return done[sink]
+        return Nests(sink, self._spaces, self._folded).run()
 
-    def _prepare(self, node: Node) -> None:
-        """Make the parts of a reduction's ranges; reductions that may share a loop share them."""
-        key = (*node.src[1:], *_context(node))
-        self.keys[node] = key
-        if key in self.fresh:
-            return
+    def _spaces(self, node: Node) -> list[Space]:
+        """The parts of a reduction's ranges."""
         bound = node.src[1:]
         loops = [self._range(self._count(int(r.attrs.number)), Unit.LOOP) for r in bound]
-        found = []
+        found = Space([], {})
         for range_, loop in zip(bound, loops, strict=True):
             parts = self._parts(range_, loop, bound=True)
-            if loop.op is RANGE:
-                parts.ranges.insert(0, loop)
-            found.append(parts)
-        self.fresh[key] = found
+            found.ranges.extend([loop, *parts.ranges] if loop.op is RANGE else parts.ranges)
+            found.values[range_] = parts.value
+            if parts.gate is not simplify.TRUE:
+                found.gates[range_] = parts.gate
+        return [found]
 
-    def _reduce(self, node: Node, value: Node) -> Node:
-        bound, parts = node.src[1:], self.fresh[self.keys[node]]
-        gate = simplify.all_of(part.gate for part in parts)
-        values = {range_: part.value for range_, part in zip(bound, parts, strict=True)}
-        gates = {
-            range_: part.gate
-            for range_, part in zip(bound, parts, strict=True)
-            if part.gate is not simplify.TRUE
-        }
-        value = substitute_gated(value, values, gates)
+    def _folded(self, node: Node, spaces: list[Space], values: list[Node]) -> Node:
+        (space,), (value,) = spaces, values
+        gate = simplify.all_of(space.gates.values())
         if gate is not simplify.TRUE:
             value = _neutral(node.attrs.fold, gate, value)
-        loops = [r for part in parts for r in part.ranges if r.attrs.unit is Unit.LOOP]
-        others = [r for part in parts for r in part.ranges if r.attrs.unit is not Unit.LOOP]
+        loops = [r for r in space.ranges if r.attrs.unit is Unit.LOOP]
+        others = [r for r in space.ranges if r.attrs.unit is not Unit.LOOP]
         if not loops and not others:
             return value
         return REDUCE(value, *loops, *others, attrs=node.attrs)
@@ -235,18 +212,9 @@ class _Application:
                 is_free = unit in free.position and free.mask[effect] & free.bit(unit)
                 if not is_free:
                     gate = simplify.both(gate, simplify.equal(unit, const_index(0)))
-            effects.append(_with_gate(effect, effect.src, gate) if gate is not simplify.TRUE
+            effects.append(with_gate(effect, effect.src, gate) if gate is not simplify.TRUE
                            else effect)  # fmt: skip
         return sink.op(*effects)
-
-
-def _context(node: Node) -> tuple[Node, ...]:
-    """The ranges around a reduction, and the reductions it reads: what a shared loop needs."""
-    inside = toposort(node.src[0])
-    bound = set(node.src[1:])
-    outer = [n for n in inside if n.op is RANGE and n not in bound]
-    nested = [n for n in inside if n.op is REDUCE]
-    return (*sorted(outer, key=lambda r: int(r.attrs.number)), *nested)
 
 
 def _neutral(fold: Fold, gate: Node, value: Node) -> Node:
@@ -291,15 +259,7 @@ def substitute_gated(
             mask = free.mask[node]
             gate = simplify.all_of(gate for bit, gate in gated if mask & bit)
             if gate is not simplify.TRUE:
-                done[node] = _with_gate(node, src, gate)
+                done[node] = with_gate(node, src, gate)
                 continue
         done[node] = node if src == node.src else simplify.rebuild(node, src)
     return done[root]
-
-
-def _with_gate(node: Node, src: tuple[Node, ...], condition: Node) -> Node:
-    if node.op is FAULT_IF:
-        return FAULT_IF(simplify.both(src[0], condition), attrs=node.attrs)
-    position = 1 if node.op is LOAD else 2
-    gate = simplify.both(src[position], condition) if len(src) > position else condition
-    return node.op(*src[:position], gate, *src[position + 1 :], attrs=node.attrs)

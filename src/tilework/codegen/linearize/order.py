@@ -24,7 +24,7 @@ from tilework.ir.ops.program import LINEAR
 from tilework.ir.ops.tensor import REDUCE, SCAN, Fold
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 
 def linearise(sink: Node, legalise: Callable[[Node], Node] | None = None) -> Node:
@@ -44,7 +44,7 @@ class _Linearisation:
     def __init__(self, sink: Node, legalise: Callable[[Node], Node]) -> None:
         opened = _Opened(sink, legalise)
         self.sink, self.inside, self.leaves = opened.sink, opened.inside, opened.leaves
-        self.context = opened.context
+        self.context, self.folds = opened.context, opened.folds
         # A fold of a value that its loop does not change names the loop in `inside` alone.
         loops = frozenset[Node]().union(*self.inside.values())
         first = _by_operands(opened.products)
@@ -89,6 +89,7 @@ class _Linearisation:
             if required:
                 groups.add(required)
         self._nest(groups)
+        self._check_nest(self.folds)
         for node in self.order:
             inside = needs[node] - {node} if node.op is RANGE else needs[node]
             self.blocks[node] = max(inside, key=_number) if inside else None
@@ -110,6 +111,23 @@ class _Linearisation:
                     outer is not None and (known is None or _number(outer) > _number(known))
                 ):
                     self.parents[inner] = outer
+
+    def _check_nest(self, folds: Iterable[tuple[frozenset[Node], frozenset[Node]]]) -> None:
+        """Between a fold's accumulator and its update are its own loops and no other.
+
+        In one more loop it would take in its values again each time.
+        """
+        for loops, around in folds:
+            start = max(around, key=_number, default=None)
+            block = max(loops, key=_number, default=start)
+            while block is not None and block in loops:
+                block = self.parents[block]
+            if block is not start:
+                raise InternalError(
+                    "linearise: a fold would stand in a loop that it was not made for",
+                    got=sorted(map(_number, loops)),
+                    expected=f"inside of {sorted(map(_number, around))}",
+                )
 
     # ---- order
 
@@ -268,6 +286,16 @@ def _number(range_: Node) -> int:
     return int(range_.attrs.number)
 
 
+def _check_order(loops: frozenset[Node], around: frozenset[Node]) -> None:
+    """The loops of a reduction have higher numbers than those around it: they stand inside."""
+    if max(map(_number, around)) > min(map(_number, loops)):
+        raise InternalError(
+            "linearise: a reduction's loop would stand outside of those around it",
+            got=sorted(map(_number, loops)),
+            expected=f"numbers above {sorted(map(_number, around))}",
+        )
+
+
 def _is_free(node: Node) -> bool:
     """Needs no statement: literals, arguments, addresses (rendered where they are used)."""
     return not node.src and node.op is not RANGE
@@ -318,6 +346,8 @@ class _Opened:
         order = toposort(sink)
         self.free = FreeRanges(order)
         self.around = _around(order, self.free)
+        #: The loops of each fold, and those around it.
+        self.folds: list[tuple[frozenset[Node], frozenset[Node]]] = []
         self.products: list[_Product] = []
         self.number = 0
         done: dict[Node, Node] = {}
@@ -343,7 +373,10 @@ class _Opened:
     def _accumulate(self, node: Node, value: Node, done: dict[Node, Node]) -> Node:
         fold = node.attrs.fold
         loops = frozenset(done[r] for r in node.src[1:])
-        around = frozenset(done[r] for r in self.around[node]) - loops
+        around = frozenset(done.get(r, r) for r in self.around[node]) - loops
+        if node.op is REDUCE and loops and around:
+            _check_order(loops, around)
+        self.folds.append((loops, around))
         accumulator = self._variable(value, fold, around)
         if node.op is SCAN:
             return self._running(node, value, accumulator, loops | around)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tilework.base.errors import UnsupportedError
 from tilework.codegen.analysis import Kernel, substitute_ranges
 from tilework.codegen.passes.normalise import merge_neighbours
+from tilework.codegen.plan.nests import Nests, Space, with_gate
 from tilework.codegen.plan.staging import Staging
 from tilework.codegen.plan.windows import staged_contractions
 from tilework.ir.build import const_index
@@ -80,9 +81,6 @@ class Application:
         self.values: dict[Node, Node] = {}
         self.gates: dict[Node, Node] = {}  # new range value -> condition
         self.tile_parts: dict[int, list[Node]] = {}
-        # Ranges that reductions bind, by what may share a loop; see `_context`.
-        self.fresh: dict[tuple[Node, ...], tuple[list[Node], dict[Node, Node]]] = {}
-        self.keys: dict[Node, tuple[Node, ...]] = {}
 
     def run(self) -> Node:
         """The TILED kernel."""
@@ -177,31 +175,23 @@ class Application:
 
     def _reduces(self, sink: Node) -> Node:
         """Split the ranges that reductions bind."""
-        order = toposort(sink)
-        # Outer reductions get their numbers first: what stands inside must have higher ones.
-        for node in reversed(order):
-            if node.op is REDUCE:
-                self._prepare(node)
-        done: dict[Node, Node] = {}
-        for node in order:
-            src = tuple([done[source] for source in node.src])
-            if node.op is REDUCE:
-                done[node] = self._reduce(node, src[0])
-            else:
-                done[node] = node if src == node.src else simplify.rebuild(node, src)
-        return done[sink]
+        return Nests(sink, self._spaces, self._folded).run()
 
-    def _prepare(self, node: Node) -> None:
-        """Make the ranges of a reduction's whole tiles, and of the rest of each tiled range."""
+    def _spaces(self, node: Node) -> list[Space]:
+        """A reduction's whole tiles, and the rest of each range that is tiled."""
         bound = node.src[1:]
-        key = (*bound, *self._context(node))
-        self.keys[node] = key
-        if key not in self.fresh:
-            self.fresh[key] = self._main_ranges(bound)
-        for range_, size, tile in self._uneven(bound):
-            rest_key = (range_, *key)
-            if rest_key not in self.fresh:
-                self.fresh[rest_key] = self._rest_ranges(bound, range_, size, tile)
+        rests = [self._rest_ranges(bound, *uneven) for uneven in self._uneven(bound)]
+        return [self._main_ranges(bound), *rests]
+
+    def _folded(self, node: Node, spaces: list[Space], values: list[Node]) -> Node:
+        """What the whole tiles give, folded with what the rests give."""
+        first, *others = [
+            REDUCE(value, *space.ranges, attrs=node.attrs)
+            for space, value in zip(spaces, values, strict=True)
+        ]
+        for other in others:
+            first = combine(node.attrs.fold, first, other)
+        return first
 
     def _uneven(self, bound: tuple[Node, ...]) -> list[tuple[Node, int, int]]:
         """The ranges whose size is no multiple of their tile: (range, size, tile)."""
@@ -213,40 +203,7 @@ class Application:
                 found.append((range_, size, tile))
         return found
 
-    def _reduce(self, node: Node, value: Node) -> Node:
-        """main part over whole tiles, folded with the rest of the range that is tiled."""
-        key = self.keys[node]
-        ranges, values = self.fresh[key]
-        main = REDUCE(substitute_ranges(value, values, {}), *ranges, attrs=node.attrs)
-        for range_, _, _ in self._uneven(node.src[1:]):
-            rest_ranges, rest_values = self.fresh[range_, *key]
-            inner = self._renamed(value)
-            binders = {old: (new,) for old, new in inner.items()}
-            rest = substitute_ranges(value, rest_values | inner, binders)
-            tail = REDUCE(rest, *rest_ranges, attrs=node.attrs)
-            main = combine(node.attrs.fold, main, tail)
-        return main
-
-    def _renamed(self, value: Node) -> dict[Node, Node]:
-        """New ranges for the reductions inside a value that stands in a second loop as well.
-
-        They keep their order: what stands inside of another has the higher number.
-        """
-        bound = {r for node in toposort(value) if node.op is REDUCE for r in node.src[1:]}
-        return {
-            range_: self.numbers.range(range_.src[0], range_.attrs.unit)
-            for range_ in sorted(bound, key=lambda r: int(r.attrs.number))
-        }
-
-    def _context(self, node: Node) -> tuple[Node, ...]:
-        """The ranges around a reduction, and the reductions it reads: what a shared loop needs."""
-        inside = toposort(node.src[0])
-        bound = set(node.src[1:])
-        outer = [n for n in inside if n.op is RANGE and n not in bound]
-        nested = [n for n in inside if n.op is REDUCE]
-        return (*sorted(outer, key=lambda r: int(r.attrs.number)), *nested)
-
-    def _main_ranges(self, bound: tuple[Node, ...]) -> tuple[list[Node], dict[Node, Node]]:
+    def _main_ranges(self, bound: tuple[Node, ...]) -> Space:
         ranges: list[Node] = []
         values: dict[Node, Node] = {}
         tiles: list[Node] = []
@@ -263,11 +220,9 @@ class Application:
             values[range_] = simplify.add(simplify.scale(loop, split.tile_size), within_tile(parts))
             ranges.append(loop)
             tiles.extend(parts)
-        return ranges + tiles, values
+        return Space(ranges + tiles, values)
 
-    def _rest_ranges(
-        self, bound: tuple[Node, ...], tiled: Node, size: int, tile: int
-    ) -> tuple[list[Node], dict[Node, Node]]:
+    def _rest_ranges(self, bound: tuple[Node, ...], tiled: Node, size: int, tile: int) -> Space:
         ranges: list[Node] = []
         values: dict[Node, Node] = {}
         # The rest of an earlier range has been folded along with all of this one.
@@ -280,7 +235,7 @@ class Application:
                 loop = self.numbers.range(covered.get(range_, range_.src[0]), Unit.LOOP)
                 values[range_] = loop
             ranges.append(loop)
-        return ranges, values
+        return Space(ranges, values)
 
     # ---- gates
 
@@ -303,20 +258,12 @@ class Application:
         done: dict[Node, Node] = {}
         for node in toposort(sink):
             src = tuple([done[source] for source in node.src])
-            if node in conditions:
-                src = _with_gate(node, src, conditions[node])
-            done[node] = node if src == node.src else simplify.rebuild(node, src)
+            condition = conditions.get(node, simplify.TRUE)
+            if condition is not simplify.TRUE:
+                done[node] = with_gate(node, src, condition)
+            else:
+                done[node] = node if src == node.src else simplify.rebuild(node, src)
         return done[sink]
-
-
-def _with_gate(node: Node, src: tuple[Node, ...], condition: Node) -> tuple[Node, ...]:
-    if condition is simplify.TRUE:
-        return src
-    if node.op is FAULT_IF:
-        return (simplify.both(src[0], condition),)
-    position = 1 if node.op is LOAD else 2
-    gate = simplify.both(src[position], condition) if len(src) > position else condition
-    return (*src[:position], gate, *src[position + 1 :])
 
 
 def within_tile(parts: list[Node]) -> Node:

@@ -163,7 +163,8 @@ def _evaluate(kernel: Kernel, output: Node | None, lanes: int) -> _Choice:
         depends = output is not None and kernel.free.mask[reduce] & kernel.free.bit(output)
         if not depends:
             along = _best_reduced(kernel, reduce, lanes)
-            if along is not None and not _meets(kernel, along, reduced.values()):
+            others = [*reduced.values(), *([] if output is None else [output])]
+            if along is not None and not _meets(kernel, along, others):
                 reduced[reduce] = along
     for node in [*kernel.loads, *kernel.stores]:
         cost += _access_cost(kernel, node, output, width, reduced, lanes)

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from tilework.base.errors import InternalError
 from tilework.codegen.linearize.order import linearise
 from tilework.dtypes import float32
 from tilework.ir.build import const, const_index
@@ -82,3 +83,25 @@ def test_a_register_tile_uses_each_element_of_its_longer_side_at_once(stored_by:
     used = [rows.index(node.src[0]) for node in statements if node.op is math.MULACC]
     changes = sum(a != b for a, b in pairwise(used))
     assert (len(used), changes) == (12, 5)
+
+
+def summed(value: Node, *loops: Node) -> Node:
+    return REDUCE(value, *loops, attrs=ReduceAttrs(Fold.ADD))
+
+
+def test_a_reduction_whose_loop_would_stand_outside_of_those_around_it_is_refused() -> None:
+    outer, inner = (RANGE(const_index(4), attrs=RangeAttrs(number)) for number in (3, 2))
+    both = LOAD(INDEX(BUFFER, simplify.add(simplify.scale(outer, 4), inner)))
+    total = summed(math.ADD(summed(both, inner), LOAD(place(64, outer))), outer)
+    with pytest.raises(InternalError, match="outside of those around it"):
+        linearise(SINK(STORE(place(100), total)))
+
+
+def test_a_loop_that_would_stand_inside_of_two_others_is_refused() -> None:
+    first, second, inner = (RANGE(const_index(4), attrs=RangeAttrs(n)) for n in range(3))
+    totals = [
+        summed(summed(LOAD(INDEX(BUFFER, simplify.add(simplify.scale(r, 4), inner))), inner), r)
+        for r in (first, second)
+    ]
+    with pytest.raises(InternalError, match="a loop that it was not made for"):
+        linearise(SINK(STORE(place(100), math.ADD(*totals))))
