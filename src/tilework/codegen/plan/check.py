@@ -268,6 +268,7 @@ class _Check:
         for staged in self.plan.staged:
             self._check_staged(staged)
             self._check_batch(contraction)
+            self._check_window_lanes(staged, contraction)
             total += self._staged_bytes(staged, contraction)
         limit = self.target.limits.max_scratch_bytes
         if limit and total > limit:
@@ -315,6 +316,22 @@ class _Check:
                 raise PlanError(
                     "plan: a batch range of a staged contraction has a tile",
                     got=f"range {number(range_)}",
+                )
+
+    def _check_window_lanes(self, staged: Staged, contraction: Contraction) -> None:
+        """A copy has lanes along its last window or along a tile, not along both."""
+        own = contraction.n if staged.operand else contraction.m
+        factor = contraction.b if staged.operand else contraction.a
+        if not staged.windows or staged.lanes == 1:
+            return
+        windows = {window.own for window in windows_of(factor, own, contraction.k)}
+        for range_ in own if windows else ():
+            tile = self.plan.split_of(number(range_)).tile
+            if range_ not in windows and any(part.unit is Unit.LANE for part in tile):
+                raise PlanError(
+                    "plan: a copy of windows would have lanes along two ranges",
+                    got=f"range {number(range_)} and a window",
+                    expected="lanes of the copy 1, or no lanes in the tile",
                 )
 
     def _staged_bytes(self, staged: Staged, contraction: Contraction) -> int:

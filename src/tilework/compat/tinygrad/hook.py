@@ -99,12 +99,13 @@ def install() -> None:
     Raises:
         UserError: the package tinygrad itself was imported before.
 
-    Example:
-        >>> install()
-        >>> from tinygrad import Tensor
-        >>> Tensor([1, 2, 3]).sum().item()
-        6
-        >>> uninstall()
+    A program then imports what it knows::
+
+        install()
+        from tinygrad import Tensor
+
+        Tensor([1, 2, 3]).sum().item()  # 6
+        uninstall()
     """
     if is_installed():
         return

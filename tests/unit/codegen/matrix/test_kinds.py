@@ -79,8 +79,8 @@ def tiles_of(linear: Node) -> int:
 def run(sink: Node, a: np.ndarray, b: np.ndarray, result: type) -> np.ndarray:
     linear = lower_ring(*lowered(sink), HOPPER)
     verify(linear, Stage.LINEAR, after="ring")
-    found = np.zeros((ROWS, COLUMNS), dtype=result)
-    buffers = [memoryview(x.view(np.uint8)).cast("B") for x in (found, a, b)]
+    found: np.ndarray = np.zeros((ROWS, COLUMNS), dtype=result)
+    buffers = [x.view(np.uint8).data.cast("B") for x in (found, a, b)]
     run_blocks(linear, buffers, blocks=1, tasks=tiles_of(linear))
     return found
 
@@ -93,8 +93,8 @@ def test_sums_of_8_bit_floats_are_promoted_after_each_slot(
     operand: DType, numpy_type: type, k: int
 ) -> None:
     draw = np.random.default_rng(5)
-    a = draw.uniform(0.5, 2.0, (ROWS, k)).astype(numpy_type)
-    b = draw.uniform(0.5, 2.0, (COLUMNS, k)).astype(numpy_type)
+    a: np.ndarray = draw.uniform(0.5, 2.0, (ROWS, k)).astype(numpy_type)
+    b: np.ndarray = draw.uniform(0.5, 2.0, (COLUMNS, k)).astype(numpy_type)
     found = run(product(operand, float32, k), a, b, np.float32)
     exact = a.astype(np.float64) @ b.astype(np.float64).T
     # Without promotion, 20 steps that each cut the sum off to 14 bits lose twice as much.
@@ -210,6 +210,6 @@ def test_the_rim_of_a_picture_is_filled_with_zeros() -> None:
     exact = np.einsum("cwt,oct->wo", windows, w.astype(np.float64))
     found = np.zeros((width, out), dtype=np.float32)
     linear = lower_ring(*lowered(sink), HOPPER)
-    buffers = [memoryview(array.view(np.uint8)).cast("B") for array in (found, x, w)]
+    buffers = [array.view(np.uint8).data.cast("B") for array in (found, x, w)]
     run_blocks(linear, buffers, blocks=1, tasks=tiles_of(linear))
     assert np.abs(found - exact).max() <= 1e-6 * np.abs(exact).max()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -191,7 +192,7 @@ def test_nests_at_random_compute_what_is_written(first: int) -> None:
     checked = 0
     for seed in range(first, first + 20):
         drawn = _Drawn(seed)
-        expected = results(lambda buffers, sink=drawn.sink: run_kernel(sink, buffers))
+        expected = results(partial(run_kernel, drawn.sink))
         assert lowered_results(drawn.sink, CPU) == expected, seed
         assert lowered_results(drawn.sink, GPU) == expected, seed
         try:
