@@ -211,8 +211,9 @@ class _Collector:
         self.runs = False
 
     def follow(self) -> None:
-        gc.callbacks.insert(0, self._begin)
+        # The end first: a collection that comes in between must not look as if it went on for ever.
         gc.callbacks.append(self._end)
+        gc.callbacks.insert(0, self._begin)
 
     def leave(self) -> None:
         for callback in (self._begin, self._end):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tilework.engine import guards as guards_module
 from tilework.engine.guards import Guards, Watcher, same_value
 
 LEVEL = 3
@@ -249,3 +250,30 @@ def test_what_the_garbage_collector_calls_is_no_part_of_the_function(
         gc.callbacks.remove(count_collections)
     assert LEVEL > 4
     assert guards.changed() is None
+
+
+class Collecting(list[Any]):
+    """Callbacks of a collector that runs right after the first of them is there."""
+
+    def _collect(self) -> None:
+        if len(self) == 1:
+            for phase in ("start", "stop"):
+                for callback in self:
+                    callback(phase, {})
+
+    def insert(self, index: Any, callback: Any) -> None:
+        super().insert(index, callback)
+        self._collect()
+
+    def append(self, callback: Any) -> None:
+        super().append(callback)
+        self._collect()
+
+
+def test_a_collection_while_watching_begins_hides_no_function(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(guards_module, "gc", SimpleNamespace(callbacks=Collecting()))
+    collector = guards_module._Collector()
+    collector.follow()
+    assert not collector.runs

@@ -389,9 +389,11 @@ define ptr @tilework_call(ptr %self, ptr %nothing) nounwind {
   ret ptr %result
 }
 
-; The life of a worker; `slot` is its own slot.
+; The life of a worker; `slot` is its own slot.  A thread starts with the floating-point mode of the
+; one that made it, which another library may have set.
 define ptr @tilework_worker(ptr %slot) nounwind {
 entry:
+  $enter_float
   %pool.at = getelementptr i8, ptr %slot, i64 $slot_pool
   %pool = load ptr, ptr %pool.at
   %index.at = getelementptr i8, ptr %slot, i64 $slot_index
