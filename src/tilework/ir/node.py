@@ -12,22 +12,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from tilework.base.forks import new_lock, new_outer_lock
+from tilework.ir.attrs import Attrs as Attrs
 from tilework.ir.types import TYPES, Type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator
 
     from tilework.ir.stage import Stage
-
-
-class Attrs:
-    """Base of the typed attributes of ops: frozen dataclasses whose fields are all hashable.
-
-    Literals are stored as bits, never as Python numbers: `1 == True == 1.0` and `0.0 == -0.0` hash
-    alike, and `nan != nan`.
-    """
-
-    __slots__ = ()
 
 
 class OpDef:

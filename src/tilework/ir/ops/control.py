@@ -7,7 +7,7 @@ from typing import Any
 
 from tilework.base.errors import DTypeError, ShapeError
 from tilework.dtypes import DType
-from tilework.ir.node import Attrs, Node
+from tilework.ir.node import Attrs, Node, OpDef
 from tilework.ir.ops.define import define_op
 from tilework.ir.ops.index import LanesAttrs
 from tilework.ir.ops.tensor import Fold, ScanAttrs
@@ -38,7 +38,7 @@ def _size_of(node: Node) -> Any:
     return size.attrs.bits if size.op.name == "const" else size
 
 
-STAGE = define_op(
+STAGE: OpDef = define_op(
     "stage",
     operands=("value", "*ranges"),
     attrs=StageAttrs,
@@ -57,7 +57,7 @@ def _infer_broadcast(src: tuple[Node, ...], attrs: LanesAttrs) -> Type:
     return make_type((attrs.lanes,), src[0].type.dtype)
 
 
-BROADCAST = define_op(
+BROADCAST: OpDef = define_op(
     "broadcast",
     operands=("x",),
     attrs=LanesAttrs,
@@ -74,7 +74,7 @@ def _infer_stack(src: tuple[Node, ...], attrs: Any) -> Type:
     return make_type((len(src), *first.shape), first.dtype)
 
 
-STACK = define_op(
+STACK: OpDef = define_op(
     "stack",
     operands=("*lanes",),
     infer=_infer_stack,
@@ -90,7 +90,7 @@ class LaneAttrs(Attrs):
     lane: int
 
 
-EXTRACT = define_op(
+EXTRACT: OpDef = define_op(
     "extract",
     operands=("x",),
     attrs=LaneAttrs,
@@ -114,7 +114,7 @@ def _infer_shuffle(src: tuple[Node, ...], attrs: ShuffleAttrs) -> Type:
     return make_type((len(attrs.lanes),), x.dtype)
 
 
-SHUFFLE = define_op(
+SHUFFLE: OpDef = define_op(
     "shuffle",
     operands=("x", "y"),
     attrs=ShuffleAttrs,
@@ -131,7 +131,7 @@ class FoldAttrs(Attrs):
     fold: Fold
 
 
-FOLD_LANES = define_op(
+FOLD_LANES: OpDef = define_op(
     "fold_lanes",
     operands=("x",),
     attrs=FoldAttrs,
@@ -140,7 +140,7 @@ FOLD_LANES = define_op(
     doc="The lanes of a vector folded to a scalar: halves combined pairwise, a fixed tree.",
 )
 
-FOLD_THREADS = define_op(
+FOLD_THREADS: OpDef = define_op(
     "fold_threads",
     operands=("x", "*units"),
     attrs=FoldAttrs,
@@ -152,7 +152,7 @@ FOLD_THREADS = define_op(
     ),
 )
 
-SCAN_THREADS = define_op(
+SCAN_THREADS: OpDef = define_op(
     "scan_threads",
     operands=("x", "local", "lanes?"),
     attrs=ScanAttrs,
@@ -174,7 +174,7 @@ class AccumulateAttrs(Attrs):
     fold: Fold
 
 
-ACCUMULATOR = define_op(
+ACCUMULATOR: OpDef = define_op(
     "accumulator",
     operands=("initial", "loop?"),
     attrs=AccumulateAttrs,
@@ -186,7 +186,7 @@ ACCUMULATOR = define_op(
         "around that loop and stands inside it."
     ),
 )
-ACCUMULATE = define_op(
+ACCUMULATE: OpDef = define_op(
     "accumulate",
     operands=("accumulator", "value"),
     infer=lambda src, attrs: src[1].type,
@@ -206,7 +206,7 @@ class AllocateAttrs(Attrs):
     offset_bytes: int
 
 
-ALLOCATE = define_op(
+ALLOCATE: OpDef = define_op(
     "allocate",
     operands=(),
     attrs=AllocateAttrs,
@@ -214,7 +214,7 @@ ALLOCATE = define_op(
     stages=_LATE,
     doc="Memory of one task, from a fixed byte offset of its scratch on.",
 )
-END = define_op(
+END: OpDef = define_op(
     "end",
     operands=("effect", "*ranges"),
     infer=lambda src, attrs: src[0].type,
@@ -225,7 +225,7 @@ END = define_op(
     ),
     pure=False,
 )
-IF = define_op(
+IF: OpDef = define_op(
     "if",
     operands=("condition",),
     infer=lambda src, attrs: src[0].type,
@@ -233,7 +233,7 @@ IF = define_op(
     doc="The statements up to ENDIF run only where the scalar condition holds.",
     pure=False,
 )
-ENDIF = define_op(
+ENDIF: OpDef = define_op(
     "endif",
     operands=("if",),
     infer=lambda src, attrs: src[0].type,
@@ -241,7 +241,7 @@ ENDIF = define_op(
     doc="The end of an IF.",
     pure=False,
 )
-BARRIER = define_op(
+BARRIER: OpDef = define_op(
     "barrier",
     operands=("*effects",),
     infer=lambda src, attrs: src[0].type,

@@ -8,7 +8,7 @@ from typing import Any
 
 from tilework.base.errors import DTypeError
 from tilework.dtypes import index
-from tilework.ir.node import Attrs, Node
+from tilework.ir.node import Attrs, Node, OpDef
 from tilework.ir.ops.define import define_op
 from tilework.ir.stage import EVERYWHERE, IN_KERNEL, Stage
 from tilework.ir.types import Type, make_type
@@ -45,7 +45,7 @@ def _infer_range(src: tuple[Node, ...], attrs: RangeAttrs) -> Type:
     return make_type((), index)
 
 
-RANGE = define_op(
+RANGE: OpDef = define_op(
     "range",
     operands=("size",),
     attrs=RangeAttrs,
@@ -68,7 +68,7 @@ def _infer_variable(src: tuple[Node, ...], attrs: Any) -> Type:
     return make_type((), index)
 
 
-VARIABLE = define_op(
+VARIABLE: OpDef = define_op(
     "variable",
     operands=(),
     attrs=VariableAttrs,
@@ -76,7 +76,7 @@ VARIABLE = define_op(
     stages=EVERYWHERE,
     doc="An integer bound at run time, between `minimum` and `maximum`, both included.",
 )
-BIND = define_op(
+BIND: OpDef = define_op(
     "bind",
     operands=("variable", "value"),
     infer=_infer_variable,
@@ -92,7 +92,7 @@ class LanesAttrs(Attrs):
     lanes: int
 
 
-LANES = define_op(
+LANES: OpDef = define_op(
     "lanes",
     operands=(),
     attrs=LanesAttrs,

@@ -79,14 +79,14 @@ def _function(name: str, doc: str, operands: tuple[str, ...] = ("x",)) -> OpDef:
     )
 
 
-ADD = _binary("add", "x + y.", commutative=True)
-SUB = _binary("sub", "x - y.")
-MUL = _binary("mul", "x * y.", commutative=True)
-MAXIMUM = _binary("maximum", "The greater of x and y; NaN if one is NaN.", commutative=True)
-MINIMUM = _binary("minimum", "The lesser of x and y; NaN if one is NaN.", commutative=True)
-IDIV = _integer("idiv", "Integer quotient rounded towards minus infinity; 0 for y == 0.")
-MOD = _integer("mod", "x - idiv(x, y) * y, so with the sign of y; 0 for y == 0.")
-CDIV = define_op(
+ADD: OpDef = _binary("add", "x + y.", commutative=True)
+SUB: OpDef = _binary("sub", "x - y.")
+MUL: OpDef = _binary("mul", "x * y.", commutative=True)
+MAXIMUM: OpDef = _binary("maximum", "The greater of x and y; NaN if one is NaN.", commutative=True)
+MINIMUM: OpDef = _binary("minimum", "The lesser of x and y; NaN if one is NaN.", commutative=True)
+IDIV: OpDef = _integer("idiv", "Integer quotient rounded towards minus infinity; 0 for y == 0.")
+MOD: OpDef = _integer("mod", "x - idiv(x, y) * y, so with the sign of y; 0 for y == 0.")
+CDIV: OpDef = define_op(
     "cdiv",
     operands=("x", "y"),
     infer=infer_integer("cdiv"),
@@ -94,7 +94,7 @@ CDIV = define_op(
     doc="Quotient rounded towards zero; y must not be 0, nor -1 for the least x.",
     elementwise=True,
 )
-CMOD = define_op(
+CMOD: OpDef = define_op(
     "cmod",
     operands=("x", "y"),
     infer=infer_integer("cmod"),
@@ -102,49 +102,55 @@ CMOD = define_op(
     doc="x - cdiv(x, y) * y, with the sign of x; the same preconditions as cdiv.",
     elementwise=True,
 )
-AND = _integer("and", "Bitwise (bool: logical) and.", commutative=True)
-OR = _integer("or", "Bitwise (bool: logical) or.", commutative=True)
-XOR = _integer("xor", "Bitwise (bool: logical) exclusive or.", commutative=True)
-SHL = _integer("shl", "x shifted left by y bits; 0 if y is at least the width.")
-SHR = _integer("shr", "x shifted right by y bits, with the sign for signed x.")
+AND: OpDef = _integer("and", "Bitwise (bool: logical) and.", commutative=True)
+OR: OpDef = _integer("or", "Bitwise (bool: logical) or.", commutative=True)
+XOR: OpDef = _integer("xor", "Bitwise (bool: logical) exclusive or.", commutative=True)
+SHL: OpDef = _integer("shl", "x shifted left by y bits; 0 if y is at least the width.")
+SHR: OpDef = _integer("shr", "x shifted right by y bits, with the sign for signed x.")
 
-LT = _compare("lt", "x < y.")
-LE = _compare("le", "x <= y.")
-EQ = _compare("eq", "x == y.", commutative=True)
-NE = _compare("ne", "x != y (true if an operand is NaN).", commutative=True)
+LT: OpDef = _compare("lt", "x < y.")
+LE: OpDef = _compare("le", "x <= y.")
+EQ: OpDef = _compare("eq", "x == y.", commutative=True)
+NE: OpDef = _compare("ne", "x != y (true if an operand is NaN).", commutative=True)
 
-FDIV = _function("fdiv", "x / y, correctly rounded.", ("x", "y"))
-FMOD = _function("fmod", "x - trunc(x / y) * y computed exactly, with the sign of x.", ("x", "y"))
-POW = _function("pow", "x to the power of y, with the special cases of C's Annex F.", ("x", "y"))
-ATAN2 = _function("atan2", "The angle of the point (y, x), in (-pi, pi].", ("x", "y"))
-COPYSIGN = _function("copysign", "The magnitude of x with the sign bit of y.", ("x", "y"))
-SQRT = _function("sqrt", "Square root, correctly rounded; sqrt(-0) is -0.")
-RECIPROCAL = _function("reciprocal", "1 / x, correctly rounded.")
-EXP = _function("exp", "e to the power of x.")
-EXP2 = _function("exp2", "2 to the power of x.")
-EXPM1 = _function("expm1", "exp(x) - 1, accurate near 0.")
-LOG = _function("log", "Natural logarithm.")
-LOG2 = _function("log2", "Logarithm to base 2.")
-LOG1P = _function("log1p", "log(1 + x), accurate near 0.")
-SIN = _function("sin", "Sine of x radians.")
-COS = _function("cos", "Cosine of x radians.")
-TAN = _function("tan", "Tangent of x radians.")
-ASIN = _function("asin", "Arc sine in radians.")
-ACOS = _function("acos", "Arc cosine in radians.")
-ATAN = _function("atan", "Arc tangent in radians.")
-SINH = _function("sinh", "Hyperbolic sine.")
-COSH = _function("cosh", "Hyperbolic cosine.")
-TANH = _function("tanh", "Hyperbolic tangent.")
-ASINH = _function("asinh", "Inverse hyperbolic sine.")
-ACOSH = _function("acosh", "Inverse hyperbolic cosine.")
-ATANH = _function("atanh", "Inverse hyperbolic tangent.")
-ERF = _function("erf", "Error function, 2/sqrt(pi) times the integral of exp(-t*t) from 0 to x.")
-FLOOR = _function("floor", "The greatest integer not above x.")
-CEIL = _function("ceil", "The least integer not below x.")
-TRUNC = _function("trunc", "x rounded towards zero.")
-ROUND = _function("round", "x rounded to the nearest integer, ties to even.")
+FDIV: OpDef = _function("fdiv", "x / y, correctly rounded.", ("x", "y"))
+FMOD: OpDef = _function(
+    "fmod", "x - trunc(x / y) * y computed exactly, with the sign of x.", ("x", "y")
+)
+POW: OpDef = _function(
+    "pow", "x to the power of y, with the special cases of C's Annex F.", ("x", "y")
+)
+ATAN2: OpDef = _function("atan2", "The angle of the point (y, x), in (-pi, pi].", ("x", "y"))
+COPYSIGN: OpDef = _function("copysign", "The magnitude of x with the sign bit of y.", ("x", "y"))
+SQRT: OpDef = _function("sqrt", "Square root, correctly rounded; sqrt(-0) is -0.")
+RECIPROCAL: OpDef = _function("reciprocal", "1 / x, correctly rounded.")
+EXP: OpDef = _function("exp", "e to the power of x.")
+EXP2: OpDef = _function("exp2", "2 to the power of x.")
+EXPM1: OpDef = _function("expm1", "exp(x) - 1, accurate near 0.")
+LOG: OpDef = _function("log", "Natural logarithm.")
+LOG2: OpDef = _function("log2", "Logarithm to base 2.")
+LOG1P: OpDef = _function("log1p", "log(1 + x), accurate near 0.")
+SIN: OpDef = _function("sin", "Sine of x radians.")
+COS: OpDef = _function("cos", "Cosine of x radians.")
+TAN: OpDef = _function("tan", "Tangent of x radians.")
+ASIN: OpDef = _function("asin", "Arc sine in radians.")
+ACOS: OpDef = _function("acos", "Arc cosine in radians.")
+ATAN: OpDef = _function("atan", "Arc tangent in radians.")
+SINH: OpDef = _function("sinh", "Hyperbolic sine.")
+COSH: OpDef = _function("cosh", "Hyperbolic cosine.")
+TANH: OpDef = _function("tanh", "Hyperbolic tangent.")
+ASINH: OpDef = _function("asinh", "Inverse hyperbolic sine.")
+ACOSH: OpDef = _function("acosh", "Inverse hyperbolic cosine.")
+ATANH: OpDef = _function("atanh", "Inverse hyperbolic tangent.")
+ERF: OpDef = _function(
+    "erf", "Error function, 2/sqrt(pi) times the integral of exp(-t*t) from 0 to x."
+)
+FLOOR: OpDef = _function("floor", "The greatest integer not above x.")
+CEIL: OpDef = _function("ceil", "The least integer not below x.")
+TRUNC: OpDef = _function("trunc", "x rounded towards zero.")
+ROUND: OpDef = _function("round", "x rounded to the nearest integer, ties to even.")
 
-NEG = define_op(
+NEG: OpDef = define_op(
     "neg",
     operands=("x",),
     infer=infer_same("neg"),
@@ -152,7 +158,7 @@ NEG = define_op(
     doc="-x; for floats the sign bit is flipped.",
     elementwise=True,
 )
-ABS = define_op(
+ABS: OpDef = define_op(
     "abs",
     operands=("x",),
     infer=infer_same("abs"),
@@ -160,7 +166,7 @@ ABS = define_op(
     doc="|x|; for floats the sign bit is cleared.",
     elementwise=True,
 )
-MULACC = define_op(
+MULACC: OpDef = define_op(
     "mulacc",
     operands=("x", "y", "z"),
     infer=infer_same("mulacc"),
@@ -168,7 +174,7 @@ MULACC = define_op(
     doc="x * y + z, rounded once for floats (a fused multiply-add).",
     elementwise=True,
 )
-SCALE_POWER = define_op(
+SCALE_POWER: OpDef = define_op(
     "scale_power",
     operands=("x", "n"),
     infer=infer_float("scale_power"),
@@ -176,7 +182,7 @@ SCALE_POWER = define_op(
     doc="x times 2 to the power of floor(n), rounded once.",
     elementwise=True,
 )
-DOT_PAIRS = define_op(
+DOT_PAIRS: OpDef = define_op(
     "dot_pairs",
     operands=("x", "y", "z"),
     infer=infer_integer("dot_pairs"),
@@ -184,7 +190,7 @@ DOT_PAIRS = define_op(
     doc="x and y are two int16 each, in one int32: z plus the two products, modulo 2**32.",
     elementwise=True,
 )
-DOT_QUADS = define_op(
+DOT_QUADS: OpDef = define_op(
     "dot_quads",
     operands=("x", "y", "z"),
     infer=infer_integer("dot_quads"),
@@ -210,7 +216,7 @@ def _infer_where(src: tuple[Node, ...], attrs: Any) -> Type:
     return kind
 
 
-WHERE = define_op(
+WHERE: OpDef = define_op(
     "where",
     operands=("condition", "x", "y"),
     infer=_infer_where,
@@ -252,7 +258,7 @@ def _infer_bitcast(src: tuple[Node, ...], attrs: CastAttrs) -> Type:
     return make_type((*x.shape[:-1], last * x.dtype.bits // attrs.dtype.bits), attrs.dtype)
 
 
-CAST = define_op(
+CAST: OpDef = define_op(
     "cast",
     operands=("x",),
     attrs=CastAttrs,
@@ -261,7 +267,7 @@ CAST = define_op(
     doc="x converted to another dtype by value; rules at the top of this file.",
     elementwise=True,
 )
-BITCAST = define_op(
+BITCAST: OpDef = define_op(
     "bitcast",
     operands=("x",),
     attrs=CastAttrs,
@@ -284,7 +290,7 @@ def _infer_const(src: tuple[Node, ...], attrs: ConstAttrs) -> Type:
     return make_type(attrs.shape, attrs.dtype)
 
 
-CONST = define_op(
+CONST: OpDef = define_op(
     "const",
     operands=(),
     attrs=ConstAttrs,

@@ -22,7 +22,7 @@ from typing import Any
 
 from tilework.base.errors import DTypeError, ShapeError
 from tilework.dtypes import DType, bool_, uint32
-from tilework.ir.node import Attrs, Node
+from tilework.ir.node import Attrs, Node, OpDef
 from tilework.ir.ops.control import FoldAttrs
 from tilework.ir.ops.define import define_op
 from tilework.ir.stage import Stage
@@ -73,7 +73,7 @@ def _nothing(src: tuple[Node, ...], attrs: Any) -> Type:
     return make_type((), bool_)
 
 
-BOXED = define_op(
+BOXED: OpDef = define_op(
     "boxed",
     operands=("buffer",),
     attrs=BoxedAttrs,
@@ -90,7 +90,7 @@ class CountAttrs(Attrs):
     count: int
 
 
-SIGNAL_INIT = define_op(
+SIGNAL_INIT: OpDef = define_op(
     "signal_init",
     operands=("signal",),
     attrs=CountAttrs,
@@ -99,7 +99,7 @@ SIGNAL_INIT = define_op(
     doc="Make the signal at an address of TILE memory expect `count` arrivals a phase.",
     pure=False,
 )
-SIGNAL_EXPECT = define_op(
+SIGNAL_EXPECT: OpDef = define_op(
     "signal_expect",
     operands=("signal", "*after"),
     attrs=CountAttrs,
@@ -108,7 +108,7 @@ SIGNAL_EXPECT = define_op(
     doc="Arrive, and let the phase wait for `count` more bytes of copies as well.",
     pure=False,
 )
-SIGNAL_ARRIVE = define_op(
+SIGNAL_ARRIVE: OpDef = define_op(
     "signal_arrive",
     operands=("signal", "*after"),
     infer=_nothing,
@@ -116,7 +116,7 @@ SIGNAL_ARRIVE = define_op(
     doc="One arrival at a signal.",
     pure=False,
 )
-SIGNAL_WAIT = define_op(
+SIGNAL_WAIT: OpDef = define_op(
     "signal_wait",
     operands=("signal", "parity", "*after"),
     infer=_nothing,
@@ -124,7 +124,7 @@ SIGNAL_WAIT = define_op(
     doc="Go on when the phase of this parity has ended (the one before the first counts as 1).",
     pure=False,
 )
-COPY_BOX = define_op(
+COPY_BOX: OpDef = define_op(
     "copy_box",
     operands=("target", "boxed", "signal", "*coordinates"),
     infer=_nothing,
@@ -135,7 +135,7 @@ COPY_BOX = define_op(
     ),
     pure=False,
 )
-STORE_BOX = define_op(
+STORE_BOX: OpDef = define_op(
     "store_box",
     operands=("boxed", "source", "*coordinates"),
     infer=_nothing,
@@ -146,7 +146,7 @@ STORE_BOX = define_op(
     ),
     pure=False,
 )
-STORE_BOX_WAIT = define_op(
+STORE_BOX_WAIT: OpDef = define_op(
     "store_box_wait",
     operands=("*after",),
     attrs=CountAttrs,
@@ -155,7 +155,7 @@ STORE_BOX_WAIT = define_op(
     doc="Go on when all but the last `count` STORE_BOXes of this thread have read their source.",
     pure=False,
 )
-COPY_FENCE = define_op(
+COPY_FENCE: OpDef = define_op(
     "copy_fence",
     operands=("*after",),
     infer=_nothing,
@@ -165,7 +165,7 @@ COPY_FENCE = define_op(
 )
 
 
-GROUP_BARRIER = define_op(
+GROUP_BARRIER: OpDef = define_op(
     "group_barrier",
     operands=("number", "*after"),
     attrs=CountAttrs,
@@ -187,7 +187,7 @@ class RegistersAttrs(Attrs):
     grows: bool
 
 
-REGISTERS = define_op(
+REGISTERS: OpDef = define_op(
     "registers",
     operands=("*after",),
     attrs=RegistersAttrs,
@@ -233,7 +233,7 @@ def _infer_matrix(src: tuple[Node, ...], attrs: MatrixAttrs) -> Type:
     return accumulator.type
 
 
-MATRIX = define_op(
+MATRIX: OpDef = define_op(
     "matrix",
     operands=("accumulator", "a", "b", "*after"),
     attrs=MatrixAttrs,
@@ -245,7 +245,7 @@ MATRIX = define_op(
         "row 8 further down, at the columns 8 j + 2 (t mod 4) and the next: four for each j."
     ),
 )
-MATRIX_BEGIN = define_op(
+MATRIX_BEGIN: OpDef = define_op(
     "matrix_begin",
     operands=("*after",),
     infer=_nothing,
@@ -256,7 +256,7 @@ MATRIX_BEGIN = define_op(
     ),
     pure=False,
 )
-MATRIX_COMMIT = define_op(
+MATRIX_COMMIT: OpDef = define_op(
     "matrix_commit",
     operands=("*after",),
     infer=_nothing,
@@ -264,7 +264,7 @@ MATRIX_COMMIT = define_op(
     doc="Close the group of MATRIXes since the last one; there must be some.",
     pure=False,
 )
-MATRIX_WAIT = define_op(
+MATRIX_WAIT: OpDef = define_op(
     "matrix_wait",
     operands=("*after",),
     attrs=CountAttrs,
@@ -276,14 +276,14 @@ MATRIX_WAIT = define_op(
     ),
     pure=False,
 )
-PICK = define_op(
+PICK: OpDef = define_op(
     "pick",
     operands=("x", "position"),
     infer=lambda src, attrs: make_type((), src[0].type.dtype),
     stages=Stage.LINEAR,
     doc="The lane of a vector at a position that unrolled loops make constant.",
 )
-PUT = define_op(
+PUT: OpDef = define_op(
     "put",
     operands=("variable", "position", "value"),
     infer=_nothing,
@@ -300,7 +300,7 @@ class PairAttrs(Attrs):
     dtype: DType
 
 
-PAIR = define_op(
+PAIR: OpDef = define_op(
     "pair",
     operands=("low", "high"),
     attrs=PairAttrs,
@@ -331,7 +331,7 @@ class HeldAttrs(Attrs):
     b_chunk_bytes: int
 
 
-MATRIX_HELD = define_op(
+MATRIX_HELD: OpDef = define_op(
     "matrix_held",
     operands=("accumulator", "b", "*pairs"),
     attrs=HeldAttrs,
@@ -342,7 +342,7 @@ MATRIX_HELD = define_op(
         "sixteen columns. What follows those comes first."
     ),
 )
-FOLD_QUAD = define_op(
+FOLD_QUAD: OpDef = define_op(
     "fold_quad",
     operands=("x",),
     attrs=FoldAttrs,
@@ -350,7 +350,7 @@ FOLD_QUAD = define_op(
     stages=Stage.LINEAR,
     doc="x of four neighbouring threads folded, by halves: those that share a row of a MATRIX.",
 )
-POWER_OF_TWO = define_op(
+POWER_OF_TWO: OpDef = define_op(
     "power_of_two",
     operands=("x",),
     infer=lambda src, attrs: src[0].type,
@@ -360,7 +360,7 @@ POWER_OF_TWO = define_op(
         "values that are rounded to 16 bits, or summed with a greater one of their kind."
     ),
 )
-STORE_FRAGMENT = define_op(
+STORE_FRAGMENT: OpDef = define_op(
     "store_fragment",
     operands=("target", "*values"),
     infer=_nothing,

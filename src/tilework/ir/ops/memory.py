@@ -7,7 +7,7 @@ from typing import Any
 
 from tilework.base.errors import DTypeError, ShapeError
 from tilework.dtypes import DType, bool_
-from tilework.ir.node import Attrs, Node
+from tilework.ir.node import Attrs, Node, OpDef
 from tilework.ir.ops.define import define_op
 from tilework.ir.stage import IN_KERNEL, Stage
 from tilework.ir.types import Memory, Shape, Type, make_type
@@ -33,7 +33,7 @@ class ParamAttrs(Attrs):
     device: str = ""
 
 
-BUFFER = define_op(
+BUFFER: OpDef = define_op(
     "buffer",
     operands=(),
     attrs=BufferAttrs,
@@ -41,7 +41,7 @@ BUFFER = define_op(
     stages=Stage.TENSOR | Stage.SCHEDULE,
     doc="The contents of a storage at one version, row-major.",
 )
-PARAM = define_op(
+PARAM: OpDef = define_op(
     "param",
     operands=(),
     attrs=ParamAttrs,
@@ -60,7 +60,7 @@ class ViewAttrs(Attrs):
     dtype: DType
 
 
-BUFFER_VIEW = define_op(
+BUFFER_VIEW: OpDef = define_op(
     "buffer_view",
     operands=("base",),
     attrs=ViewAttrs,
@@ -79,7 +79,7 @@ def _infer_index(src: tuple[Node, ...], attrs: Any) -> Type:
     return make_type(offset.type.shape, buffer.type.dtype, buffer.type.memory)
 
 
-INDEX = define_op(
+INDEX: OpDef = define_op(
     "index",
     operands=("buffer", "offset"),
     infer=_infer_index,
@@ -113,7 +113,7 @@ def _infer_load(src: tuple[Node, ...], attrs: LoadAttrs | None) -> Type:
     return make_type(shape, address.dtype)
 
 
-LOAD = define_op(
+LOAD: OpDef = define_op(
     "load",
     operands=("address", "gate?", "*after"),
     attrs=LoadAttrs,
@@ -138,7 +138,7 @@ def _infer_store(src: tuple[Node, ...], attrs: Any) -> Type:
     return make_type((), value.type.dtype)
 
 
-STORE = define_op(
+STORE: OpDef = define_op(
     "store",
     operands=("target", "value", "gate?", "*after"),
     infer=_infer_store,
@@ -149,14 +149,14 @@ STORE = define_op(
     ),
     pure=False,
 )
-AFTER = define_op(
+AFTER: OpDef = define_op(
     "after",
     operands=("x", "*effects"),
     infer=lambda src, attrs: src[0].type,
     stages=Stage.TENSOR | IN_KERNEL,
     doc="x once the effects have happened: for a BUFFER its next version.",
 )
-SINK = define_op(
+SINK: OpDef = define_op(
     "sink",
     operands=("*effects",),
     infer=lambda src, attrs: src[0].type if src else make_type((), bool_),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilework.dtypes import bool_
-from tilework.ir.node import Attrs, Node
+from tilework.ir.node import Attrs, Node, OpDef
 from tilework.ir.ops.define import define_op
 from tilework.ir.stage import IN_KERNEL, Stage
 from tilework.ir.types import Type, make_type
@@ -16,7 +16,7 @@ def _nothing(src: tuple[Node, ...], attrs: Any) -> Type:
     return make_type((), bool_)
 
 
-CALL = define_op(
+CALL: OpDef = define_op(
     "call",
     operands=("body", "*arguments"),
     infer=_nothing,
@@ -24,7 +24,7 @@ CALL = define_op(
     doc="Run `body`, whose PARAM(i) is the i-th argument.",
     pure=False,
 )
-LINEAR = define_op(
+LINEAR: OpDef = define_op(
     "linear",
     operands=("*calls",),
     infer=_nothing,
@@ -43,7 +43,7 @@ class ProgramAttrs(Attrs):
     scratch_bytes: int
 
 
-PROGRAM = define_op(
+PROGRAM: OpDef = define_op(
     "program",
     operands=("tasks", "*variables"),
     attrs=ProgramAttrs,
@@ -61,7 +61,7 @@ class FaultAttrs(Attrs):
     code: int
 
 
-FAULT_IF = define_op(
+FAULT_IF: OpDef = define_op(
     "fault_if",
     operands=("condition",),
     attrs=FaultAttrs,

@@ -7,7 +7,7 @@ from typing import Any
 
 from tilework.base.errors import DTypeError
 from tilework.dtypes import bool_, index
-from tilework.ir.node import Attrs, Node
+from tilework.ir.node import Attrs, Node, OpDef
 from tilework.ir.ops.define import define_op
 from tilework.ir.stage import Stage
 from tilework.ir.types import Type, make_type
@@ -32,7 +32,7 @@ def _infer_sort_rows(src: tuple[Node, ...], attrs: Any) -> Type:
     return make_type((), bool_)
 
 
-SORT_ROWS = define_op(
+SORT_ROWS: OpDef = define_op(
     "sort_rows",
     operands=("target", "source", "size"),
     attrs=SortRowsAttrs,

@@ -7,7 +7,7 @@ from enum import Enum
 
 from tilework.base.errors import BoundsError, DTypeError, ShapeError
 from tilework.dtypes import DType, index
-from tilework.ir.node import Attrs, Node
+from tilework.ir.node import Attrs, Node, OpDef
 from tilework.ir.ops.define import define_op
 from tilework.ir.stage import Stage
 from tilework.ir.symbolic import dims
@@ -38,7 +38,7 @@ def _infer_iota(src: tuple[Node, ...], attrs: IotaAttrs) -> Type:
     return make_type(attrs.shape, attrs.dtype)
 
 
-IOTA = define_op(
+IOTA: OpDef = define_op(
     "iota",
     operands=(),
     attrs=IotaAttrs,
@@ -194,7 +194,7 @@ def _infer_unwindow(src: tuple[Node, ...], attrs: WindowAttrs) -> Type:
     return make_type((*before, attrs.count, attrs.size, *after), src[0].type.dtype)
 
 
-RESHAPE = define_op(
+RESHAPE: OpDef = define_op(
     "reshape",
     operands=("x",),
     attrs=ShapeAttrs,
@@ -202,7 +202,7 @@ RESHAPE = define_op(
     stages=_T,
     doc="The elements of x in row-major order under another shape.",
 )
-PERMUTE = define_op(
+PERMUTE: OpDef = define_op(
     "permute",
     operands=("x",),
     attrs=AxesAttrs,
@@ -210,7 +210,7 @@ PERMUTE = define_op(
     stages=_T,
     doc="Axis i of the result is axis axes[i] of x.",
 )
-EXPAND = define_op(
+EXPAND: OpDef = define_op(
     "expand",
     operands=("x",),
     attrs=ShapeAttrs,
@@ -218,7 +218,7 @@ EXPAND = define_op(
     stages=_T,
     doc="Axes of size 1 repeated to the sizes of `shape`.",
 )
-PAD = define_op(
+PAD: OpDef = define_op(
     "pad",
     operands=("x",),
     attrs=PadAttrs,
@@ -226,7 +226,7 @@ PAD = define_op(
     stages=_T,
     doc="x with zeros (False) around it.",
 )
-SHRINK = define_op(
+SHRINK: OpDef = define_op(
     "shrink",
     operands=("x",),
     attrs=ShrinkAttrs,
@@ -234,7 +234,7 @@ SHRINK = define_op(
     stages=_T,
     doc="The elements start, start + step, ... before stop of each axis.",
 )
-FLIP = define_op(
+FLIP: OpDef = define_op(
     "flip",
     operands=("x",),
     attrs=AxesAttrs,
@@ -242,7 +242,7 @@ FLIP = define_op(
     stages=_T,
     doc="x mirrored along `axes`.",
 )
-WINDOW = define_op(
+WINDOW: OpDef = define_op(
     "window",
     operands=("x",),
     attrs=WindowAttrs,
@@ -250,7 +250,7 @@ WINDOW = define_op(
     stages=_T,
     doc="Axis `axis` becomes (count, size): element (o, k) is x at o * stride + k * dilation.",
 )
-UNWINDOW = define_op(
+UNWINDOW: OpDef = define_op(
     "unwindow",
     operands=("x",),
     attrs=WindowAttrs,
@@ -287,7 +287,7 @@ def _infer_reduce(src: tuple[Node, ...], attrs: ReduceAttrs) -> Type:
     return make_type(kept, x.dtype)
 
 
-REDUCE = define_op(
+REDUCE: OpDef = define_op(
     "reduce",
     operands=("x", "*ranges"),
     attrs=ReduceAttrs,
@@ -312,7 +312,7 @@ class ScanAttrs(Attrs):
     reverse: bool = False
 
 
-SCAN = define_op(
+SCAN: OpDef = define_op(
     "scan",
     operands=("x", "*ranges"),
     attrs=ScanAttrs,
@@ -333,7 +333,7 @@ class SortAttrs(Attrs):
     descending: bool
 
 
-SORT = define_op(
+SORT: OpDef = define_op(
     "sort",
     operands=("x",),
     attrs=SortAttrs,
@@ -384,7 +384,7 @@ def _infer_scatter(src: tuple[Node, ...], attrs: GatherAttrs) -> Type:
     return x.type
 
 
-GATHER = define_op(
+GATHER: OpDef = define_op(
     "gather",
     operands=("x", "*indices"),
     attrs=GatherAttrs,
@@ -395,7 +395,7 @@ GATHER = define_op(
         "(a, i, b) is x at (a, indices[i], b). An index outside reads 0 and sets the fault word."
     ),
 )
-SCATTER = define_op(
+SCATTER: OpDef = define_op(
     "scatter",
     operands=("x", "updates", "*indices"),
     attrs=GatherAttrs,
@@ -407,14 +407,14 @@ SCATTER = define_op(
         "and sets the fault word."
     ),
 )
-CONTIGUOUS = define_op(
+CONTIGUOUS: OpDef = define_op(
     "contiguous",
     operands=("x",),
     infer=lambda src, attrs: src[0].type,
     stages=_T,
     doc="x, materialised in row-major order.",
 )
-DETACH = define_op(
+DETACH: OpDef = define_op(
     "detach",
     operands=("x",),
     infer=lambda src, attrs: src[0].type,
@@ -430,7 +430,7 @@ class DeviceAttrs(Attrs):
     device: str
 
 
-COPY = define_op(
+COPY: OpDef = define_op(
     "copy",
     operands=("x",),
     attrs=DeviceAttrs,
