@@ -59,7 +59,6 @@ def train_with_torch(data: digits.Digits, recipe: learn.Recipe) -> float:
 
 
 def test_training_reaches_the_accuracy_of_pytorch_over_five_seeds(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
     data = digits.load("digits", tmp_path)
     ours, theirs = [], []
     for seed in SEEDS:

@@ -19,7 +19,6 @@ from tilework.tools.run import arrays_of, compare, run_onnx_runtime
 
 Array = np.ndarray[Any, Any]
 DATA = Path(__file__).parents[1] / "data"
-pytest.importorskip("onnxruntime")
 
 
 @dataclass(frozen=True, slots=True)

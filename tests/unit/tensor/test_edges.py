@@ -6,11 +6,10 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+import torch
 
 from tilework import Tensor
 from tilework.base.errors import UserError
-
-torch = pytest.importorskip("torch")
 
 
 def assert_same_bits(got: np.ndarray, want: np.ndarray) -> None:

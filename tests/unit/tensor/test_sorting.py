@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,8 +13,6 @@ from tilework.ir.node import toposort
 from tilework.ir.ops.program import FAULT_IF
 from tilework.schedule.call import transform_to_call
 from tilework.schedule.pipeline import create_schedule
-
-torch = pytest.importorskip("torch")
 
 KINDS = ["bool", "int8", "uint8", "int16", "int32", "int64", "float16", "float32", "float64"]
 UNSIGNED = ["uint16", "uint32", "uint64"]  # PyTorch sorts none of these

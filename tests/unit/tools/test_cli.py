@@ -205,7 +205,6 @@ def test_run_prints_tables_for_people(add_one: str, capsys: pytest.CaptureFixtur
 
 
 def test_run_compares_with_onnx_runtime(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("onnxruntime")
     assert main(["run", str(DIGITS), "--check", "ort", "--repeat", "1", "--json"]) == OK
     row = only(document(capsys)["check"])
     assert row["agrees"]
@@ -213,7 +212,6 @@ def test_run_compares_with_onnx_runtime(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_a_difference_is_exit_status_one(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("onnxruntime")
     words = ["run", str(DIGITS), "--check", "ort", "--repeat", "0", "--json"]
     assert main([*words, "--tolerance", "0"]) in (OK, FAILED)
     row = only(document(capsys)["check"])

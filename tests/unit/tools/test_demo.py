@@ -181,7 +181,6 @@ def test_every_picture_is_seen_at_most_once_an_epoch() -> None:
 
 
 def test_the_plot_is_a_picture(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     history = learn.History([1.0, 0.5], [0.5, 0.9])
     save_plot(history, "two", tmp_path / "out" / "plot.png")
     assert (tmp_path / "out" / "plot.png").read_bytes().startswith(b"\x89PNG")

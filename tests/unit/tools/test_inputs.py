@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from tests.unit.frontends.onnx.models import Array, model, node, value
 
 from tilework import dtypes
@@ -36,16 +37,14 @@ def test_a_number_fills_the_declared_shape() -> None:
 
 
 def test_a_picture_is_scaled_and_laid_out_as_the_input_wants(tmp_path: Path) -> None:
-    image = pytest.importorskip("PIL.Image")
-    image.new("RGB", (6, 8), (255, 0, 51)).save(tmp_path / "p.png")
+    Image.new("RGB", (6, 8), (255, 0, 51)).save(tmp_path / "p.png")
     _, found = read_input(f"x={tmp_path / 'p.png'}", [PICTURE])
     assert (found.shape, found.dtype) == ((1, 3, 4, 6), np.float32)
     assert found[0, :, 0, 0].tolist() == [1.0, 0.0, np.float32(0.2)]
 
 
 def test_a_picture_keeps_its_channels_last_where_the_input_does(tmp_path: Path) -> None:
-    image = pytest.importorskip("PIL.Image")
-    image.new("RGB", (6, 8)).save(tmp_path / "p.png")
+    Image.new("RGB", (6, 8)).save(tmp_path / "p.png")
     info = ValueInfo("x", dtypes.uint8, ("n", "h", "w", 3))
     assert read_input(f"x={tmp_path / 'p.png'}", [info])[1].shape == (1, 8, 6, 3)
 
