@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from tilework.base import settings
+from tilework.base.errors import PlanError
 from tilework.codegen import audit
 from tilework.codegen.analysis import analyse
 from tilework.codegen.cascade.lower import lower_cascade
@@ -20,6 +21,8 @@ from tilework.codegen.plan.apply import apply_plan
 from tilework.codegen.plan.check import check
 from tilework.codegen.plan.choose import choose_plan, estimate_work, plain_plan
 from tilework.codegen.plan.dot_products import ready_for_plans
+from tilework.codegen.plan.kinds import CascadePlan, SortPlan
+from tilework.codegen.plan.plan import Plan
 from tilework.codegen.sort.lower import is_sort, lower_sort, sort_work
 from tilework.ir.build import const_index
 from tilework.ir.lowered import LoweredKernel
@@ -35,9 +38,10 @@ from tilework.ir.symbolic.bounds import bounds
 from tilework.ir.verify import verify
 
 if TYPE_CHECKING:
-    from tilework.codegen.plan.plan import Plan
+    from tilework.codegen.plan.kinds import AnyPlan
     from tilework.target.spec import TargetSpec
 
+_Kind = TypeVar("_Kind", bound="AnyPlan")
 
 _LINE_BYTES = 64
 #: The passes in order, each with the stage in which it leaves a kernel.
@@ -67,7 +71,7 @@ ORDER = (
 
 
 def lower_kernel(
-    sink: Node, target: TargetSpec, plan: Plan | None = None, *, is_plain: bool = False
+    sink: Node, target: TargetSpec, plan: AnyPlan | None = None, *, is_plain: bool = False
 ) -> LoweredKernel:
     """Choose a plan for a kernel (unless one is given) and lower it for `target`.
 
@@ -82,18 +86,21 @@ def lower_kernel(
     """
     with in_use():
         if is_sort(sink):
-            linear, scratch_bytes = lower_sort(sink, target)
+            linear, scratch_bytes = lower_sort(sink, target, _of_kind(plan, SortPlan))
             if settings.current().verify != "off":
                 verify(linear, Stage.LINEAR, after="sort")
             name = kernel_name(sink, None)
             return _describe(name, sink, sort_work(sink), "sort of rows", linear, scratch_bytes)
         if has_blocks(target):
-            return _lower_for_blocks(sink, target, plan, is_plain=is_plain)
+            return _lower_for_blocks(sink, target, _of_kind(plan, Plan), is_plain=is_plain)
         passes = PassRun(PASSES, sink, Stage.KERNEL)
         simple = passes.run("simplify", sink, lambda node: rewrite(node, SIMPLIFY))
         loose = passes.run("loosen", simple, lambda node: loosen(node, target))
         kernel = analyse(passes.run("normalise", loose, lambda node: ready_for_plans(node, target)))
-        cascade = None if plan else lower_cascade(kernel, target, passes, is_plain=is_plain)
+        cascade = None
+        if not isinstance(plan, Plan):
+            given = _of_kind(plan, CascadePlan)
+            cascade = lower_cascade(kernel, target, passes, given, is_plain=is_plain)
         if cascade is not None:
             return _describe(
                 kernel_name(sink, kernel),
@@ -103,10 +110,9 @@ def lower_kernel(
                 cascade.linear,
                 cascade.scratch_bytes,
             )
-        if plan is None:
+        chosen = _of_kind(plan, Plan)
+        if chosen is None:
             chosen = plain_plan(kernel) if is_plain else choose_plan(kernel, target)
-        else:
-            chosen = plan
         check(chosen, kernel, target)
         tiled = passes.run("apply-plan", kernel.sink, lambda _: apply_plan(kernel, chosen))
         lowered = passes.run("expand", tiled, lambda node: expand(node)[0])
@@ -122,6 +128,17 @@ def lower_kernel(
         work = estimate_work(kernel)
         name = kernel_name(sink, kernel)
         return _describe(name, sink, work, repr(chosen), linear, _scratch_bytes(lowered))
+
+
+def _of_kind(plan: AnyPlan | None, kind: type[_Kind]) -> _Kind | None:
+    """The plan if it is of the kind that the kernel wants."""
+    if plan is not None and not isinstance(plan, kind):
+        raise PlanError(
+            "plan: a plan of another kind than the kernel's",
+            got=type(plan).__name__,
+            expected=kind.__name__,
+        )
+    return plan
 
 
 def loosen(sink: Node, target: TargetSpec) -> Node:

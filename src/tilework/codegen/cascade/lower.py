@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tilework.base import settings
+from tilework.base.errors import PlanError
 from tilework.codegen import audit
 from tilework.codegen.analysis import analyse
 from tilework.codegen.cascade.find import find_cascade
 from tilework.codegen.cascade.phases import BLOCK_NAME, Phases
 from tilework.codegen.cascade.rotate import fused, rotates, with_tile_of
 from tilework.codegen.cascade.running import RunningPhases, find_running
-from tilework.codegen.cascade.tile import choose_tile
+from tilework.codegen.cascade.tile import choose_tile, planned_tile
 from tilework.codegen.linearize.order import linearise
 from tilework.codegen.passes.decompose import decompose, decompose_node
 from tilework.codegen.passes.expand import expand
@@ -20,6 +21,7 @@ from tilework.codegen.passes.normalise import drop_single
 from tilework.codegen.plan.apply import apply_plan
 from tilework.codegen.plan.check import check
 from tilework.codegen.plan.choose import choose_plan, plain_plan
+from tilework.codegen.plan.kinds import CascadePlan
 from tilework.dtypes import index
 from tilework.ir.build import const_index
 from tilework.ir.node import Node, toposort
@@ -47,6 +49,16 @@ _TASKS_PER_CORE = 16
 
 
 @dataclass(frozen=True, slots=True)
+class PhaseKernel:
+    """One phase of a cascade: its number, its kernel and plan, and the core that it runs on."""
+
+    number: int
+    kernel: Kernel
+    plan: Plan
+    target: TargetSpec
+
+
+@dataclass(frozen=True, slots=True)
 class LoweredCascade:
     """The statements of a cascade, the scratch bytes of one task, its tasks, its plans as text."""
 
@@ -56,7 +68,12 @@ class LoweredCascade:
 
 
 def lower_cascade(
-    kernel: Kernel, target: TargetSpec, passes: PassRun, *, is_plain: bool = False
+    kernel: Kernel,
+    target: TargetSpec,
+    passes: PassRun,
+    plan: CascadePlan | None = None,
+    *,
+    is_plain: bool = False,
 ) -> LoweredCascade | None:
     """The LINEAR of a kernel that is a cascade worth running in phases; None if it is not.
 
@@ -64,17 +81,64 @@ def lower_cascade(
         kernel: The kernel with its ranges normalised.
         target: The machine that the code is for.
         passes: Runs the passes from `apply-plan` on over each phase.
+        plan: How to cut it, instead of the cost model's choice.
         is_plain: Take plain loops in each phase instead of the best plan.
+
+    Raises:
+        PlanError: `plan` does not fit the kernel or the target.
     """
-    found = _phases_of(kernel, target)
+    found = _phases_of(kernel, target, plan)
     if found is None:
         return None
     cascade, tile, phases = found
     choose = _plain if is_plain else choose_plan
-    composition = _Composition(cascade, tile, phases, target, choose, passes)
-    plan: list[str] = []
-    linear = passes.run("linearise", cascade.kernel.sink, lambda _: composition.run(plan))
-    return LoweredCascade(linear, composition.scratch_bytes, plan[0])
+    plan = plan or CascadePlan(tile.rows, tile.block, _batch(tile, target))
+    composition = _Composition(cascade, tile, phases, plan, target, choose, passes)
+    text: list[str] = []
+    linear = passes.run("linearise", cascade.kernel.sink, lambda _: composition.run(text))
+    limit = target.limits.max_scratch_bytes
+    if limit and composition.scratch_bytes > limit:
+        raise PlanError(
+            "plan: what a tile keeps does not fit a worker's memory",
+            got=f"{composition.scratch_bytes} bytes",
+            expected=f"at most {limit}",
+        )
+    return LoweredCascade(linear, composition.scratch_bytes, text[0])
+
+
+def cascade_plan(kernel: Kernel, target: TargetSpec) -> CascadePlan | None:
+    """How the cost model would cut a cascade; None where the kernel is none that is worth it."""
+    found = _phases_of(kernel, target)
+    if found is None:
+        return None
+    tile = found[1]
+    return CascadePlan(tile.rows, tile.block, _batch(tile, target))
+
+
+def phase_kernels(kernel: Kernel, target: TargetSpec, plan: CascadePlan) -> list[PhaseKernel]:
+    """The phases of a cascade under a plan, in order, each with its own.
+
+    Raises:
+        PlanError: The plan does not fit the kernel.
+    """
+    found = _phases_of(kernel, target, plan)
+    if found is None:
+        return []
+    alone = replace(target, units=_one_core(target.units))
+    sinks = [sink for group in found[2].groups() for sink in group.sinks]
+    made: list[PhaseKernel] = []
+    for number, sink in enumerate(sinks):
+        phase = analyse(drop_single(sink))
+        chosen = plan.phase(number) or replace(choose_plan(phase, alone), tasks=0)
+        made.append(PhaseKernel(number, phase, chosen, alone))
+    return made
+
+
+def _batch(tile: Tile, target: TargetSpec) -> int:
+    """How many tiles a task takes: single rows one after the other."""
+    if tile.rows > 1:
+        return 1
+    return max(tile.count // (target.cores * _TASKS_PER_CORE), 1)
 
 
 def is_cascade(kernel: Kernel, target: TargetSpec) -> bool:
@@ -82,18 +146,22 @@ def is_cascade(kernel: Kernel, target: TargetSpec) -> bool:
     return _phases_of(kernel, target) is not None
 
 
-def _phases_of(kernel: Kernel, target: TargetSpec) -> tuple[Cascade, Tile, Phases] | None:
+def _phases_of(
+    kernel: Kernel, target: TargetSpec, plan: CascadePlan | None = None
+) -> tuple[Cascade, Tile, Phases] | None:
     cascade = find_cascade(kernel)
     if cascade is None:
         return None
     running = find_running(cascade)
     tile = choose_tile(cascade, target, may_run=running is not None)
+    if plan is not None:
+        tile = planned_tile(cascade, tile, plan)
     if running is None or not tile.is_long:
         phases = Phases(cascade, tile, _first_slot(kernel))
     else:
         phases = RunningPhases(cascade, running, tile, _first_slot(kernel))
     total = sum(_bytes(param) for param in phases.params)
-    if cascade.key is None:
+    if cascade.key is None and plan is None:
         if total > (target.l2_bytes or 1 << 19):
             return None  # a row that leaves the cache is computed again as fast
         if tile.row is None and tile.count < 2 * target.cores:
@@ -135,6 +203,7 @@ class _Composition:
         cascade: Cascade,
         tile: Tile,
         phases: Phases,
+        given: CascadePlan,
         target: TargetSpec,
         choose: Callable[[Kernel, TargetSpec], Plan],
         passes: PassRun,
@@ -142,6 +211,8 @@ class _Composition:
         self.cascade = cascade
         self.tile = tile
         self.phases = phases
+        self.given = given
+        self.planned = 0
         self.target = target
         self.choose = choose
         self.passes = passes
@@ -212,9 +283,7 @@ class _Composition:
     def _open_tasks(self) -> tuple[Node, Node, Node | None]:
         """Open the loop over tasks: it, the first tile of a task, and how many if not just one."""
         count = self.tile.count
-        block = max(count // (self.target.cores * _TASKS_PER_CORE), 1)
-        if self.tile.rows > 1:
-            block = 1
+        block = self.given.batch
         tasks = self._range(const_index(-(-count // block)), Unit.THREAD)
         if block == 1:
             return tasks, tasks, None
@@ -281,7 +350,9 @@ class _Composition:
 
     def _planned(self, sink: Node) -> tuple[Kernel, Plan]:
         kernel = analyse(drop_single(sink))
-        plan = replace(self.choose(kernel, self.alone), tasks=0)
+        given = self.given.phase(self.planned)
+        self.planned += 1
+        plan = replace(given or self.choose(kernel, self.alone), tasks=0)
         check(plan, kernel, self.alone)
         return kernel, plan
 

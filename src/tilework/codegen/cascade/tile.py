@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from tilework.base.errors import PlanError
 from tilework.codegen.analysis import stride
 from tilework.codegen.plan.extents import product, size
 from tilework.ir.ops.tensor import REDUCE
 
 if TYPE_CHECKING:
     from tilework.codegen.cascade.find import Cascade
+    from tilework.codegen.plan.kinds import CascadePlan
     from tilework.ir.node import Node
     from tilework.target.spec import TargetSpec
 
@@ -65,6 +67,38 @@ def choose_tile(cascade: Cascade, target: TargetSpec, *, may_run: bool = False) 
     # The block decides the order of sums, so it must not depend on the number of cores.
     block = 0 if cascade.key is None else _block(cascade, candidates[0], target)
     return Tile(row, rows, -(-size(row) // rows) * others, block, is_long)
+
+
+def planned_tile(cascade: Cascade, chosen: Tile, plan: CascadePlan) -> Tile:
+    """The tile that a plan asks for, along the range that was chosen.
+
+    Raises:
+        PlanError: The rows or the block do not fit the kernel.
+    """
+    most_rows = 1 if chosen.row is None else size(chosen.row)
+    most_block = size(cascade.key) if chosen.block and cascade.key is not None else 0
+    if not 1 <= plan.rows <= most_rows:
+        raise PlanError(
+            "plan: a tile has more rows than there are",
+            got=str(plan.rows),
+            expected=f"1 .. {most_rows}",
+        )
+    if not min(most_block, 1) <= plan.block <= most_block:
+        raise PlanError(
+            "plan: a block of another length than the folded axis allows",
+            got=str(plan.block),
+            expected=f"{min(most_block, 1)} .. {most_block}",
+        )
+    others = product(range_ for range_ in cascade.rows if range_ is not chosen.row)
+    tiles = 1 if chosen.row is None else -(-size(chosen.row) // plan.rows)
+    count = tiles * others
+    if not 1 <= plan.batch <= count:
+        raise PlanError(
+            "plan: a task takes more tiles than there are",
+            got=str(plan.batch),
+            expected=f"1 .. {count}",
+        )
+    return replace(chosen, rows=plan.rows, count=count, block=plan.block)
 
 
 def _block(cascade: Cascade, rows: int, target: TargetSpec) -> int:

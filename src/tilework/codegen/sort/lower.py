@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilework.base.errors import UnsupportedError
+from tilework.base.errors import PlanError, UnsupportedError
 from tilework.codegen.analysis import substitute_ranges
 from tilework.codegen.passes.decompose import decompose
-from tilework.codegen.sort.radix import sort_by_digits
+from tilework.codegen.plan.kinds import SortPlan
+from tilework.codegen.sort.keys import key_bits
+from tilework.codegen.sort.radix import digit_of, sort_by_digits
 from tilework.codegen.sort.rank import sort_by_rank
 from tilework.codegen.sort.row import Row
 from tilework.codegen.sort.statements import Statements
@@ -19,12 +21,16 @@ from tilework.ir.symbolic import simplify
 from tilework.ir.symbolic.bounds import bounds
 
 if TYPE_CHECKING:
+    from tilework.dtypes import DType
     from tilework.ir.node import Node
     from tilework.target.spec import TargetSpec
 
 #: Rows of at most this many elements are sorted by rank (measured: on x86-64 with AVX2 both
 #: algorithms take the same time at about 90).
 RANK_LIMIT = 80
+#: The longest rows that may be sorted by rank, and the digits that may be sorted by.
+MOST_BY_RANK = 512
+DIGITS = (6, 8, 10, 11, 13)
 #: Scratch for one element of a long row, and for all that does not grow with the row.
 _ELEMENT_BYTES, _TABLE_BYTES = 16, 1 << 16
 
@@ -44,13 +50,37 @@ def sort_work(sink: Node) -> float:
     return 20.0 * total
 
 
-def lower_sort(sink: Node, target: TargetSpec) -> tuple[Node, int]:
+def choose_sort_plan(sink: Node) -> SortPlan:
+    """By rank for short rows, by digits for long ones."""
+    (effect,) = sink.src
+    limit = bounds(effect.src[2])[1]
+    return SortPlan(0 if limit <= RANK_LIMIT else digit_of(_keys(sink), limit))
+
+
+def sort_plans(sink: Node) -> list[SortPlan]:
+    """All plans that a sort may have, the widest digits last."""
+    (effect,) = sink.src
+    by_rank = [SortPlan(0)] if bounds(effect.src[2])[1] <= MOST_BY_RANK else []
+    return by_rank + [SortPlan(digit) for digit in DIGITS if digit <= key_bits(_keys(sink))]
+
+
+def _keys(sink: Node) -> DType:
+    (effect,) = sink.src
+    dtype: DType = effect.src[1].src[0].type.dtype
+    return dtype
+
+
+def lower_sort(sink: Node, target: TargetSpec, plan: SortPlan | None = None) -> tuple[Node, int]:
     """Return the LINEAR of a kernel whose one effect is SORT_ROWS, and its bytes of scratch.
 
-    Raises: UnsupportedError for a kernel with other effects, or rows that are too long.
+    Raises: UnsupportedError for a kernel with other effects, or rows that are too long; PlanError
+    for a plan that no row of the kernel could be sorted by.
     """
     if len(sink.src) != 1:
         raise UnsupportedError("sort_rows: must be the only effect of its kernel")
+    if plan is not None and plan not in sort_plans(sink):
+        raise PlanError("plan: these rows are not sorted so", got=repr(plan))
+    plan = plan or choose_sort_plan(sink)
     out = Statements()
     ranges = sorted(
         (node for node in toposort(sink) if node.op is RANGE), key=lambda r: int(r.attrs.number)
@@ -59,7 +89,7 @@ def lower_sort(sink: Node, target: TargetSpec) -> tuple[Node, int]:
     for range_ in ranges:
         total = simplify.mul(total, range_.src[0])
     with out.loop(total, Unit.THREAD) as task:
-        _sort_row(out, _at_task(sink, ranges, task, target), target)
+        _sort_row(out, _at_task(sink, ranges, task, target), target, plan)
     return out.linear(), out.scratch_bytes
 
 
@@ -73,7 +103,7 @@ def _at_task(sink: Node, ranges: list[Node], task: Node, target: TargetSpec) -> 
     return decompose(substitute_ranges(sink, values, {}), target).src[0]
 
 
-def _sort_row(out: Statements, effect: Node, target: TargetSpec) -> None:
+def _sort_row(out: Statements, effect: Node, target: TargetSpec, plan: SortPlan) -> None:
     written, read, size = effect.src
     limit = bounds(size)[1]
     # Positions take 32 bits while they are sorted, and a count of places twice as many.
@@ -93,11 +123,11 @@ def _sort_row(out: Statements, effect: Node, target: TargetSpec) -> None:
         limit,
         effect.attrs.descending,
     )
-    if limit <= RANK_LIMIT:
+    if not plan.digit:
         sort_by_rank(out, row, max(target.vector_bits // 64, 1))
         return
     with out.when(simplify.less(const_index(0), row.size)):
-        sort_by_digits(out, row)
+        sort_by_digits(out, row, plan.digit)
 
 
-__all__ = ["RANK_LIMIT", "is_sort", "lower_sort"]
+__all__ = ["RANK_LIMIT", "choose_sort_plan", "is_sort", "lower_sort", "sort_plans"]

@@ -20,6 +20,7 @@ from tilework.ir.symbolic import simplify
 if TYPE_CHECKING:
     from tilework.codegen.sort.row import Row
     from tilework.codegen.sort.statements import Statements
+    from tilework.dtypes import DType
     from tilework.ir.node import Node
 
 #: From this many elements on, fewer passes are worth the larger tables of wider digits.
@@ -28,17 +29,22 @@ _HALF = 32
 _LOW = (1 << _HALF) - 1
 
 
-def sort_by_digits(out: Statements, row: Row) -> None:
-    """Sort one row of any length but 0."""
-    _RadixSort(out, row).write()
+def digit_of(dtype: DType, limit: int) -> int:
+    """The bits of a digit for rows of at most `limit` elements."""
+    return 11 if limit >= WIDE_FROM and key_bits(dtype) >= _HALF else 8
+
+
+def sort_by_digits(out: Statements, row: Row, digit: int) -> None:
+    """Sort one row of any length but 0 by digits of so many bits."""
+    _RadixSort(out, row, digit).write()
 
 
 class _RadixSort:
-    def __init__(self, out: Statements, row: Row) -> None:
+    def __init__(self, out: Statements, row: Row, digit: int) -> None:
         self.out, self.row = out, row
         self.bits = key_bits(row.source.dtype)
         width = min(self.bits, _HALF)
-        self.digit = 11 if row.limit >= WIDE_FROM and width == _HALF else 8
+        self.digit = digit
         self.digits = -(-width // self.digit)
         self.values = 1 << self.digit
         # The words, twice: each pass moves them from one half to the other.
