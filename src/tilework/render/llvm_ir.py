@@ -18,7 +18,7 @@ from tilework.ir.ops.index import LANES, RANGE, VARIABLE, Unit
 from tilework.ir.ops.memory import AFTER, INDEX, LOAD, PARAM, SINK, STORE
 from tilework.ir.ops.program import FAULT_IF
 from tilework.ir.symbolic.bounds import bounds
-from tilework.render.base import cannot_render, check_gate, check_input, gate_of
+from tilework.render.base import cannot_render, check_gate, check_input, gate_of, locality
 from tilework.render.llvm_dot import INSTRUCTIONS, written_out
 
 if TYPE_CHECKING:
@@ -372,10 +372,10 @@ class _Function:
         self.names[node] = raw
 
     def _fetch(self, pointer: str, ahead: int) -> None:
-        """Start to move what lies `ahead` bytes further into the second cache."""
+        """Start to move what lies `ahead` bytes further into a cache."""
         place = self.define(f"getelementptr i8, ptr {pointer}, i64 {ahead}")
         name = self.declare("void", "llvm.prefetch.p0", "ptr", "i32", "i32", "i32")
-        self.emit(f"call void @{name}(ptr {place}, i32 0, i32 2, i32 1)")
+        self.emit(f"call void @{name}(ptr {place}, i32 0, i32 {locality(ahead)}, i32 1)")
 
     def _guarded_load(self, full: str, pointer: str, align: int, gate: str) -> str:
         then, done = self.label(), self.label()

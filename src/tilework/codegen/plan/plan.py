@@ -91,8 +91,9 @@ class Plan:
         overlap: Whether a last tile may reach back over the one before (results are stored twice,
             equal both times) where a size is no multiple of the tile; else edges are gated.
         swapped: For a contraction: its second factor gives the rows, its first the lanes.
-        ahead: How many bytes the second factor of a contraction is fetched ahead of its use, where
-            it is read as it lies; 0 leaves that to the machine.
+        ahead: How many bytes the second factor of a contraction is fetched ahead of its use, from
+            its copy if it has one; less than a page goes to the first cache, more to the second.
+            0 leaves that to the machine.
         matrix: The target's matrix instruction that computes a tile; empty for vectors.
     """
 

@@ -128,7 +128,8 @@ class _Stage:
         offset = const_index(0)
         for axis in in_memory:
             offset = simplify.add(simplify.mul(offset, axis.size), axis.position)
-        return LOAD(INDEX(stage, offset))
+        ahead = self.application.plan.ahead if self.staged.operand == 1 else 0
+        return LOAD(INDEX(stage, offset), attrs=LoadAttrs(1, ahead) if ahead else None)
 
     # ---- axes
 

@@ -34,6 +34,8 @@ from tilework.ir.ops.index import Unit
 from tilework.ir.types import Memory
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tilework.ir.node import Node
     from tilework.target.spec import TargetSpec
 
@@ -62,9 +64,9 @@ _STREAM_BYTES_PER_CYCLE = 16.0
 #: farther away, and from another page.
 _NEAR_LINE_CYCLES, _LINE_CYCLES, _PAGE_CYCLES = 0.7, 2.0, 8.0
 _PAGE_BYTES = 4096
-#: How far panels from beyond the cache are fetched ahead: some pages, at which the machine's own
-#: fetching stops and begins anew.
-_AHEAD_BYTES = 4 * _PAGE_BYTES
+#: How far panels are fetched ahead: from beyond the cache some pages, at which the machine's own
+#: fetching stops and begins anew; else what some steps along k use, into the first cache.
+_AHEAD_BYTES, _NEAR_AHEAD_BYTES = 4 * _PAGE_BYTES, 1024
 #: By how much of a task cores that run the same number of tasks end apart.
 _UNEVEN = 0.05
 
@@ -77,19 +79,20 @@ def choose_contraction_plan(kernel: Kernel, target: TargetSpec) -> Plan | None:
 
 def cheapest(kernel: Kernel, target: TargetSpec) -> tuple[float, Plan] | None:
     """The estimated cycles of the best tiling, and its plan."""
+    return min(tilings(kernel, target), key=lambda candidate: candidate[0], default=None)
+
+
+def tilings(kernel: Kernel, target: TargetSpec) -> Iterator[tuple[float, Plan]]:
+    """All tilings that are compared, each with its estimated cycles."""
     if any(least_size(r) != size(r) or size(r) < 1 for r in kernel.free.ranges):
-        return None  # sizes known at run time only: plain loops
-    best: tuple[float, Plan] | None = None
+        return  # sizes known at run time only: plain loops
     for swapped, contraction in enumerate(orientations(kernel)):
         for lane in contraction.n:
             if size(lane) < 2:
                 continue
             for rows in _row_ranges(contraction):
                 tiling = _Tiling(kernel, contraction, lane, rows, target, bool(swapped))
-                for candidate in tiling.candidates():
-                    if best is None or candidate[0] < best[0]:
-                        best = candidate
-    return best
+                yield from tiling.candidates()
 
 
 def _row_ranges(contraction: Contraction) -> list[tuple[Node, Node | None]]:
@@ -432,12 +435,17 @@ class _Tiling:
         return total
 
     def _ahead(self, staged: list[Staged]) -> int:
-        """How far b is fetched ahead: it comes from beyond the cache, in order, and uncopied."""
-        if not self.direct_b or any(copy.operand == 1 for copy in staged):
-            return 0
-        total = product(self.contraction.n) * self.depth * self.contraction.b.type.dtype.itemsize
-        in_order = load_stride(self.contraction.b, self.contraction.k[-1]) == self.columns
-        return _AHEAD_BYTES if in_order and total > self.cache // 2 else 0
+        """How far b is fetched ahead, where its panels are read in order: in copies, or packed."""
+        item = self.contraction.b.type.dtype.itemsize
+        is_copied = any(copy.operand == 1 for copy in staged)
+        if not is_copied:
+            in_order = load_stride(self.contraction.b, self.contraction.k[-1]) == self.columns
+            if not self.direct_b or not in_order:
+                return 0
+            if product(self.contraction.n) * self.depth * item > self.cache // 2:
+                return _AHEAD_BYTES
+        panel = self.columns * self.depth * item
+        return _NEAR_AHEAD_BYTES if panel > self.target.l1_bytes // 2 else 0
 
     def _copy_b(self) -> float:
         if self.square > 1:

@@ -16,7 +16,7 @@ from tilework.ir.ops import control, math
 from tilework.ir.ops.index import LANES, RANGE, VARIABLE, Unit
 from tilework.ir.ops.memory import AFTER, INDEX, LOAD, PARAM, SINK, STORE
 from tilework.ir.ops.program import FAULT_IF
-from tilework.render.base import cannot_render, check_gate, check_input, gate_of
+from tilework.render.base import cannot_render, check_gate, check_input, gate_of, locality
 from tilework.render.c_family import vectors
 from tilework.render.c_family.dialect import CFamily, Dialect, Emit, literal, type_name
 from tilework.render.c_family.prelude import PRELUDE, half_vectors
@@ -263,7 +263,9 @@ class _Function:
         if node.attrs.ahead:
             # As a number: beyond the end of memory there may be no pointer, but a hint.
             place = f"(unsigned long){pointer} + {node.attrs.ahead}"
-            self._emit(f"__builtin_prefetch((const void *)({place}), 0, 2);")
+            self._emit(
+                f"__builtin_prefetch((const void *)({place}), 0, {locality(node.attrs.ahead)});"
+            )
         element = "u8" if dtype.is_bool else type_name(dtype)
         kind = f"{element}x{node.type.shape[0]}"
         text = f"*(const {kind}m *){pointer}"

@@ -1,4 +1,6 @@
-"""Panels that come from beyond the cache are fetched ahead of their use."""
+"""Panels are fetched ahead of their use, into the second cache or the first."""
+
+import pytest
 
 from tilework.codegen.analysis import Kernel, analyse
 from tilework.codegen.pipeline import lower_kernel
@@ -11,6 +13,7 @@ from tilework.ir.ops.index import RANGE, RangeAttrs
 from tilework.ir.ops.memory import INDEX, LOAD, PARAM, SINK, STORE, ParamAttrs
 from tilework.ir.ops.tensor import REDUCE, Fold, ReduceAttrs
 from tilework.ir.symbolic import simplify
+from tilework.render.base import locality
 from tilework.render.c_family.clang import ClangRenderer
 from tilework.render.llvm_ir import LlvmRenderer
 from tilework.target.known.cpu import x86_level_spec
@@ -46,3 +49,37 @@ def test_panels_larger_than_the_cache_are_fetched_ahead() -> None:
 
 def test_panels_that_stay_in_the_cache_are_not() -> None:
     assert choose_plan(packed_product(16), TARGET).ahead == 0
+
+
+def plain_product(size: int) -> Kernel:
+    """A square product of matrices in rows, whose second factor is copied into panels."""
+    i, j, p = (RANGE(const_index(size), attrs=RangeAttrs(at)) for at in range(3))
+
+    def at(slot: int, row: Node, column: Node) -> Node:
+        place = simplify.add(simplify.scale(row, size), column)
+        return INDEX(PARAM(attrs=ParamAttrs(slot, (size * size,), float32)), place)
+
+    product = math.MUL(LOAD(at(1, i, p)), LOAD(at(2, p, j)))
+    total = REDUCE(product, p, attrs=ReduceAttrs(Fold.ADD))
+    return analyse(SINK(STORE(at(0, i, j), total)))
+
+
+def test_copied_panels_larger_than_the_first_cache_are_fetched_from_the_second() -> None:
+    kernel = plain_product(512)
+    plan = choose_plan(kernel, TARGET)
+    assert [staged.operand for staged in plan.staged] == [1]
+    assert 0 < plan.ahead < 4096
+    lowered = lower_kernel(kernel.sink, TARGET)
+    assert "i32 0, i32 3, i32 1)" in LlvmRenderer().render(lowered)
+    assert ", 0, 3);" in ClangRenderer().render(lowered)
+
+
+def test_copied_panels_that_stay_in_the_first_cache_are_not() -> None:
+    plan = choose_plan(plain_product(56), TARGET)
+    assert [staged.operand for staged in plan.staged] == [1]
+    assert plan.ahead == 0
+
+
+@pytest.mark.parametrize(("ahead", "nearness"), [(64, 3), (4095, 3), (4096, 2), (65536, 2)])
+def test_what_is_used_soon_goes_to_the_first_cache(ahead: int, nearness: int) -> None:
+    assert locality(ahead) == nearness
