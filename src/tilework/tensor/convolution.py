@@ -349,6 +349,7 @@ class Convolution(Counting):
         padding: Ints = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
+        divisor_override: int | None = None,
     ) -> Self:
         """The mean of each window over the last axes.
 
@@ -359,7 +360,16 @@ class Convolution(Counting):
             padding: zeros around the input; see the module.
             ceil_mode: keep a last window that reaches out.
             count_include_pad: whether padding counts in the mean.
+            divisor_override: what sums are divided by instead of the count.
+
+        Raises:
+            ShapeError: a size or a step is below 1, or the window has too many axes.
+            UserError: `divisor_override` is 0.
         """
+        if divisor_override == 0:
+            raise UserError(
+                "avg_pool2d: divisor_override is 0", got=0, expected="a number other than 0"
+            )
         sizes = self._pool_sizes(kernel_size, stride, dilation, "avg_pool2d")
         count = len(sizes[0])
         pads = read_padding(padding, count, "avg_pool2d")
@@ -367,7 +377,9 @@ class Convolution(Counting):
         x = self._wide() if self.dtype.is_float else self.float()
         axes = tuple(range(x.ndim, x.ndim + count))
         total = x._pad_axes(grown)._pooled(*sizes, "avg_pool2d")._fold(Fold.ADD, axes, False)
-        if not ceil_mode and (count_include_pad or all(pair == (0, 0) for pair in pads)):
+        if divisor_override is not None:
+            mean = total / divisor_override
+        elif not ceil_mode and (count_include_pad or all(pair == (0, 0) for pair in pads)):
             taps = 1
             for size in sizes[0]:
                 taps *= size

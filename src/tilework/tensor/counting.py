@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from tilework import dtypes
 from tilework.base.errors import DTypeError, IndexingError, ShapeError, UserError
+from tilework.tensor.core import TensorBase
 from tilework.tensor.selecting import Selecting
 from tilework.tensor.variable import format_shape
 
@@ -18,12 +19,12 @@ class Counting(Selecting):
     # --- searching ---------------------------------------------------------------------------
 
     def searchsorted(
-        self, values: Self, right: bool = False, side: str | None = None, sorter: Self | None = None
+        self, values: Any, right: bool = False, side: str | None = None, sorter: Self | None = None
     ) -> Self:
         """Where each of `values` would be put into this sorted tensor to keep its order.
 
         Args:
-            values: what to look for; NaN counts as greatest.
+            values: what to look for, a tensor or a number; NaN counts as greatest.
             right: behind its equals, else in front of them.
             side: "left" or "right", another way to say it.
             sorter: positions that sort the last axis, if it is not sorted.
@@ -40,6 +41,8 @@ class Counting(Selecting):
         if side not in (None, "left", "right"):
             raise UserError("searchsorted: unknown side", got=side, expected="left or right")
         behind = right or side == "right"
+        if not isinstance(values, TensorBase):
+            values = self._lift(values, self.device)
         if not self.ndim or (self.ndim > 1 and self._dims[:-1] != values._dims[:-1]):
             raise ShapeError(
                 "searchsorted: the leading axes differ",

@@ -49,9 +49,18 @@ class KnownIndex:
     mask_size: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """A single bool as an index: a new axis of size 1 if it is True, else of size 0."""
+
+    is_on: bool
+
+
 def _known_items(item: Any) -> list[Any]:
     """A list or array as an index: positions, or for a mask the positions of its True elements."""
     nested = item.tolist() if hasattr(item, "tolist") else item
+    if isinstance(nested, bool):
+        return [Switch(nested)]
     if isinstance(nested, range):
         nested = list(nested)
     if not isinstance(nested, list | tuple):
@@ -190,6 +199,11 @@ class Indexing(Joining):
             if item is None:
                 plan.shape.append(1)
                 continue
+            if isinstance(item, Switch):
+                found = KnownIndex([0], (1,)) if item.is_on else KnownIndex([], (0,))
+                plan.advanced.append((len(plan.shape), self._upload_index(found, 1, axis)))
+                plan.shape.append(1)
+                continue
             if isinstance(item, TensorBase | KnownIndex):
                 size = self._dims[axis]
                 plan.advanced.append((len(plan.shape), self._index_tensor(item, size, axis)))
@@ -212,7 +226,8 @@ class Indexing(Joining):
         found: list[Any] = []
         for item in items:
             found.extend(self._read_item(item))
-        used = sum([item is not None and item is not Ellipsis for item in found])
+        free = (Switch, type(None), type(...))
+        used = sum([not isinstance(item, free) for item in found])
         dots = [place for place, item in enumerate(found) if item is Ellipsis]
         if used > self.ndim or len(dots) > 1:
             what = "more than one ..." if len(dots) > 1 else "too many indices"
@@ -229,10 +244,11 @@ class Indexing(Joining):
         if item is None or item is Ellipsis or isinstance(item, slice | Variable):
             return [item]
         if isinstance(item, bool):
-            raise IndexingError("index: a single bool is not an index", try_="use a mask tensor")
+            return [Switch(item)]
         if isinstance(item, TensorBase):
             return self._read_tensor(item)
-        if hasattr(type(item), "__index__") and getattr(item, "ndim", 0) == 0:
+        is_bool = str(getattr(item, "dtype", "")) == "bool"
+        if hasattr(type(item), "__index__") and not getattr(item, "ndim", 0) and not is_bool:
             return [item]
         if isinstance(item, float):
             raise IndexingError(
@@ -242,7 +258,7 @@ class Indexing(Joining):
 
     def _read_tensor(self, item: Any) -> list[Any]:
         if item.dtype.is_bool:
-            return list(item._known_positions())
+            return list(item._known_positions()) if item.ndim else [Switch(bool(item.item()))]
         if not item.dtype.is_integer:
             raise IndexingError(
                 "index: an index tensor must hold integers or bool",
@@ -558,15 +574,25 @@ class Indexing(Joining):
         total = rank._cut_axis(0, length - 1, length)
         return places, places._positions(0) < total
 
-    def nonzero(self, size: int | None = None, fill_value: Number = 0) -> Self:
+    def nonzero(
+        self, size: int | None = None, fill_value: Number = 0, as_tuple: bool = False
+    ) -> Any:
         """The positions of the elements that are not zero, one row each.
 
         Args:
             size: the number of rows; None counts on the host, which reads the tensor.
             fill_value: what the rows behind the last one hold if there are fewer than `size`.
+            as_tuple: give one vector for each axis, which together are an index.
 
         Shape: (...) -> (n, ndim)
+
+        Example:
+            >>> Tensor([[0, 1], [2, 0]]).nonzero().tolist()
+            [[0, 1], [1, 0]]
         """
+        if as_tuple:
+            x = self if self.ndim else self.reshape(1)
+            return x.nonzero(size, fill_value).unbind(1)
         if size is not None:
             return self._nonzero_of(size, fill_value)
         positions = self._truth()._known_positions()

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from tilework.ir.types import Dim
 
+#: How many tensors one kernel puts together.
+_MOST_AT_ONCE = 32
+
 Pads = tuple[tuple["Dim", "Dim"], ...]
 
 
@@ -52,6 +55,12 @@ class Joining(Linalg):
         kept = [part.cast(dtype) for part in parts if part._dims[axis] != 0]
         if not kept:
             return parts[0].cast(dtype)
+        while len(kept) > _MOST_AT_ONCE:
+            # Each element is chosen among all that are joined at once, so many go step by step.
+            kept = [
+                _joined(kept[start : start + _MOST_AT_ONCE], axis).contiguous()
+                for start in range(0, len(kept), _MOST_AT_ONCE)
+            ]
         return _joined(kept, axis) if len(kept) > 1 else kept[0]._apply(None)
 
     def stack(self, *others: Any, dim: int = 0) -> Self:
@@ -283,7 +292,8 @@ class Joining(Linalg):
 
     def _pad_from_inside(self, axis: int, low: int, high: int, mode: str) -> Self:
         size = self._fixed_size(axis, "pad")
-        most = {"reflect": size - 1, "circular": size, "replicate": max(low, high, 0)}[mode]
+        kept = size + min(low, 0) + min(high, 0)
+        most = {"reflect": size - 1, "circular": kept, "replicate": max(low, high, 0)}[mode]
         if low > most or high > most or size == 0:
             raise ShapeError(
                 f"pad: mode {mode} can't take so much from inside",
@@ -291,11 +301,13 @@ class Joining(Linalg):
                 expected=f"at most {most}",
             )
         x = self._cut_axis(axis, max(-low, 0), size + min(high, 0))
+        # What is cut off is not seen from the other end either.
+        source = x if mode == "circular" else self
         parts = [x]
         if low > 0:
-            parts.insert(0, self._border(axis, low, mode, is_low=True))
+            parts.insert(0, source._border(axis, low, mode, is_low=True))
         if high > 0:
-            parts.append(self._border(axis, high, mode, is_low=False))
+            parts.append(source._border(axis, high, mode, is_low=False))
         return parts[0].cat(*parts[1:], dim=axis)
 
     def _border(self, axis: int, count: int, mode: str, is_low: bool) -> Self:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import string
 from itertools import chain
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from tilework import dtypes
-from tilework.base.errors import ShapeError
+from tilework.base.errors import ShapeError, UserError
 from tilework.dtypes import DType, promote, sum_dtype
 from tilework.ir.ops.tensor import Fold
 from tilework.tensor.creation import as_dtype
@@ -18,11 +18,12 @@ from tilework.tensor.reduce import Reduce
 from tilework.tensor.variable import format_shape
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tilework.ir.types import Dim
 
 T = TypeVar("T", bound="Linalg")
+
+#: The letters that stand for axes 0, 1, ..., in the order that letters are sorted in.
+_LETTERS = string.ascii_uppercase + string.ascii_lowercase
 
 
 class Linalg(Reduce):
@@ -102,15 +103,14 @@ class Linalg(Reduce):
         return self.unsqueeze(-1) * other.unsqueeze(0)
 
     @classmethod
-    def einsum(
-        cls, formula: str, *operands: Self | Sequence[Self], dtype: DType | str | None = None
-    ) -> Self:
+    def einsum(cls, formula: Any, *operands: Any, dtype: DType | str | None = None) -> Self:
         """Sums of products by a formula such as "ij,jk->ik".
 
         Args:
             formula: one group of letters for each operand, and after "->" those that are kept in
                 their order; without "->" the letters that appear once, in alphabetical order.
                 "..." stands for any axes; a letter twice in one group takes the diagonal.
+                Or the first tensor, if each is followed by a list of numbers of its axes.
             operands: tensors, one for each group.
             dtype: of the result.
 
@@ -121,10 +121,12 @@ class Linalg(Reduce):
             >>> Tensor.einsum("ii->i", Tensor([[1, 2], [3, 4]])).tolist()
             [1, 4]
         """
+        if not isinstance(formula, str):
+            formula, operands = _formula_of([formula, *operands])
         tensors: list[Self] = []
         for operand in operands:
             # A tensor, or several.
-            tensors.extend([operand] if isinstance(operand, cls) else list(operand))  # type: ignore[arg-type]
+            tensors.extend([operand] if isinstance(operand, cls) else list(operand))
         groups, output = _parse(formula, [each.ndim for each in tensors])
         aligned, letters = _diagonals(tensors, groups)
         order = output + [
@@ -133,6 +135,33 @@ class Linalg(Reduce):
         sizes = _sizes_by_letter(aligned, letters, formula)
         placed = [_place(each, own, order) for each, own in zip(aligned, letters, strict=True)]
         return _contract(placed, len(output), [sizes[letter] for letter in order], dtype)
+
+
+def _formula_of(items: list[Any]) -> tuple[str, tuple[Any, ...]]:
+    """The formula of tensors that are each followed by a list of numbers of its axes."""
+    pairs = len(items) // 2
+    groups = items[1 : 2 * pairs : 2] + items[2 * pairs :]
+    if not all(isinstance(group, list | tuple) for group in groups) or not pairs:
+        raise UserError(
+            "einsum: each tensor needs a list of its axes behind it",
+            got=[type(item).__name__ for item in items],
+            expected="a formula, or tensors and lists in turn",
+        )
+    texts = ["".join([_letter_of(number) for number in group]) for group in groups]
+    formula = ",".join(texts[:pairs])
+    if len(texts) > pairs:
+        formula += "->" + texts[-1]
+    return formula, tuple(items[: 2 * pairs : 2])
+
+
+def _letter_of(number: Any) -> str:
+    if number is Ellipsis:
+        return "..."
+    if not hasattr(type(number), "__index__") or not 0 <= number < len(_LETTERS):
+        raise UserError(
+            "einsum: axes are numbered from 0 to 51", got=number, expected="a number, or ..."
+        )
+    return _LETTERS[number]
 
 
 def _parse(formula: str, ndims: list[int]) -> tuple[list[list[str]], list[str]]:

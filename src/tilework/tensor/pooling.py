@@ -116,18 +116,14 @@ class Pooling(Resizing):
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Self:
-        """`avg_pool2d` over the last three axes; `divisor_override` stands for the count."""
-        found = self._mean_pool(3, kernel_size, stride, padding, ceil_mode, count_include_pad)
-        if divisor_override is None:
-            return found
-        return self._sum_pool(3, kernel_size, stride, padding, ceil_mode) / divisor_override
+        """`avg_pool2d` over the last three axes."""
+        rest = (ceil_mode, count_include_pad, divisor_override)
+        return self._mean_pool(3, kernel_size, stride, padding, *rest)
 
-    def _mean_pool(
-        self, axes: int, kernel: Ints, stride: Ints, padding: Ints, ceil: bool, counts_pad: bool
-    ) -> Self:
+    def _mean_pool(self, axes: int, kernel: Ints, stride: Ints, padding: Ints, *rest: Any) -> Self:
         sizes = _each(kernel, axes)
         steps = sizes if stride is None or stride == () else _each(stride, axes)
-        return self.avg_pool2d(sizes, steps, 1, _each(padding, axes), ceil, counts_pad)
+        return self.avg_pool2d(sizes, steps, 1, _each(padding, axes), *rest)
 
     def _sum_pool(self, axes: int, kernel: Ints, stride: Ints, padding: Ints, ceil: bool) -> Self:
         """Sums over windows."""
@@ -224,7 +220,7 @@ class Pooling(Resizing):
     def _power_pool(self, axes: int, power: float, kernel: Ints, stride: Ints, ceil: bool) -> Self:
         x = self._as_float()
         total = x._wide().pow(power)._sum_pool(axes, kernel, stride, 0, ceil)
-        return total.relu()._root(power).cast(x.dtype)
+        return total._root(power).cast(x.dtype)
 
     # --- adaptive ----------------------------------------------------------------------------
 

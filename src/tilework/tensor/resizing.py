@@ -65,9 +65,12 @@ class Resizing(Signals):
                 x = x._nearest(axis, target, ratio, 0.5 if mode == "nearest-exact" else 0.0)
             else:
                 width = 2 if mode == "bicubic" else 1
-                places = _places(own, target, ratio, align_corners)
-                scale = max(ratio, 1.0) if antialias else 1.0
-                x = x._blended(axis, places, width, scale)
+                if antialias:
+                    taps = _spread_taps(own, target, ratio, align_corners, width)
+                else:
+                    places = _places(own, target, ratio, align_corners)
+                    taps = [_taps(place, width, own) for place in places]
+                x = x._blended(axis, taps)
         return x
 
     def _new_sizes(
@@ -108,13 +111,11 @@ class Resizing(Signals):
         places = [min(int((i + shift) * ratio + 1e-9), size - 1) for i in range(target)]
         return self._gathered(axis, [self._from_numbers(places, dtypes.index, self.device)])
 
-    def _blended(self, axis: int, places: list[float], width: int, scale: float) -> Self:
-        """Weighted sums of the elements around each place; those outside repeat the edge."""
-        size = self._fixed_size(axis, "interpolate")
-        taps = [_taps(place, width, scale, size) for place in places]
+    def _blended(self, axis: int, taps: list[list[tuple[int, float]]]) -> Self:
+        """Weighted sums of the elements that each new one is made of."""
         wide = self._wide() if self.dtype.is_float else self.float()
         shape = [1] * self.ndim
-        shape[axis] = len(places)
+        shape[axis] = len(taps)
         total: Self | None = None
         for number in range(max(len(tap) for tap in taps)):
             chosen = [tap[number] if number < len(tap) else (0, 0.0) for tap in taps]
@@ -343,25 +344,36 @@ def _places(size: int, target: int, ratio: float, align_corners: bool) -> list[f
     return [(i + 0.5) * ratio - 0.5 for i in range(target)]
 
 
-def _taps(place: float, width: int, scale: float, size: int) -> list[tuple[int, float]]:
-    """The elements that a place is made of, with their weights."""
+def _taps(place: float, width: int, size: int) -> list[tuple[int, float]]:
+    """The elements that a place is made of, with their weights; outside the edge is repeated."""
     kernel: Callable[[float], float] = _triangle if width == 1 else _cubic
-    if scale > 1:
-        # Antialiased: the kernel is stretched, and cut at the edges.
-        reach = width * scale
-        low = max(math.floor(place + 0.5 - reach + 0.5), 0)
-        high = min(math.floor(place + 0.5 + reach + 0.5), size)
-        raw = [
-            (n, (_triangle if width == 1 else _cubic_half)((n - place) / scale))
-            for n in range(low, high)
-        ]
-        total = sum(weight for _, weight in raw)
-        return [(n, weight / total) for n, weight in raw]
     if width == 1:
         place = min(max(place, 0.0), size - 1.0)
     low = math.floor(place)
     taps = range(low - width + 1, low + width + 1)
     return [(min(max(n, 0), size - 1), kernel(place - n)) for n in taps]
+
+
+def _spread_taps(
+    size: int, target: int, ratio: float, align_corners: bool, width: int
+) -> list[list[tuple[int, float]]]:
+    """As `_taps` for each new element, by a kernel that is stretched and cut at the edges.
+
+    PyTorch takes the middles of elements for coordinates even where corners are aligned.
+    """
+    if align_corners:
+        ratio = (size - 1) / (target - 1) if target > 1 else 0.0
+    scale = max(ratio, 1.0)
+    kernel = _triangle if width == 1 else _cubic_half
+    found = []
+    for number in range(target):
+        middle = (number + 0.5) * ratio
+        low = max(math.floor(middle - width * scale + 0.5), 0)
+        high = min(math.floor(middle + width * scale + 0.5), size)
+        raw = [(n, kernel((n + 0.5 - middle) / scale)) for n in range(low, high)]
+        total = sum(weight for _, weight in raw)
+        found.append([(n, weight / total) for n, weight in raw])
+    return found
 
 
 def _triangle(distance: float) -> float:

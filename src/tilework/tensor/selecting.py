@@ -13,7 +13,7 @@ from tilework import dtypes
 from tilework.base.errors import DTypeError, IndexingError, ShapeError
 from tilework.ir.ops.tensor import Fold
 from tilework.tensor.core import TensorBase
-from tilework.tensor.promotion import Number
+from tilework.tensor.promotion import Number, broadcast_shapes
 from tilework.tensor.sorting import Sorting
 from tilework.tensor.variable import format_shape
 
@@ -144,6 +144,10 @@ class Selecting(Sorting):
         Raises:
             ShapeError: `source` has no elements; too few are reported when the result is read.
         """
+        shape = broadcast_shapes([self._dims, mask._dims], "masked_scatter")
+        if shape != self._dims:
+            grown: Self = self._broadcast_to(shape, self._bindings, "masked_scatter")
+            return grown.masked_scatter(mask, source)
         chosen = mask.cast(dtypes.bool_).expand(self.shape)
         values = self._fitting(source.flatten(), source.flatten()._dims, "masked_scatter")
         if values._dims[0] == 0:

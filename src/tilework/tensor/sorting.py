@@ -90,6 +90,8 @@ class Sorting(Indexing):
         NaN if one of them is NaN.
         """
         if dim is None:
+            if self.dtype.is_float and 0 in self._dims:
+                return self.sum() + math.nan
             return self.flatten().median(0)[0]
         axis = self._axis(dim, "median")
         if not self.ndim:
