@@ -48,6 +48,14 @@ _BINARY: Final[dict[str, Callable[[int, int], int]]] = {
     "ne": lambda x, y: int(x != y),
 }
 _MAX_STEPS: Final = 10_000
+_SIGNS: Final = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^"}
+FUNCTIONS: Final[Mapping[str, Callable[..., int]]] = {
+    **{f"op_{name}": function for name, function in _BINARY.items()},
+    "op_neg": lambda x: -x,
+    "op_abs": abs,
+    "op_where": lambda condition, yes, no: yes if condition else no,
+}
+"""What the text of an expression calls, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +94,33 @@ class Expression:
             else:
                 y = stack.pop()
                 stack.append(_BINARY[kind](stack.pop(), y))
+        return stack[-1]
+
+    def as_text(self, values: Mapping[str, str]) -> str:
+        """Return it as Python text that gives what `evaluate` gives.
+
+        Args:
+            values: what stands for each variable.  The text may also call `FUNCTIONS`.
+        """
+        stack: list[str] = []
+        for kind, argument in self.steps:
+            if kind == "const":
+                stack.append(str(int(argument)))
+            elif kind == "variable":
+                stack.append(values[str(argument)])
+            elif kind in ("neg", "abs"):
+                stack.append(f"op_{kind}({stack.pop()})")
+            elif kind == "where":
+                no, yes = stack.pop(), stack.pop()
+                stack.append(f"op_where({stack.pop()}, {yes}, {no})")
+            else:
+                y, x = stack.pop(), stack.pop()
+                if kind in ("idiv", "cdiv") and y.isdecimal() and int(y):
+                    stack.append(f"({x} // {y})")
+                elif kind in _SIGNS:
+                    stack.append(f"({x} {_SIGNS[kind]} {y})")
+                else:
+                    stack.append(f"op_{kind}({x}, {y})")
         return stack[-1]
 
     def to_plain(self) -> list[list[int | str]]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from tilework.base import faults
@@ -63,6 +64,7 @@ class Block:
         return f"Block({self.address:#x}, {self.size_bytes} of {self.capacity_bytes} bytes)"
 
 
+@lru_cache(maxsize=1024)
 def size_class(size_bytes: int) -> int:
     """Return the bytes that a block for `size_bytes` really has.
 

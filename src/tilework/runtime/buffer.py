@@ -200,7 +200,8 @@ def allocate_buffer(
 
     Raises: OutOfMemoryError.
     """
-    reclaim.run()
+    if reclaim.waiting:
+        reclaim.run()
     block = source.allocate(size_bytes, zero=zero, spec=spec)
     memory = Memory(source.device, block.address, partial(source.free, block), None)
     return Buffer(memory, size_bytes)

@@ -19,6 +19,7 @@ from typing import Any, Final
 CALLED_FUNCTIONS: Final = ("PyLong_AsVoidPtr", "PyLong_FromLongLong")
 
 _NO_ARGUMENTS: Final = 0x0004  # METH_NOARGS
+_WRITABLE: Final = 0x200  # PyBUF_WRITE
 
 
 class _Definition(ctypes.Structure):
@@ -82,3 +83,24 @@ def _definition(address: int) -> _Definition:
 
 def _address_of(function: Any) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+def view_memory(address: int, size_bytes: int) -> memoryview:
+    """Return bytes of this process that can be written; nothing keeps them alive."""
+    if not size_bytes:
+        return memoryview(b"")
+    make = _view_function()
+    if make is None:
+        array: Any = (ctypes.c_ubyte * size_bytes).from_address(address)
+        return memoryview(array).cast("B")
+    view: memoryview = make(address, size_bytes, _WRITABLE)
+    return view
+
+
+@cache
+def _view_function() -> Any:
+    make = getattr(getattr(ctypes, "pythonapi", None), "PyMemoryView_FromMemory", None)
+    if make is not None:
+        make.restype = ctypes.py_object
+        make.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
+    return make

@@ -177,16 +177,16 @@ class Captured:
         self.results: list[list[_Result]] = [[] for _ in recipe.made]
         program = recipe.program
         written = program.written
-        self._written_inputs = [n for n in range(recipe.num_inputs) if n in written]
+        self.written_inputs = [n for n in range(recipe.num_inputs) if n in written]
         self._has_writes = bool(written)
         self._is_validated = recipe.ambient[0].validate  # a changed setting is another capture
         #: Held buffers that no argument may overlap, and their memories.
         self._guarded_slots = [
             number
             for number in range(len(program.held) if self._has_writes else 0)
-            if self._written_inputs or recipe.num_inputs + number in written
+            if self.written_inputs or recipe.num_inputs + number in written
         ]
-        self._guarded = self._guarded_memory()
+        self.guarded = self._guarded_memory()
         #: `observe.moves` when `recipe.places` was last compared.
         self.moves = -1
         #: Arguments, and what is held, through which no gradient may flow: a result that was made
@@ -205,15 +205,8 @@ class Captured:
         )
         out = recipe.result
         self._is_single = isinstance(out, Leaf) and out.kind == "tensor"
-        #: Whether a call has only to compare and to run: no variables, no writes, no ring.
-        self.is_plain = (
-            self._is_simple
-            and not self._has_variables
-            and not self._has_writes
-            and not self._is_validated
-            and ring is None
-            and not any(row.variables for row in recipe.made)
-        )
+        #: Whether a call can be written out; see `tensor.quick`.
+        self.is_plain = not self._is_validated and ring is None
 
     def _constants(self) -> tuple[list[int], list[Held]]:
         recipe = self.recipe
@@ -226,7 +219,7 @@ class Captured:
             for number, spec in enumerate(recipe.tensors)
             if spec.type.dtype.is_float
             and not spec.needs_gradient
-            and spec.source not in self._written_inputs
+            and spec.source not in self.written_inputs
         ]
         held = [row for row in recipe.held if not (row.is_written or row.needs_gradient)]
         return tensors, held
@@ -327,13 +320,13 @@ class Captured:
 
     def _check_aliases(self, buffers: list[Buffer]) -> None:
         """Refuse overlaps with memory that is written, unless the capture had the same."""
-        guarded = self._guarded
+        guarded = self.guarded
         if guarded:
             for buffer in buffers:
                 memory = buffer.memory
                 if id(memory) in guarded or (memory.lease is not None and self._is_held(buffer)):
                     raise Mismatch("alias pattern", "an argument that the function also holds")
-        for number in self._written_inputs:
+        for number in self.written_inputs:
             target = buffers[number]
             if target.memory.is_readonly:
                 raise Mismatch("read-only memory", repr(target), "memory that can be written")
@@ -396,7 +389,7 @@ class Captured:
             if buffer.size_bytes != old.size_bytes or version.node.type.dtype.itemsize == 0:
                 raise Mismatch("a tensor that the function holds", buffer.size_bytes)
             program.replace_held(held.slot, buffer)
-            self._guarded = self._guarded_memory()
+            self.guarded = self._guarded_memory()
         held.buffer = buffer
 
     # --- running -----------------------------------------------------------------------------
@@ -434,7 +427,7 @@ class Captured:
             self._run(buffers, outputs, values, latency, stamps, report)
         except BaseException:
             if self._has_writes:
-                self._ruin_state(tensors)
+                self.ruin_state(tensors)
             raise
         return self._wrap(tensors, results, values)
 
@@ -460,13 +453,13 @@ class Captured:
                 now = perf_counter_ns()
                 stamps += (started, now, now)
 
-    def _ruin_state(self, tensors: Sequence[TensorBase]) -> None:
+    def ruin_state(self, tensors: Sequence[TensorBase]) -> None:
         """A run failed that may have written a part of the state: nobody may read it any more."""
         for held in self.recipe.held:
             if held.is_written:
                 _ruin(held.storage.version)
         for spec, tensor in zip(self.recipe.tensors, tensors, strict=True):
-            if spec.source in self._written_inputs:
+            if spec.source in self.written_inputs:
                 _ruin(tensor._storage.version)
 
     def _keep_old_contents(self, tensors: Sequence[TensorBase], buffers: list[Buffer]) -> None:
@@ -477,8 +470,8 @@ class Captured:
                 if sys.getrefcount(version) != _OWN_REFERENCES:
                     del version
                     preserve(held.storage)
-        if self._written_inputs:
-            for number in self._written_inputs:
+        if self.written_inputs:
+            for number in self.written_inputs:
                 for spec, tensor in zip(self.recipe.tensors, tensors, strict=True):
                     if spec.source == number:
                         version = tensor._storage.version
@@ -489,29 +482,26 @@ class Captured:
 
     def _result(self, number: int, values: Mapping[str, int]) -> _Result:
         """Return memory for output `number` that no live result uses."""
-        pool = self.results[number]
-        if self._ring is not None:
-            result = self._ring_result(number, pool)
-        else:
-            for result in pool:
-                if result.is_free():
-                    break
-            else:
-                result = self._new_result(number)
-                if len(pool) >= _KEPT_RESULTS:
-                    del pool[0]  # its memory is now the holder's alone
-                pool.append(result)
+        result = self.take(number) if self._ring is None else self._ring_result(number)
         made = self.recipe.made[number]
         if made.variables:
             result.version.bindings = {name: values[name] for name in made.variables}
         return result
 
     def take(self, number: int) -> _Result:
-        """Memory for output `number` of a program without variables; see `tensor.quick`."""
-        return self._result(number, {})
+        """Memory for output `number` that no live result uses, without a ring."""
+        pool = self.results[number]
+        for result in pool:
+            if result.is_free():
+                return result
+        result = self._new_result(number)
+        if len(pool) >= _KEPT_RESULTS:
+            del pool[0]  # its memory is now the holder's alone
+        pool.append(result)
+        return result
 
-    def _ring_result(self, number: int, pool: list[_Result]) -> _Result:
-        ring = self._ring or 1
+    def _ring_result(self, number: int) -> _Result:
+        pool, ring = self.results[number], self._ring or 1
         if len(pool) < ring:
             pool.append(self._new_result(number))
             return pool[-1]

@@ -6,7 +6,7 @@ import array
 import math
 import struct
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tilework import dtypes
 from tilework.base.errors import DTypeError, ShapeError, UserError
@@ -53,11 +53,12 @@ def upload(
     data: bytes | bytearray | memoryview, shape: Sequence[int], dtype: DType, device: str
 ) -> Version:
     """A version that holds a copy of `data`, row-major."""
-    view = memoryview(data).cast("B") if len(data) else memoryview(b"")
+    view = data if type(data) is memoryview else memoryview(data)
+    size = view.nbytes
     opened = Device[device]
-    buffer = opened.allocate(view.nbytes)
-    if view.nbytes:
-        opened.copy_in(buffer, view)
+    buffer = opened.allocate(size)
+    if size:
+        opened.copy_in(buffer, view if view.format == "B" else view.cast("B"))
     return from_buffer(buffer, device, tuple(shape), dtype)
 
 
@@ -167,13 +168,17 @@ def from_array(data: Any, dtype: DType | None, device: str) -> Version:
     import numpy as np
 
     values = np.asarray(data)
-    own = dtype_of_array(values)
+    own = _known_dtypes.get(values.dtype) or dtype_of_array(values)
     if not values.dtype.isnative:
         values = values.astype(values.dtype.newbyteorder("="))
     if dtype is not None and dtype is not own:
         values, own = _convert_array(values, own, dtype)
-    dense = np.ascontiguousarray(values).reshape(values.shape)
-    return upload(dense.reshape(-1).view(np.uint8).data, values.shape, own, device)
+    # Row-major, whatever the strides are; a copy only where they are not.
+    return upload(values.reshape(-1).view(np.uint8).data, values.shape, own, device)
+
+
+#: What `dtype_of_array` has found; NumPy makes the name of a dtype anew each time.
+_known_dtypes: Final[dict[Any, DType]] = {}  # bounded by the dtypes that there are
 
 
 def dtype_of_array(values: Any) -> DType:
@@ -190,6 +195,7 @@ def dtype_of_array(values: Any) -> DType:
             expected=", ".join(_NUMPY_NAMES),
             try_="convert it with .astype",
         )
+    _known_dtypes[values.dtype] = own
     return own
 
 
@@ -228,21 +234,26 @@ def from_buffer_protocol(data: Any, dtype: DType | None, device: str) -> Version
 
 def read_bytes(buffer: Buffer, device: str) -> bytearray:
     """A copy of the bytes of `buffer`, after all work on it."""
-    refuse_host_read("read")
     data = bytearray(buffer.size_bytes)
+    read_into(buffer, device, memoryview(data))
+    return data
+
+
+def read_into(buffer: Buffer, device: str, target: memoryview) -> None:
+    """Copy the bytes of `buffer` to `target`, of the same size, after all work on it."""
+    refuse_host_read("read")
     opened = Device[device]
     watcher = latency.latest() if latency.active else None
     if watcher is not None:
         started = perf_counter_ns()
         opened.synchronize()
         waited = perf_counter_ns()
-        opened.copy_out(buffer, memoryview(data))
+        opened.copy_out(buffer, target)
         watcher.note_read(waited - started, perf_counter_ns() - waited)
-    elif data:
-        opened.copy_out(buffer, memoryview(data))
+    elif buffer.size_bytes:
+        opened.copy_out(buffer, target)
     else:
         opened.synchronize()
-    return data
 
 
 def as_array(
@@ -259,13 +270,17 @@ def as_array(
     storage = "uint16" if dtype is dtypes.bfloat16 else dtype.name
     storage = "uint8" if storage.startswith("fp8") else storage
     values = {**(version.bindings or {}), **(bindings or {})}
-    shape = tuple([evaluate(size, values) for size in version.node.type.shape])
-    data = read_bytes(version.buffer, version.device)
-    count = product(shape)
-    array_ = np.frombuffer(data, dtype=np.dtype(storage), count=count).reshape(shape)
+    sizes = version.node.type.shape
+    shape = tuple([s if type(s) is int else evaluate(s, values) for s in sizes])
+    array_: Any = np.empty(shape, storage)
+    if array_.nbytes == version.buffer.size_bytes:
+        read_into(version.buffer, version.device, array_.reshape(-1).view(np.uint8).data)
+    else:  # memory for the greatest sizes of variables
+        data = read_bytes(version.buffer, version.device)
+        array_ = np.frombuffer(data, dtype=storage, count=product(shape)).reshape(shape)
     for op, attrs in chain:
         array_ = see(array_, op, attrs, values)
-    dense: Any = np.ascontiguousarray(array_).reshape(array_.shape)
+    dense: Any = np.ascontiguousarray(array_).reshape(array_.shape) if chain else array_
     if dtype is dtypes.bfloat16:
         dense = (dense.astype(np.uint32) << 16).view(np.float32)
     elif storage != dtype.name and dtype is not dtypes.bfloat16:

@@ -97,8 +97,8 @@ class Jit(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Replay, or capture while running."""
         quick = self._quick
-        if quick is not None and not kwargs:
-            result = quick(args)
+        if quick is not None:
+            result = quick(args, kwargs) if kwargs else quick(args)
             if result is not MISS:
                 self.cnt += 1
                 return result  # type: ignore[no-any-return]  # what the function returns
@@ -114,6 +114,13 @@ class Jit(Generic[P, R]):
             mismatch: Mismatch | None = None
             ambient = surroundings()
             for number, captured in enumerate(self._kept):
+                quick = None if latency is not None else self._known_quick(captured)
+                if quick is not None and quick is not self._quick:
+                    result = quick(args, kwargs)
+                    if result is not MISS:
+                        self._kept.insert(0, self._kept.pop(number))
+                        self._quick = quick
+                        return result  # type: ignore[no-any-return]  # what the function returns
                 try:
                     tensors, buffers, values = captured.match(ambient, args, kwargs)
                 except Mismatch as found:
@@ -144,6 +151,11 @@ class Jit(Generic[P, R]):
         if found is None or found[0] is not table:
             found = self._quicks[captured] = (table, make_quick(captured, self._lock, Tensor))
         return found[1]
+
+    def _known_quick(self, captured: Captured) -> Quick | None:
+        """What `_quick_of` has made for `captured`, if that is still valid."""
+        found = self._quicks.get(captured)
+        return None if found is None or found[0] is not captured.recipe.program.fast else found[1]
 
     def _drop(self, captured: Captured) -> None:
         """Give back the memory of a capture that is no longer kept."""

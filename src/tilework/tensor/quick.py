@@ -4,8 +4,8 @@
 often, `make_quick` writes the same checks out as straight Python: each thing that was watched is
 compared by identity, one line each.  Such a function either replays, or changes nothing and
 returns `MISS`; then the loops decide.  So it may refuse any call, and must accept none that they
-would not: whatever is rare (variables, loans, views that move, functions that write) is left to
-them, and what it accepts of the common rest is what they would.
+would not: whatever is rare (loans, views that move, contents that somebody needs after a write) is
+left to them, and what it accepts of the common rest is what they would.
 
 The text is made of numbers and of names that stand for objects, never of the user's text, but for
 attribute names that are plain identifiers.
@@ -15,15 +15,17 @@ from __future__ import annotations
 
 import keyword
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from tilework.base import settings, trace
 from tilework.engine import capture
+from tilework.engine.expressions import FUNCTIONS
 from tilework.engine.guards import has_same_contents
 from tilework.engine.stats import COUNTERS
 from tilework.runtime import reclaim
-from tilework.tensor import observe
+from tilework.tensor import observe, realize
+from tilework.tensor.quick_arguments import ArgumentWriter
 from tilework.tensor.signature import Leaf, Tree
 from tilework.tensor.version import Storage, keeps_history
 
@@ -34,17 +36,18 @@ if TYPE_CHECKING:
     from tilework.engine.link import Place
     from tilework.tensor.captured import Captured, Output, Recipe
 
+Quick = Callable[..., Any]
+"""Takes the positional arguments as a tuple, and the keywords as a dictionary if there are any."""
+
 MISS: Final = object()
 #: Checks that are written out one by one; captures with more keep the loops.
 _MOST_CHECKS: Final = 2000
 #: Items of one container that are written out.
 _MOST_ITEMS: Final = 64
 
-Quick = Callable[[tuple[Any, ...]], Any]
-
 
 def make_quick(captured: Captured, lock: threading.RLock, training: type[Any]) -> Quick | None:
-    """Return the function that replays `captured` for positional arguments, or None.
+    """Return the function that replays `captured`, or None.
 
     Args:
         captured: a capture that has been replayed, so that its program is linked.
@@ -53,17 +56,18 @@ def make_quick(captured: Captured, lock: threading.RLock, training: type[Any]) -
     """
     recipe = captured.recipe
     fast = recipe.program.fast
-    if fast is None or fast.is_symbolic or fast.leases or not captured.is_plain:
+    if fast is None or fast.leases or not captured.is_plain:
         return None
     if not _can_rebuild(recipe.result, recipe.outputs):
         return None
     if len(recipe.guards.entries) + len(recipe.held) > _MOST_CHECKS:
         return None
-    return _Writer(captured, recipe.program, fast, lock, training).result()
+    writer = _Writer(captured, recipe.program, fast, lock, training)
+    return writer.result() if writer.arguments.can_write() else None
 
 
 def _can_rebuild(tree: Tree, outputs: Iterable[Any]) -> bool:
-    if any(row.kind not in ("made", "argument", "object") or row.variables for row in outputs):
+    if any(row.kind not in ("made", "argument", "object", "view", "storage") for row in outputs):
         return False
     waiting: list[Tree] = [tree]
     while waiting:
@@ -90,10 +94,13 @@ class _Writer:
         self.recipe = captured.recipe
         self.program = program
         self.fast = fast
+        self.writes = bool(program.written)
         self.lines: list[str] = []
         self.names: dict[str, Any] = {
+            **FUNCTIONS,
             "MISS": MISS,
             "COUNTERS": COUNTERS,
+            "NOTHING": {},
             "Storage": Storage,
             "acquire": lock.acquire,
             "active": capture.active.get,
@@ -111,27 +118,31 @@ class _Writer:
             "release": lock.release,
             "training": training,
             "words": fast.table.words,
+            "writing": realize.exclusive(),
         }
-        #: Places of the program's inputs: the name of the argument's address for each.
-        self._addresses: dict[int, str] = {}
+        self.arguments = ArgumentWriter(captured, self.miss, self.check, self.name_of)
         self._made_storages: set[str] = set()
         self._reused = _shown_alone(self.recipe)
 
     def result(self) -> Quick:
-        self.add(0, "def replay(args):")
-        self.add(1, "if active() is not None or enabled() or observe.active: return MISS")
-        self.add(1, "acquire()")
-        self.add(1, "try:")
+        self.lines += [
+            "def replay(args, kwargs=NOTHING):",
+            "    if active() is not None or enabled() or observe.active: return MISS",
+            "    acquire()",
+            "    try:",
+        ]
+        if self.writes:
+            self.add(1, "with writing:")
         self.add(2, "try:")
         self._write_surroundings()
-        self._write_arguments()
+        self.arguments.write()
         self._write_guards()
         self._write_held()
-        self.add(2, "except (AttributeError, KeyError, ValueError): return MISS")
+        self.add(2, "except (AttributeError, KeyError, TypeError, ValueError): return MISS")
         self._write_results()
         self._write_run()
         self.add(2, f"return {self._tree(self.recipe.result)}")
-        self.add(1, "finally: release()")
+        self.lines.append("    finally: release()")
         names = self.names
         # The text is made above, of numbers and names alone.  Its file tells those who watch what
         # a function calls that it is ours.
@@ -140,7 +151,12 @@ class _Writer:
         return made
 
     def add(self, depth: int, line: str) -> None:
-        self.lines.append("    " * depth + line)
+        """A line in the function; where it writes, everything is in one block more."""
+        self.lines.append("    " * (depth + self.writes) + line)
+
+    def check(self, line: str) -> None:
+        """A line among the checks."""
+        self.add(3, line)
 
     def miss(self, condition: str) -> None:
         """Refuse the call if `condition` holds."""
@@ -164,29 +180,6 @@ class _Writer:
         self.miss("observe.moves != captured.moves")
         for device in self.program.open_devices():
             self.miss(f"{self.name_of(device)}.is_closed")
-
-    def _write_arguments(self) -> None:
-        specs = self.recipe.tensors
-        names = "".join(f"t{number}, " for number in range(len(specs)))
-        self.add(3, f"{names}= args" if specs else "() = args")
-        fixed = dict(self.recipe.fixed_sources)
-        for number, spec in enumerate(specs):
-            self.add(3, f"s = t{number}._storage; v = s.version; b = v.buffer; m = b._memory")
-            differs = f" != {self.name_of(spec.chain)}" if spec.chain else ""
-            self.miss(
-                f"t{number}._chain{differs} or t{number}._type is not {self.name_of(spec.type)}"
-                f" or v.node.type is not {self.name_of(spec.base)}"
-                f" or v.device != {spec.device!r} or m.lease is not None"
-            )
-            wants = " or v.needs_gradient" if number in self.captured.constant_tensors else ""
-            self.miss(f"t{number}._bindings is not None or v.bindings is not None{wants}")
-            if number in fixed:
-                self.miss(f"s is not {self.name_of(fixed[number])}")
-            self.add(3, f"a{number} = m.address + b.offset_bytes")
-            known = self._addresses.setdefault(spec.source, f"a{number}")
-            if known != f"a{number}":
-                other = known.replace("a", "t")
-                self.miss(f"b is not {other}._storage.version.buffer")
 
     def _write_guards(self) -> None:
         for entry in self.recipe.guards.entries:
@@ -218,8 +211,11 @@ class _Writer:
 
     def _write_held(self) -> None:
         for held in self.recipe.held:
-            known = f"{self.name_of(held)}.buffer"
-            self.miss(f"{self.name_of(held.storage)}.version.buffer is not {known}")
+            version = f"{self.name_of(held.storage)}.version"
+            self.miss(f"{version}.buffer is not {self.name_of(held)}.buffer")
+            if held.is_written:
+                # The storage's slot and the argument; whoever else has it needs the old contents.
+                self.miss(f"count_references({version}) != 2")
         for held in self.captured.constant_held:
             self.miss(f"{self.name_of(held.storage)}.version.needs_gradient")
         packed = self.program.packed
@@ -253,6 +249,9 @@ class _Writer:
             self.add(depth + 1, f"if {free} and v{number}.leaves is None: break")
             taken = f"{result} = captured.take({number}); v{number} = {result}.version"
             self.add(depth, f"else: {taken}")
+            if self.recipe.made[number].variables:
+                bindings = self._bindings(self.recipe.made[number].variables)
+                self.add(2, f"v{number}.bindings = {bindings}")
         self.add(2, "if reclaim.waiting: reclaim.run()")
 
     def _write_reuse(self, number: int, pool: str) -> None:
@@ -273,20 +272,44 @@ class _Writer:
 
     def _write_run(self) -> None:
         """Write the addresses and run.  Nothing in between lets other code run on this thread."""
-        for source, address in self._addresses.items():
+        count = self.program.num_inputs
+        for slot in sorted(self.program.written):
+            if slot >= count:
+                memory = self.name_of(self.program.held[slot - count].memory)
+                self.add(2, f"{memory}.changes += 1")
+            else:
+                self.add(2, f"m{slot}.changes += 1")
+        for source, address in self.arguments.addresses.items():
             self._write_place(self.fast.inputs[source], address)
         for number, place in enumerate(self.fast.outputs):
             self._write_place(place, f"r{number}.address")
         table = self.fast.table
+        values = self.arguments.values
+        for word, name in table.variables:
+            self.add(2, f"words[{word}] = {values[name]}")
+        for word, tasks in table.tasks:
+            self.add(2, f"words[{word}] = {tasks.as_text(values)}")
+        if not self.writes:
+            self._write_launch(2)
+            return
+        self.add(2, "try:")
+        self._write_launch(3)
+        self.add(2, "except BaseException:")
+        tensors = "".join(f"t{number}, " for number in range(len(self.recipe.tensors)))
+        self.add(3, f"captured.ruin_state(({tensors}))")
+        self.add(3, "raise")
+
+    def _write_launch(self, depth: int) -> None:
+        table = self.fast.table
         function = table.short_function()
         if function is None:
-            self.add(2, "COUNTERS.replays += 1")
-            self.add(2, f"{self.name_of(table.launch)}(())")
+            self.add(depth, "COUNTERS.replays += 1")
+            self.add(depth, f"{self.name_of(table.launch)}(())")
             return
-        self.add(2, f"fault = {self.name_of(function)}()")
-        self.add(2, "COUNTERS.replays += 1; COUNTERS.launches += 1")
-        self.add(2, f"COUNTERS.kernels += {table.table.count}")
-        self.add(2, f"if fault: {self.name_of(table.raise_fault)}()")
+        self.add(depth, f"fault = {self.name_of(function)}()")
+        self.add(depth, "COUNTERS.replays += 1; COUNTERS.launches += 1")
+        self.add(depth, f"COUNTERS.kernels += {table.table.count}")
+        self.add(depth, f"if fault: {self.name_of(table.raise_fault)}()")
 
     def _write_place(self, place: Place, address: str) -> None:
         name = self.name_of(place)
@@ -318,21 +341,35 @@ class _Writer:
         if row.kind == "object":
             return self.name_of(row.what)
         storage, made = f"s{row.number}", f"z{number}"
+        if row.kind == "view":
+            storage = f"t{row.number}._storage"
+        elif row.kind == "storage":
+            storage = self.name_of(row.what)
+        is_reused = row.kind == "made" and row.number in self._reused
         depth = 2
-        if row.number in self._reused:
+        if is_reused:
             made = f"y{row.number}"
             self.add(2, f"if {made} is None:")
             depth = 3
-        if storage not in self._made_storages:
+        if row.kind == "made" and storage not in self._made_storages:
             self._made_storages.add(storage)
             self.add(depth, f"{storage} = new(Storage); {storage}.version = v{row.number}")
         self.add(depth, f"{made} = new(kind); {made}._storage = {storage}")
-        self.add(depth, f"{made}._chain = {self.name_of(row.chain)}; {made}._bindings = None")
+        bindings = self._bindings(row.variables)
+        self.add(depth, f"{made}._chain = {self.name_of(row.chain)}; {made}._bindings = {bindings}")
         self.add(depth, f"{made}._type = {self.name_of(row.type)}; {made}._wants_gradient = None")
         self.add(depth, f"{made}._grad = {made}._seen_from = {made}._seen_node = None")
-        if row.number in self._reused:
+        if is_reused:
             self.add(depth, f"r{row.number}.tensor = {made}; r{row.number}.storage = {storage}")
         return made
+
+    def _bindings(self, variables: Sequence[str]) -> str:
+        """The values that a result depends on."""
+        if not variables:
+            return "None"
+        values: Mapping[str, str] = self.arguments.values
+        pairs = [f"{self.name_of(name)}: {values[name]}" for name in variables]
+        return "{" + ", ".join(pairs) + "}"
 
 
 def _counts(result: str, **expected: int) -> str:
@@ -349,7 +386,12 @@ def _shown_alone(recipe: Recipe) -> dict[int, Output]:
     numbers = [row.number for row in rows]
     if recipe.tensor_type.__dictoffset__:  # a tensor may have attributes that nobody looks at
         return {}
-    return {row.number: row for row in rows if not row.chain and numbers.count(row.number) == 1}
+    return {
+        row.number: row
+        for row in rows
+        if not (row.chain or row.variables or recipe.made[row.number].variables)
+        and numbers.count(row.number) == 1
+    }
 
 
 def _attribute(owner: str, key: str) -> str:

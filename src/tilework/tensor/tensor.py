@@ -86,11 +86,13 @@ class Tensor(Differentiation):
 
     def _host_array(self) -> numpy.ndarray[Any, Any]:
         version = self._storage.version
-        if version.buffer is None and not self._chain and version.node.op is CONST:
-            found: numpy.ndarray[Any, Any] = _constant_array(version, self._sizes())
-            return found
-        self.realize()
-        return host.as_array(self._storage.version, self._chain, self._bindings)
+        if version.buffer is None:
+            if not self._chain and version.node.op is CONST:
+                found: numpy.ndarray[Any, Any] = _constant_array(version, self._sizes())
+                return found
+            self.realize()
+            version = self._storage.version
+        return host.as_array(version, self._chain, self._bindings)
 
     def numpy(self) -> numpy.ndarray[Any, Any]:
         """A copy as a NumPy array; bfloat16 and fp8 come as float32, which holds their values."""
@@ -329,6 +331,8 @@ def _rebuilt(
 
 def _read(data: Any, dtype: DType | None, device: str) -> Version:
     """Data of the host as a version."""
+    if type(data).__module__ == "numpy" and type(data).__name__ == "ndarray":
+        return host.from_array(data, dtype, device)  # the commonest, first
     if data is None:
         data = []
     if isinstance(data, bool | int | float):

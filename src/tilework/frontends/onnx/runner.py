@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -54,14 +54,17 @@ class _Trace:
         program = captured.recipe.program
         return program.time(buffers, program.make_outputs(), values)
 
-    def __call__(self, tensors: list[Tensor]) -> list[Value]:
+    def __call__(self, tensors: list[Tensor]) -> Sequence[Value]:
         if not self._is_dynamic:
             try:
                 self._make_constants(tensors)
-                found = iter(self.captured(*tensors))
+                results: tuple[Tensor, ...] = self.captured(*tensors)
             except DataDependentError:
                 self._is_dynamic = True
             else:
+                if not self._known:
+                    return results
+                found = iter(results)
                 count = len(self._program.model.graph.outputs)
                 return [
                     self._known[place] if place in self._known else next(found)
@@ -96,6 +99,50 @@ class _Trace:
         return fresh
 
 
+class _Ready:
+    """What the last call was given, so that one like it needs no other checks.
+
+    `kinds` has for each input (name, its Type and device, None) or (name, None, its dtype and
+    shape).
+    """
+
+    def __init__(self, trace: _Trace, given: Mapping[str, Any], device: str | None) -> None:
+        self.trace = trace
+        self._device = device
+        self._kinds: list[tuple[str, Any, Any]] = []
+        for name in trace.names:
+            value = given[name]
+            if type(value) is Tensor:
+                self._kinds.append((name, (value._type, value.device), None))
+            else:
+                self._kinds.append((name, None, (value.dtype, value.shape)))
+
+    @staticmethod
+    def can_be(trace: _Trace, given: Mapping[str, Any]) -> bool:
+        """Whether every input of a call was a tensor or an array that became one."""
+        is_plain = all(type(value) in (Tensor, np.ndarray) for value in given.values())
+        return is_plain and len(trace.names) == len(given)
+
+    def tensors(self, given: Mapping[str, Any]) -> list[Tensor] | None:
+        """The tensors of a call like the last one, or None."""
+        if len(given) != len(self._kinds):
+            return None
+        found: list[Tensor] = []
+        for name, seen, made in self._kinds:
+            value = given.get(name)
+            if type(value) is Tensor:
+                if seen is None or value._type is not seen[0] or value.device != seen[1]:
+                    return None
+                found.append(value)
+            elif type(value) is np.ndarray and made is not None:
+                if value.dtype != made[0] or value.shape != made[1]:
+                    return None
+                found.append(Tensor(value, self._device))
+            else:
+                return None
+        return found
+
+
 class OnnxRunner:
     """A model that is read once and called with any shapes that it takes.
 
@@ -123,6 +170,8 @@ class OnnxRunner:
         self._defaults = set(self.model.graph.constants)
         self._on_host = host_inputs(self.model)
         self._traces: OrderedDict[Key, _Trace] = OrderedDict()
+        self._ready: _Ready | None = None
+        self._names = [info.name for info in self.outputs]
         self._lock = new_rlock()
 
     def __repr__(self) -> str:
@@ -164,11 +213,25 @@ class OnnxRunner:
             DTypeError: an input's element type is not the declared one.
             ShapeError: an input's rank or a fixed size is not the declared one.
         """
+        given = inputs if inputs and not named else {**(inputs or {}), **named}
         with self._lock:
-            trace, tensors = self._open({**(inputs or {}), **named})
-            results = trace(tensors)
-        names = [info.name for info in self.outputs]
-        return {name: self._result(value) for name, value in zip(names, results, strict=True)}
+            ready = self._ready
+            found = None if ready is None else ready.tensors(given)
+            if ready is not None and found is not None:
+                results = ready.trace(found)
+            else:
+                self._ready = None
+                trace, tensors = self._open(given)
+                results = trace(tensors)
+                if _Ready.can_be(trace, given) and all(
+                    not isinstance(given[name], Tensor) or given[name] is tensor
+                    for name, tensor in zip(trace.names, tensors, strict=True)
+                ):
+                    self._ready = _Ready(trace, given, self._device)
+        return {
+            name: value if type(value) is Tensor else self._result(value)
+            for name, value in zip(self._names, results, strict=True)
+        }
 
     def _open(self, given: Mapping[str, Any]) -> tuple[_Trace, list[Tensor]]:
         """Return the trace for these inputs, and those of them that are tensors."""

@@ -22,6 +22,9 @@ class BufferAttrs(Attrs):
     dtype: DType
     device: str
 
+    def __hash__(self) -> int:
+        return hash(self.number)  # the number alone tells them apart
+
 
 @dataclass(frozen=True, slots=True)
 class ParamAttrs(Attrs):

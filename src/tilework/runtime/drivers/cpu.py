@@ -47,6 +47,7 @@ from tilework.runtime.driver import (
 )
 from tilework.runtime.host import host_spec
 from tilework.runtime.hostos import HostOs, host_os
+from tilework.runtime.interpreter import view_memory
 from tilework.runtime.launch import KernelLaunch, LaunchTable
 from tilework.runtime.lease import Lease
 from tilework.runtime.loader import LoadedCode, load_objects
@@ -217,13 +218,15 @@ class CpuDriver:
     def copy_in(self, target: Buffer, source: memoryview) -> None:
         """Copy bytes of the host to the device."""
         _check_sizes(target, source)
-        target.as_memoryview()[:] = source.cast("B")
+        _bytes_of(target)[:] = source if source.format == "B" else source.cast("B")
 
     def copy_out(self, source: Buffer, target: memoryview) -> None:
         """Copy bytes of the device to the host.  Raises what a kernel reported."""
-        self.raise_fault()
+        if self._fault.value:
+            self.raise_fault()
         _check_sizes(source, target)
-        target.cast("B")[:] = source.as_memoryview()
+        view = target if target.format == "B" else target.cast("B")
+        view[:] = _bytes_of(source)
 
     def submit(self, commands: Sequence[Command]) -> int:
         """Run `commands`; they are done when this returns."""
@@ -372,6 +375,14 @@ def _leases_of(commands: Sequence[Command]) -> list[Lease]:
             if lease is not None:
                 found[id(lease)] = lease
     return list(found.values())
+
+
+def _bytes_of(buffer: Buffer) -> memoryview:
+    """The bytes of a buffer that outlives the use of this view."""
+    memory = buffer.memory
+    if memory.is_readonly:
+        return buffer.as_memoryview()
+    return view_memory(memory.address + buffer.offset_bytes, buffer.size_bytes)
 
 
 def _check_sizes(buffer: Buffer, view: memoryview) -> None:
