@@ -1,0 +1,420 @@
+"""Further names of methods that PyTorch's users know, and small methods of theirs."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Self
+
+from tilework import dtypes
+from tilework.base.errors import IndexingError, ShapeError, UserError
+from tilework.engine.device import Device
+from tilework.tensor.core import TensorBase
+from tilework.tensor.quantising import Quantising
+from tilework.tensor.variable import format_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tilework.dtypes import DType
+
+
+class Aliases(Quantising):
+    """arccos, multiply, concat, argwhere, bernoulli, gumbel_softmax and their kin."""
+
+    __slots__ = ()
+
+    # --- other names -------------------------------------------------------------------------
+
+    def absolute(self) -> Self:
+        """Another name for `abs`."""
+        return self.abs()
+
+    def arccos(self) -> Self:
+        """Another name for `acos`."""
+        return self.acos()
+
+    def arccosh(self) -> Self:
+        """Another name for `acosh`."""
+        return self.acosh()
+
+    def arcsin(self) -> Self:
+        """Another name for `asin`."""
+        return self.asin()
+
+    def arcsinh(self) -> Self:
+        """Another name for `asinh`."""
+        return self.asinh()
+
+    def arctan(self) -> Self:
+        """Another name for `atan`."""
+        return self.atan()
+
+    def arctanh(self) -> Self:
+        """Another name for `atanh`."""
+        return self.atanh()
+
+    def negative(self) -> Self:
+        """Another name for `neg`."""
+        return self.neg()
+
+    def fix(self) -> Self:
+        """Another name for `trunc`."""
+        return self.trunc()
+
+    def expit(self) -> Self:
+        """Another name for `sigmoid`."""
+        return self.sigmoid()
+
+    def psi(self) -> Self:
+        """Another name for `digamma`."""
+        return self.digamma()
+
+    def gammaln(self) -> Self:
+        """Another name for `lgamma`."""
+        return self.lgamma()
+
+    def pinverse(self) -> Self:
+        """Another name for `pinv`."""
+        return self.pinv()
+
+    def arctan2(self, other: Any) -> Self:
+        """Another name for `atan2`."""
+        return self.atan2(other)
+
+    def divide(self, other: Any, *, rounding_mode: str | None = None) -> Self:
+        """Another name for `div`."""
+        return self.div(other, rounding_mode=rounding_mode)
+
+    def multiply(self, other: Any) -> Self:
+        """Another name for `mul`."""
+        return self.mul(other)
+
+    def subtract(self, other: Any) -> Self:
+        """Another name for `sub`."""
+        return self.sub(other)
+
+    def greater(self, other: Any) -> Self:
+        """Another name for `gt`."""
+        return self.gt(other)
+
+    def greater_equal(self, other: Any) -> Self:
+        """Another name for `ge`."""
+        return self.ge(other)
+
+    def less(self, other: Any) -> Self:
+        """Another name for `lt`."""
+        return self.lt(other)
+
+    def less_equal(self, other: Any) -> Self:
+        """Another name for `le`."""
+        return self.le(other)
+
+    def not_equal(self, other: Any) -> Self:
+        """Another name for `ne`."""
+        return self.ne(other)
+
+    def ger(self, other: Any) -> Self:
+        """Another name for `outer`."""
+        return self.outer(other)
+
+    def orgqr(self, other: Any) -> Self:
+        """Another name for `householder_product`."""
+        return self.householder_product(other)
+
+    def moveaxis(self, source: Any, destination: Any) -> Self:
+        """Another name for `movedim`."""
+        return self.movedim(source, destination)
+
+    def swapdims(self, dim0: int, dim1: int) -> Self:
+        """Another name for `transpose`."""
+        return self.transpose(dim0, dim1)
+
+    def adjoint(self) -> Self:
+        """Another name for `mT`; there are no complex numbers."""
+        return self.mT
+
+    def argwhere(self) -> Self:
+        """Another name for `nonzero`."""
+        found: Self = self.nonzero()
+        return found
+
+    def concat(self, *others: Any, dim: int = 0) -> Self:
+        """Another name for `cat`."""
+        return Quantising.cat(self, *others, dim=dim)
+
+    def concatenate(self, *others: Any, dim: int = 0) -> Self:
+        """Another name for `cat`."""
+        return Quantising.cat(self, *others, dim=dim)
+
+    def trapz(self, x: Any = None, *, dx: float = 1.0, dim: int = -1) -> Self:
+        """Another name for `trapezoid`."""
+        return self.trapezoid(x, dx=dx, dim=dim)
+
+    def narrow_copy(self, dim: int, start: int, length: int) -> Self:
+        """`narrow` as a copy."""
+        return self.narrow(dim, start, length).clone()
+
+    def nonzero_static(self, *, size: int, fill_value: int = -1) -> Self:
+        """`nonzero` of `size` rows, the ones that are missing filled with `fill_value`."""
+        found: Self = self.nonzero(size, fill_value)
+        return found
+
+    def index_reduce_(
+        self, dim: int, index: Self, source: Self, reduce: str, *, include_self: bool = True
+    ) -> Self:
+        """`index_reduce` into this tensor."""
+        return self._replaced(
+            self.index_reduce(dim, index, source, reduce, include_self=include_self)
+        )
+
+    # --- what a tensor is --------------------------------------------------------------------
+
+    def ndimension(self) -> int:
+        """Another name for `ndim`."""
+        return self.ndim
+
+    def nelement(self) -> Any:
+        """Another name for `numel`."""
+        return self.numel()
+
+    def is_signed(self) -> bool:
+        """Whether the dtype has negative numbers."""
+        return self.dtype.is_float or self.dtype.is_signed
+
+    def is_nonzero(self) -> bool:
+        """Whether the only element is not zero.
+
+        Raises:
+            ShapeError: there is not exactly one.
+        """
+        return bool(self.item())
+
+    def type_as(self, other: TensorBase) -> Self:
+        """This tensor in the dtype of `other`."""
+        return self.cast(other.dtype)
+
+    def cpu(self) -> Self:
+        """This tensor on the CPU."""
+        return self.to("CPU")
+
+    def cuda(self) -> Self:
+        """This tensor on the first NVIDIA GPU."""
+        return self.to("CUDA")
+
+    # --- making tensors ----------------------------------------------------------------------
+
+    def new_tensor(self, data: Any, dtype: DType | str | None = None) -> Self:
+        """A tensor of `data` on this one's device, in its dtype unless another is given."""
+        made = self._lift(data, self.device)
+        return made.cast(self.dtype if dtype is None else dtype)
+
+    def new_empty(self, *shape: Any, dtype: DType | str | None = None) -> Self:
+        """`empty` on this tensor's device, in its dtype unless another is given."""
+        kind = self.dtype if dtype is None else dtype
+        return type(self).empty(*shape, dtype=kind, device=self.device)
+
+    def randint_like(self, low: int, high: int | None = None) -> Self:
+        """Integers up to `high` (not included) in this tensor's shape and dtype.
+
+        Args:
+            low: the least; 0 if `high` is not given, which `low` then is.
+            high: what they stay below.
+        """
+        first, last = (0, low) if high is None else (low, high)
+        kind = self.dtype if self.dtype.is_integer else dtypes.int64
+        drawn = type(self).randint(
+            *self.shape, low=first, high=last, dtype=kind, device=self.device
+        )
+        return drawn.cast(self.dtype)
+
+    @classmethod
+    def fftfreq(cls, n: int, d: float = 1.0, device: str | None = None) -> Self:
+        """The frequencies of the parts that `fft` of `n` elements gives.
+
+        Args:
+            n: the number of elements.
+            d: their distance.
+            device: where it lives.
+
+        Example:
+            >>> Tensor.fftfreq(4).tolist()
+            [0.0, 0.25, -0.5, -0.25]
+        """
+        count = _positive(n, "fftfreq")
+        name = Device.canonicalize(device)
+        numbers = [*range((count + 1) // 2), *range(-(count // 2), 0)]
+        return cls._from_numbers([each / (count * d) for each in numbers], dtypes.float32, name)
+
+    @classmethod
+    def rfftfreq(cls, n: int, d: float = 1.0, device: str | None = None) -> Self:
+        """The frequencies of the parts that `rfft` of `n` elements gives; see `fftfreq`."""
+        count = _positive(n, "rfftfreq")
+        name = Device.canonicalize(device)
+        numbers = [each / (count * d) for each in range(count // 2 + 1)]
+        return cls._from_numbers(numbers, dtypes.float32, name)
+
+    # --- positions ---------------------------------------------------------------------------
+
+    def unravel_index(self, shape: Sequence[int]) -> tuple[Self, ...]:
+        """Positions in a flat tensor as positions along each axis of `shape`.
+
+        Raises:
+            IndexingError: the positions are no integers.
+
+        Example:
+            >>> [x.tolist() for x in Tensor([5]).unravel_index((2, 3))]
+            [[1], [2]]
+        """
+        if not self.dtype.is_integer:
+            raise IndexingError(
+                "unravel_index: the index must hold integers",
+                got=self.dtype.name,
+                try_="index.cast(dtypes.int64)",
+            )
+        found: list[Self] = []
+        rest = self
+        for size in reversed(tuple(shape)):
+            found.append(rest % size)
+            rest = rest // size
+        return tuple(found[::-1])
+
+    # --- random ------------------------------------------------------------------------------
+
+    def bernoulli(self, p: float | None = None) -> Self:
+        """1 with the probability that each element (or `p`) states, else 0.
+
+        Example:
+            >>> Tensor([0.0, 1.0]).bernoulli().tolist()
+            [0.0, 1.0]
+        """
+        kind = self.dtype if self.dtype.is_float else dtypes.default_float
+        drawn = type(self).rand(*self.shape, device=self.device)
+        limit: Any = self.cast(dtypes.float32) if p is None else p
+        found: Self = (drawn < limit).cast(kind)
+        return found
+
+    def gumbel_softmax(self, tau: float = 1.0, hard: bool = False, dim: int = -1) -> Self:
+        """A draw of a category from logits, which can be differentiated.
+
+        Args:
+            tau: the temperature.
+            hard: give the category as one-hot numbers; the gradient is that of the soft ones.
+            dim: the axis of the categories.
+        """
+        drawn = 1.0 - type(self).rand(*self.shape, device=self.device)
+        noise = -(-drawn.log()).log()
+        soft = ((self + noise.cast(self.dtype)) / tau).softmax(dim)
+        if not hard:
+            return soft
+        axis = self._axis(dim, "gumbel_softmax")
+        best = soft.detach().argmax(axis, keepdim=True)
+        chosen: Self = soft._positions(axis).eq(best).cast(soft.dtype)
+        return chosen - soft.detach() + soft
+
+    def dropout1d(self, p: float = 0.5, training: bool | None = None) -> Self:
+        """`dropout` of whole channels: (n, c, l) or (c, l)."""
+        return self._channel_dropout(p, training, 1)
+
+    def dropout2d(self, p: float = 0.5, training: bool | None = None) -> Self:
+        """`dropout` of whole channels: (n, c, h, w) or (c, h, w)."""
+        return self._channel_dropout(p, training, 2)
+
+    def dropout3d(self, p: float = 0.5, training: bool | None = None) -> Self:
+        """`dropout` of whole channels: (n, c, d, h, w) or (c, d, h, w)."""
+        return self._channel_dropout(p, training, 3)
+
+    def _channel_dropout(self, p: float, training: bool | None, axes: int) -> Self:
+        if self.ndim not in (axes + 1, axes + 2):
+            raise ShapeError(
+                f"dropout{axes}d: needs channels",
+                got=format_shape(self._dims),
+                expected=f"{axes + 1} or {axes + 2} axes",
+            )
+        lead = self.shape[: self.ndim - axes]
+        ones = type(self).ones(*lead, *[1] * axes, dtype=self.dtype, device=self.device)
+        return self * ones.dropout(p, training)
+
+    def alpha_dropout(self, p: float = 0.5, training: bool | None = None) -> Self:
+        """Dropout after `selu`, which keeps mean and variance."""
+        is_on = getattr(type(self), "training", False) if training is None else training
+        if not 0 <= p <= 1:
+            raise UserError("alpha_dropout: p is no probability", got=p, expected="0 to 1")
+        if not is_on or p == 0:
+            return self
+        if p == 1:
+            return self.zeros_like()
+        low = -1.7580993408473766
+        scale = ((1 - p) * (1 + p * low * low)) ** -0.5
+        kept = type(self).rand(*self.shape, device=self.device) >= p
+        found: Self = kept.where(self, low) * scale - scale * low * p
+        return found
+
+    def rrelu(
+        self, lower: float = 1 / 8, upper: float = 1 / 3, training: bool | None = None
+    ) -> Self:
+        """Negative elements times a slope, drawn from [lower, upper) when training."""
+        is_on = getattr(type(self), "training", False) if training is None else training
+        slope: Any = (lower + upper) / 2
+        if is_on:
+            drawn = type(self).uniform(*self.shape, low=lower, high=upper, device=self.device)
+            slope = drawn.cast(self.dtype)
+        found: Self = (self >= 0).where(self, self * slope)
+        return found
+
+    # --- for networks ------------------------------------------------------------------------
+
+    def local_response_norm(
+        self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+    ) -> Self:
+        """Each element divided by a power of the mean square of `size` channels around it.
+
+        Shape: (n, c, ...) -> (n, c, ...)
+        """
+        if self.ndim < 3 or size < 1:
+            raise ShapeError(
+                "local_response_norm: needs (n, c, ...) and a size from 1 on",
+                got=f"{format_shape(self._dims)}, size {size}",
+                expected="at least 3 axes",
+            )
+        square = self.square().movedim(1, -1)
+        pads = [(0, 0)] * (self.ndim - 1) + [(size // 2, (size - 1) // 2)]
+        total = square.pad(pads).unfold(-1, size, 1).sum(-1)
+        divisor = (total.movedim(-1, 1) * (alpha / size) + k).pow(beta)
+        return self / divisor
+
+    def embedding_bag(self, weight: Self, offsets: Self | None = None, mode: str = "mean") -> Self:
+        """Rows of a table for each position, put together bag by bag.
+
+        Args:
+            weight: the table, (rows, features).
+            offsets: where each bag begins, if the positions are one vector (it is read).
+            mode: "sum", "mean" or "max".
+
+        Shape: self (bags, n) or, with offsets, (n,) -> (bags, features)
+        """
+        if mode not in ("sum", "mean", "max"):
+            raise UserError("embedding_bag: unknown mode", got=mode, expected="sum, mean or max")
+        if offsets is None:
+            if self.ndim != 2:
+                raise ShapeError(
+                    "embedding_bag: needs a row for each bag",
+                    got=format_shape(self._dims),
+                    expected="(bags, n), or offsets",
+                )
+            rows = weight[self]
+            return rows.max(1) if mode == "max" else getattr(rows, mode)(1)
+        bounds = [*offsets._host_array().tolist(), self._count()]
+        bags = []
+        for begin, end in pairwise(bounds):
+            rows = weight[self[begin:end]]
+            if end == begin:
+                bags.append(weight[:1].zeros_like())
+            else:
+                bags.append((rows.max(0) if mode == "max" else getattr(rows, mode)(0)).unsqueeze(0))
+        return Quantising.cat(bags[0], *bags[1:])
+
+
+def _positive(n: int, what: str) -> int:
+    if n < 1:
+        raise ShapeError(f"{what}: the number must be at least 1", got=n, expected="from 1 on")
+    return n
