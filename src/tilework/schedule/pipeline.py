@@ -6,10 +6,11 @@
 2. `rangeify.Rangeify`: indices flow from results to sources (`steps`); `decide` says what is
    stored, by the `cost` of computing it again.
 3. `order.Ordering`: hazards separated, edges between kernels, circles broken.
-4. `group.group_kernels`: small independent kernels joined, everything put in order.
-5. `kernels.KernelBody`: the canonical form of each kernel.
-6. `memory_plan.plan_memory`: where intermediates live.
-7. `linear.assemble`: LINEAR of CALLs over slots, and the report.
+4. `layouts.choose_layouts`: the order in which each intermediate is stored.
+5. `group.group_kernels`: small independent kernels joined, everything put in order.
+6. `kernels.KernelBody`: the canonical form of each kernel.
+7. `memory_plan.plan_memory`: where intermediates live.
+8. `linear.assemble`: LINEAR of CALLs over slots, and the report.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from tilework.schedule import cache
 from tilework.schedule.check import check_function, check_schedule
 from tilework.schedule.linear import assemble
 from tilework.schedule.passes.group import group_kernels
+from tilework.schedule.passes.layouts import choose_layouts
 from tilework.schedule.passes.order import Ordering
 from tilework.schedule.passes.prepare import Layout
 from tilework.schedule.passes.rangeify import Rangeify
@@ -85,10 +87,12 @@ def build_schedule(function: Node, limits: Limits = DEFAULT_LIMITS) -> Schedule:
         clock.ended("split-scans", function)
         layout = Layout(function)
         clock.ended("prepare", layout)
-        kernels = Rangeify(layout, limits).kernels
-        clock.ended("rangeify", kernels)
-        ordering = Ordering(layout, kernels)
+        rangeify = Rangeify(layout, limits)
+        clock.ended("rangeify", rangeify.kernels)
+        ordering = Ordering(layout, rangeify.kernels)
         clock.ended("order", ordering)
+        choose_layouts(ordering.kernels, rangeify.costs.contractions, limits)
+        clock.ended("layouts", ordering)
         groups = group_kernels(ordering.kernels, ordering.after, limits)
         clock.ended("group", groups)
         schedule = assemble(layout, groups)

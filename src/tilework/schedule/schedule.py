@@ -100,6 +100,8 @@ class Limits:
         cascades_on: kinds of devices whose kernels keep tiles of rows, so that folds along one
             axis, which depend on each other, may end in a product inside of one kernel.
         matrix_cascades_on: kinds of devices that do so by matrix instructions alone.
+        layouts_on: kinds of devices for which intermediates may be stored in another order than
+            row by row.
     """
 
     nodes: int = 512
@@ -113,6 +115,7 @@ class Limits:
     small_elements: int = 1 << 16
     cascades_on: tuple[str, ...] = ("CPU",)
     matrix_cascades_on: tuple[str, ...] = ("CUDA",)
+    layouts_on: tuple[str, ...] = ("CPU",)
 
 
 DEFAULT_LIMITS = Limits()

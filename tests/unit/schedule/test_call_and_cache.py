@@ -237,10 +237,11 @@ def test_every_pass_is_told_to_subscribers() -> None:
 
     with trace.subscribe(listen):
         build_schedule(memory.SINK(assign(param(0, (4,)), const(0.0, float32, (4,)))))
-    assert [name for name in names if name.startswith("schedule.")][-5:] == [
+    assert [name for name in names if name.startswith("schedule.")][-6:] == [
         "schedule.prepare",
         "schedule.rangeify",
         "schedule.order",
+        "schedule.layouts",
         "schedule.group",
         "schedule.assemble",
     ]

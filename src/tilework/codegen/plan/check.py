@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tilework.base.errors import PlanError
-from tilework.codegen.plan.extents import ceil_div, least_size, number, size
-from tilework.codegen.plan.windows import staged_contractions, windows_of
+from tilework.codegen.plan.extents import ceil_div, fitting_lanes, least_size, number, size
+from tilework.codegen.plan.windows import deep_range, staged_contractions, windows_of
 from tilework.ir.build import const_index
 from tilework.ir.ops.index import Unit
 from tilework.ir.ops.tensor import SCAN
@@ -268,7 +268,6 @@ class _Check:
         for staged in self.plan.staged:
             self._check_staged(staged)
             self._check_batch(contraction)
-            self._check_window_lanes(staged, contraction)
             total += self._staged_bytes(staged, contraction)
         limit = self.target.limits.max_scratch_bytes
         if limit and total > limit:
@@ -318,40 +317,28 @@ class _Check:
                     got=f"range {number(range_)}",
                 )
 
-    def _check_window_lanes(self, staged: Staged, contraction: Contraction) -> None:
-        """A copy has lanes along its last window or along a tile, not along both."""
-        own = contraction.n if staged.operand else contraction.m
-        factor = contraction.b if staged.operand else contraction.a
-        if not staged.windows or staged.lanes == 1:
-            return
-        windows = {window.own for window in windows_of(factor, own, contraction.k)}
-        for range_ in own if windows else ():
-            tile = self.plan.split_of(number(range_)).tile
-            if range_ not in windows and any(part.unit is Unit.LANE for part in tile):
-                raise PlanError(
-                    "plan: a copy of windows would have lanes along two ranges",
-                    got=f"range {number(range_)} and a window",
-                    expected="lanes of the copy 1, or no lanes in the tile",
-                )
-
     def _staged_bytes(self, staged: Staged, contraction: Contraction) -> int:
         """The memory that a copy takes: what is inside of its level, its tile, all of k."""
         own = contraction.n if staged.operand else contraction.m
         factor = contraction.b if staged.operand else contraction.a
         windows = windows_of(factor, own, contraction.k) if staged.windows else []
         spans = {window.own: window for window in windows}
-        inner = {window.inside for window in windows}
+        tiles = [part for r in own for part in self.plan.split_of(number(r)).tile]
+        is_wide = staged.lanes > 1 and all(part.unit is not Unit.LANE for part in tiles)
+        deep = deep_range(factor, contraction.k, windows) if is_wide else None
         count = 1
         for range_ in own:
             extent = min(self._extent_inside(range_, staged.level), size(range_))
             if range_ in spans:
                 span = spans[range_].span(extent)
-                is_last = range_ is windows[-1].own
-                count *= ceil_div(span, staged.lanes) * staged.lanes if is_last else span
+                is_padded = is_wide and deep is None and range_ is windows[-1].own
+                count *= ceil_div(span, staged.lanes) * staged.lanes if is_padded else span
             else:
                 count *= self._extent_inside(range_, staged.level)
+        inner = {window.inside for window in windows}
         for range_ in contraction.k:
-            count *= 1 if range_ in inner else size(range_)
+            lanes = fitting_lanes(staged.lanes, size(range_)) if range_ is deep else 1
+            count *= 1 if range_ in inner else ceil_div(size(range_), lanes) * lanes
         return count * factor.type.dtype.itemsize * staged.depth
 
     def _extent_inside(self, range_: Node, level: int) -> int:

@@ -22,7 +22,7 @@ from tilework.codegen.plan.contraction import (
 from tilework.codegen.plan.dot_products import ready_for_plans
 from tilework.codegen.plan.extents import ceil_div, fitting_lanes, lanes_for, product, size
 from tilework.codegen.plan.tile_contraction import cheapest, register_tile
-from tilework.codegen.plan.windows import windows_of
+from tilework.codegen.plan.windows import window_fold, windows_of
 from tilework.ir.build import const_index
 from tilework.ir.node import Node, in_use, toposort
 from tilework.ir.ops.index import RANGE, RangeAttrs
@@ -85,6 +85,9 @@ def prepack(sink: Node, target: TargetSpec, constants: frozenset[int]) -> Prepac
     """
     with in_use():
         kernel = analyse(_spread(ready_for_plans(sink, target)))
+        fold = None if orientations(kernel) else window_fold(kernel)
+        if fold is not None:
+            return _packed_fold(kernel, fold, constants)
         default = cheapest(kernel, target)
         if default is None or default[0] < _WORTH_CYCLES:
             return None
@@ -97,6 +100,20 @@ def prepack(sink: Node, target: TargetSpec, constants: frozenset[int]) -> Prepac
         if best is None or best[0] > _GAIN * default[0]:
             return None
         return best[1]
+
+
+def _packed_fold(kernel: Kernel, fold: Contraction, constants: frozenset[int]) -> Prepacked | None:
+    """The weights of a fold over windows, side by side along the range that has the lanes."""
+    windows = windows_of(fold.a, fold.m, fold.k)
+    slots = _slots(fold.b)
+    if len(fold.m) == len(windows) or fold.b is fold.a or not slots or not slots <= constants:
+        return None
+    lane = fold.m[len(windows)]
+    if load_stride(fold.b, lane) in (0, 1):
+        return None
+    split = _Split(kernel, fold)
+    split.pack_deep(lane)
+    return split.result(constants)
 
 
 def _spread(sink: Node) -> Node:
@@ -196,6 +213,13 @@ class _Split:
         *rest, row = self.contraction.m
         layout = [*batch, *rest, *self.contraction.k, row]
         self._pack(self.contraction.a, layout, {})
+
+    def pack_deep(self, lane: Node) -> None:
+        """b as (others, k, lanes' range)."""
+        own = self._ranges_of(self.contraction.b, (*self.contraction.batch, *self.contraction.m))
+        summed = self._ranges_of(self.contraction.b, self.contraction.k)
+        layout = [*(r for r in own if r is not lane), *summed, lane]
+        self._pack(self.contraction.b, layout, {})
 
     def _ranges_of(self, factor: Node, ranges: Sequence[Node]) -> list[Node]:
         mask = self.kernel.free.mask[factor]

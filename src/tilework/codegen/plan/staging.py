@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from tilework.codegen.analysis import substitute_ranges
 from tilework.codegen.plan.contraction import Contraction, load_stride, with_factors
-from tilework.codegen.plan.windows import Window, windows_of
+from tilework.codegen.plan.extents import fitting_lanes, size
+from tilework.codegen.plan.windows import Window, deep_range, windows_of
 from tilework.ir.build import const_index
 from tilework.ir.node import toposort
 from tilework.ir.ops.control import STAGE, StageAttrs
@@ -44,8 +45,8 @@ class _Axis:
     @property
     def size(self) -> Node:
         total = const_index(1)
-        for size, _ in self.parts:
-            total = simplify.mul(total, size)
+        for extent, _ in self.parts:
+            total = simplify.mul(total, extent)
         return total
 
     def value(self) -> Node:
@@ -111,17 +112,27 @@ class _Stage:
         tiles = [own.tile for own in self.own if own.tile is not None]
         width = self._square(tiles)
         steps = {r: self._step(r, width) for r in self.contraction.k if r not in self.inner}
-        last = list(self.windows)[-1:]
+        # A copy has lanes along its tile, a range that is summed, or its last window.
+        is_wide = self.staged.lanes > 1 and not _has_lanes(tiles)
+        windows = list(self.windows.values())
+        deep = deep_range(self.factor, self.contraction.k, windows) if is_wide else None
+        last = list(self.windows)[-1:] if is_wide and deep is None else []
         spans = {r: self._span(w, last=[r] == last) for r, w in self.windows.items()}
         for axis in tiles:
             axis.parts = _narrowed(axis.parts, width)
         in_memory = [*loops, *steps.values(), *spans.values(), *tiles]
+        if deep is not None:
+            del steps[deep]
+            vectors, inside = self._deep_axes(deep)
+            in_memory = [*loops, *steps.values(), vectors, *spans.values(), *tiles, inside]
         # Where the tile lies side by side in memory, the panels of one step do as well.
-        along_tile = self.staged.lanes > 1 and not width
+        along_tile = self.staged.lanes > 1 and not width and deep is None
         order = [*steps.values(), *loops, *spans.values(), *tiles] if along_tile else in_memory
         for axis in order:
             axis.fills = [self.application.numbers.range(size, unit) for size, unit in axis.parts]
         self._fill_values(steps, spans)
+        if deep is not None:
+            self._fill_deep(deep, vectors, inside)
         value = substitute_ranges(_gated(self.factor, self.gates), self.values, {})
         fills = [fill for axis in in_memory for fill in axis.fills]
         stage = STAGE(value, *fills, attrs=StageAttrs(self.staged.memory, self.number))
@@ -181,6 +192,25 @@ class _Stage:
             return None
         found = [r for r in self.contraction.k if load_stride(self.factor, r) == 1]
         return found[-1] if found else None
+
+    def _deep_axes(self, range_: Node) -> tuple[_Axis, _Axis]:
+        """A range in blocks of one vector: all windows of a block lie together.
+
+        So neighbours in a row are a vector apart, whatever the range's size, and fall into
+        different sets of a cache.
+        """
+        lanes = const_index(fitting_lanes(self.staged.lanes, size(range_)))
+        blocks = simplify.idiv(simplify.add(range_.src[0], simplify.plus(lanes, -1)), lanes)
+        return (
+            _Axis([(blocks, Unit.LOOP)], simplify.idiv(range_, lanes)),
+            _Axis([(lanes, Unit.LANE)], simplify.mod(range_, lanes)),
+        )
+
+    def _fill_deep(self, range_: Node, vectors: _Axis, inside: _Axis) -> None:
+        place = simplify.add(simplify.mul(vectors.value(), inside.size), inside.value())
+        self.values[range_] = place
+        if size(range_) % size(inside.fills[-1]):
+            self.gates.append(simplify.less(place, range_.src[0]))
 
     def _step(self, range_: Node, width: int) -> _Axis:
         if width > 1 and range_ is self._along():
@@ -268,6 +298,10 @@ class _Stage:
         span = const_index(window.span(extent))
         if simplify.value_of(axis.size) != simplify.value_of(span):
             self.gates.append(simplify.less(place, span))
+
+
+def _has_lanes(tiles: list[_Axis]) -> bool:
+    return any(unit is Unit.LANE for axis in tiles for _, unit in axis.parts)
 
 
 def _fetched_ahead(factor: Node, ahead: int) -> Node:

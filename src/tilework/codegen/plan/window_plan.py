@@ -25,6 +25,7 @@ from tilework.ir.types import Memory
 
 if TYPE_CHECKING:
     from tilework.codegen.analysis import Kernel
+    from tilework.ir.node import Node
     from tilework.target.spec import TargetSpec
 
 #: Rows of accumulators side by side; fewer lanes than this leave the copy without a gain.
@@ -32,6 +33,8 @@ _MOST_ROWS = 8
 _MOST_VECTORS = 4
 _LEAST_LANES = 4
 _TASKS_PER_CORE = 2
+#: Rows of a block for each row that neighbouring blocks both copy.
+_LITTLE_TWICE = 4
 
 
 def choose_window_plan(kernel: Kernel, target: TargetSpec) -> Plan | None:
@@ -40,6 +43,9 @@ def choose_window_plan(kernel: Kernel, target: TargetSpec) -> Plan | None:
     if fold is None or kernel.read_and_written or not target.vector_bits:
         return None
     windows = windows_of(fold.a, fold.m, fold.k)
+    if len(fold.m) > len(windows):
+        deep = _DeepLayout(kernel, target, fold, windows)
+        return deep.plan() if deep.lanes >= _LEAST_LANES else None
     side_by_side = [w for w in windows if load_stride(fold.a, w.own) == w.step]
     if not side_by_side:
         return None
@@ -123,6 +129,68 @@ class _Layout:
                 extent = min(block * self.rows, extent)
             count *= window.span(extent) + (self.lanes if window.own is self.lane else 0)
         return count * self.fold.a.type.dtype.itemsize
+
+
+class _DeepLayout:
+    """Lanes along a range that is no window: channels that are stored last.
+
+    All taps of an output are vectors as they lie.  Conditions of the padding are met by a copy of
+    the windows of one tile of channels; without conditions nothing is copied.
+    """
+
+    def __init__(
+        self, kernel: Kernel, target: TargetSpec, fold: Contraction, windows: list[Window]
+    ) -> None:
+        self.target = target
+        self.windows = windows
+        self.lane = fold.m[len(windows)]
+        self.lanes = fitting_lanes(lanes_for(kernel, target), size(self.lane))
+        self.copies = is_gated(fold.a) or not is_plain_load(fold.a)
+        owns = [window.own for window in windows]
+        self.row = owns[-1]
+        self.rows = _even_rows(size(self.row))
+        self.block = owns[0] if len(owns) > 1 else None
+        self.others = [r for r in fold.batch if r not in owns]
+        self.others += owns[1:-1]
+
+    def plan(self) -> Plan:
+        """Tasks are blocks of rows where these are long, else tiles of channels."""
+        tiles = ceil_div(size(self.lane), self.lanes)
+        wanted = ceil_div(_TASKS_PER_CORE * self.target.cores, product(self.others))
+        nest = [(number(r), 0) for r in self.others]
+        parts: dict[Node, tuple[Part, ...]] = {}
+        parts |= {self.lane: (Part(Unit.LOOP),), self.row: (Part(Unit.LOOP),)}
+        height = self._height()
+        if self.block is not None and height * wanted <= size(self.block):
+            block = min(ceil_div(size(self.block), wanted), 2 * height)
+            parts[self.block] = (Part(Unit.LOOP), Part(Unit.LOOP, block))
+            nest.append((number(self.block), 0))
+            tasks = len(nest)
+            nest.append((number(self.lane), 0))
+        else:
+            block = ceil_div(tiles, wanted)
+            parts[self.lane] = (Part(Unit.LOOP), Part(Unit.LOOP, block))
+            nest.append((number(self.lane), 0))
+            tasks = len(nest)
+            nest.append((number(self.lane), 1))
+        level = len(nest)
+        if self.block is not None:
+            nest.append((number(self.block), len(parts.get(self.block, (0,))) - 1))
+        nest.append((number(self.row), 0))
+        tile = {
+            self.lane: (Part(Unit.LANE, self.lanes),),
+            self.row: (Part(Unit.UNROLL, self.rows),),
+        }
+        splits = tuple(Split(number(r), parts[r], tile.get(r, ())) for r in parts)
+        staged = (Staged(0, Memory.TILE, level, self.lanes, windows=True),) if self.copies else ()
+        return Plan(splits, tuple(nest), tasks, staged)
+
+    def _height(self) -> int:
+        """Rows of a block of which neighbours copy little twice."""
+        if self.block is None:
+            return 1
+        window = self.windows[0]
+        return max(_LITTLE_TWICE * (window.span(1) - window.step) // window.step, 1)
 
 
 def _even_rows(extent: int) -> int:

@@ -12,7 +12,7 @@ from math import gcd
 from typing import TYPE_CHECKING
 
 from tilework.codegen.analysis import Kernel, depends_on
-from tilework.codegen.plan.contraction import Contraction, orientations
+from tilework.codegen.plan.contraction import Contraction, load_stride, orientations
 from tilework.codegen.plan.extents import least_size, size
 from tilework.dtypes import index
 from tilework.ir.node import toposort
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from tilework.ir.node import Node
 
+#: A range shorter than this gives no vectors.
+_LEAST_DEEP = 4
 _SUMS = frozenset({math.ADD, math.SUB})
 
 
@@ -81,7 +83,8 @@ def staged_contractions(kernel: Kernel) -> list[Contraction]:
 def window_fold(kernel: Kernel) -> Contraction | None:
     """A fold over windows that is no product of matrices: pooling, depthwise convolution.
 
-    Its `a` is what is read through windows, `m` their output ranges, `n` is empty.
+    Its `a` is what is read through windows, `m` their output ranges, then the one along which `a`
+    lies side by side if that is no window (channels that are stored last); `n` is empty.
     """
     if len(kernel.reduces) != 1 or kernel.serial:
         return None
@@ -99,9 +102,22 @@ def window_fold(kernel: Kernel) -> Contraction | None:
         m = tuple(window.own for window in windows_of(factor, own, k))
         if m:
             other = factors[-1] if factor is factors[0] else factors[0]
+            m += tuple(r for r in own if r not in m and load_stride(factor, r) == 1)
             batch = tuple(r for r in kernel.outputs if r not in m)
             return Contraction(reduce, factor, other, batch, m, (), k)
     return None
+
+
+def deep_range(factor: Node, k: Sequence[Node], windows: Sequence[Window]) -> Node | None:
+    """The summed range along which windows lie side by side in memory, where their rows do not.
+
+    A copy of such windows keeps that order, so that it is filled by whole vectors.
+    """
+    inner = {window.inside for window in windows}
+    if not windows:
+        return None
+    found = [r for r in k if r not in inner and load_stride(factor, r) == 1]
+    return found[-1] if found and size(found[-1]) >= _LEAST_DEEP else None
 
 
 def _extent(range_: Node) -> int:

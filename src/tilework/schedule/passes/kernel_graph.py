@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tilework.ir.ops.tensor import Fold
     from tilework.ir.types import Dim, Shape
     from tilework.schedule.passes.movement import Index
+    from tilework.schedule.passes.stored import Stored
 
 
 class Buffer:
@@ -32,7 +33,7 @@ class Buffer:
 
     __slots__ = (
         "device", "dtype", "kind", "latest", "number", "output_of", "partial", "readers", "shape",
-        "writers",
+        "stored", "writers",
     )  # fmt: skip
 
     def __init__(
@@ -45,6 +46,8 @@ class Buffer:
         self.device = device
         self.latest = 0
         self.output_of: int | None = None
+        #: How its elements lie in memory; None: row by row.
+        self.stored: Stored | None = None
         self.partial: dict[int, bool] = {}
         self.writers: dict[int, Kernel] = {}
         self.readers: dict[int, list[Kernel]] = {}
@@ -109,7 +112,9 @@ class Step:
         return step
 
     def flat(self) -> Node:
-        """The row-major offset of a load."""
+        """The offset of a load."""
+        if self.buffer is not None and self.buffer.stored is not None:
+            return self.buffer.stored.offset(self.index, self.shape)
         return flatten(self.index, self.shape)
 
 

@@ -23,6 +23,7 @@ from tilework.ir.symbolic import dims, simplify
 from tilework.ir.symbolic.bounds import bounds
 from tilework.ir.symbolic.simplify import FALSE, TRUE
 from tilework.schedule.passes.kernel_graph import leaves_in
+from tilework.schedule.passes.layouts import stored_index
 from tilework.schedule.passes.movement import MOVEMENT
 
 if TYPE_CHECKING:
@@ -64,7 +65,21 @@ class KernelBody:
             effects += stored
             faults += found
         self.sink = make(memory.SINK, (*effects, *dict.fromkeys(faults)), None)
+        if share_loops or len(parts) == 1:
+            self._follow_layout(parts[0])
         self._drop_unused()
+
+    def _follow_layout(self, kernel: Kernel) -> None:
+        """Nest the loops in the order in which the result is stored."""
+        outputs = [at for at in kernel.index if at.op is RANGE]
+        ordered = stored_index(kernel)
+        mapping = {
+            old: make(RANGE, old.src, RangeAttrs(new.attrs.number))
+            for old, new in zip(ordered, outputs, strict=True)
+            if old is not new
+        }
+        if mapping:
+            (self.sink,) = simplify.substitute([self.sink], mapping)
 
     def _drop_unused(self) -> None:
         """Leave out arguments whose loads were simplified away."""

@@ -1,0 +1,33 @@
+"""How the elements of an intermediate lie in memory, when not row by row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tilework.schedule.passes.movement import flatten
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tilework.ir.node import Node
+    from tilework.ir.types import Dim
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The order in which a buffer's axes are stored.
+
+    Attributes:
+        order: The axes of the buffer's shape, the one that moves slowest first.
+
+    Example:
+        >>> Stored((0, 2, 3, 1))  # channels last
+        Stored(order=(0, 2, 3, 1))
+    """
+
+    order: tuple[int, ...]
+
+    def offset(self, index: Sequence[Node], shape: Sequence[Dim]) -> Node:
+        """The position in memory of the element at `index` of an array of `shape`."""
+        return flatten([index[axis] for axis in self.order], [shape[axis] for axis in self.order])
