@@ -23,7 +23,12 @@ class LAMB(Optimizer):
         adam: leave the scaling out.
         device: see `Optimizer`.
         fused: see `Optimizer`.
+        amsgrad: divide by the greatest mean square so far (Reddi and others, 2018).
+        maximize: go along the gradient, not against it.
     """
+
+    #: Whether the decay is added to the gradient instead.
+    _decays_gradient = False
 
     def __init__(  # noqa: PLR0913  # the arguments that programs give
         self,
@@ -36,6 +41,9 @@ class LAMB(Optimizer):
         adam: bool = False,
         device: str | None = None,
         fused: bool = False,
+        *,
+        amsgrad: bool = False,
+        maximize: bool = False,
     ) -> None:
         if weight_decay < 0:
             raise UserError("optimizer: the weight decay is negative", got=weight_decay)
@@ -50,23 +58,34 @@ class LAMB(Optimizer):
         self.b2_t = Tensor([1.0], device=self.device, dtype=dtypes.float32, requires_grad=False)
         self.m = self._state(self.params)
         self.v = self._state(self.params)
+        self.maximize = maximize
+        self.greatest = self._state(self.params) if amsgrad else []
 
     def _update(self, params: list[Tensor]) -> list[Tensor]:
         self.b1_t *= self.b1
         self.b2_t *= self.b2
         written = [self.b1_t, self.b2_t]
-        moments = {id(p): (m, v) for p, m, v in zip(self.params, self.m, self.v, strict=True)}
+        place = {id(param): number for number, param in enumerate(self.params)}
         for param in params:
             g = self._gradient(param)
-            m, v = moments[id(param)]
+            m, v = self.m[place[id(param)]], self.v[place[id(param)]]
+            value = param.cast(g.dtype)
+            if self.maximize:
+                g = -g
+            if self.weight_decay and self._decays_gradient:
+                g = g + value * self.weight_decay
             m.assign(m * self.b1 + g * (1 - self.b1))
             v.assign(v * self.b2 + g * g * (1 - self.b2))
             written += [m, v]
             mean = m / (1 - self.b1_t).cast(g.dtype)
-            square = v / (1 - self.b2_t).cast(g.dtype)
+            spread = v
+            if self.greatest:
+                spread = self.greatest[place[id(param)]]
+                spread.assign(spread.maximum(v))
+                written.append(spread)
+            square = spread / (1 - self.b2_t).cast(g.dtype)
             step = mean / (square.sqrt() + self.eps)
-            value = param.cast(g.dtype)
-            if self.weight_decay:
+            if self.weight_decay and not self._decays_gradient:
                 step = step + value * self.weight_decay
             if not self.adam:
                 step = step * _trust(value, step)
@@ -93,9 +112,12 @@ class AdamW(LAMB):
         weight_decay: of the parameter, added to the step.
         device: see `Optimizer`.
         fused: see `Optimizer`.
+        betas: `b1` and `b2` as one pair.
+        amsgrad: divide by the greatest mean square so far.
+        maximize: go along the gradient, not against it.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # the arguments that programs give
         self,
         params: Sequence[Tensor],
         lr: float = 0.001,
@@ -105,14 +127,27 @@ class AdamW(LAMB):
         weight_decay: float = 0.01,
         device: str | None = None,
         fused: bool = False,
+        *,
+        betas: tuple[float, float] | None = None,
+        amsgrad: bool = False,
+        maximize: bool = False,
     ) -> None:
-        super().__init__(params, lr, b1, b2, eps, weight_decay, True, device, fused)
+        b1, b2 = (b1, b2) if betas is None else betas
+        super().__init__(
+            params, lr, b1, b2, eps, weight_decay, True, device, fused,
+            amsgrad=amsgrad, maximize=maximize,
+        )  # fmt: skip
 
 
 class Adam(AdamW):
-    """Adam (Kingma and Ba, 2014); arguments as of `AdamW`, without weight decay."""
+    """Adam (Kingma and Ba, 2014); arguments as of `AdamW`.
 
-    def __init__(
+    `weight_decay` is 0 by default, and the parameter's share is added to its gradient.
+    """
+
+    _decays_gradient = True
+
+    def __init__(  # noqa: PLR0913  # the arguments that programs give
         self,
         params: Sequence[Tensor],
         lr: float = 0.001,
@@ -121,5 +156,13 @@ class Adam(AdamW):
         eps: float = 1e-8,
         device: str | None = None,
         fused: bool = False,
+        *,
+        betas: tuple[float, float] | None = None,
+        weight_decay: float = 0.0,
+        amsgrad: bool = False,
+        maximize: bool = False,
     ) -> None:
-        super().__init__(params, lr, b1, b2, eps, 0.0, device, fused)
+        super().__init__(
+            params, lr, b1, b2, eps, weight_decay, device, fused,
+            betas=betas, amsgrad=amsgrad, maximize=maximize,
+        )  # fmt: skip

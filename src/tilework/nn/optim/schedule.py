@@ -133,6 +133,162 @@ class CosineWarmupLR(Schedule):
         super().__init__(optimizer, factor)
 
 
+class LambdaLR(Schedule):
+    """The first rate times `lr_lambda(step)`."""
+
+    def __init__(self, optimizer: Optimizer, lr_lambda: Callable[[int], float]) -> None:
+        super().__init__(optimizer, lr_lambda)
+
+
+class MultiplicativeLR(Schedule):
+    """The rate times `lr_lambda(step)` at each step."""
+
+    def __init__(self, optimizer: Optimizer, lr_lambda: Callable[[int], float]) -> None:
+        def factor(step: int) -> float:
+            return math.prod([lr_lambda(number) for number in range(1, step + 1)])
+
+        super().__init__(optimizer, factor)
+
+
+class ConstantLR(Schedule):
+    """The rate times `factor` for the first `total_iters` steps."""
+
+    def __init__(self, optimizer: Optimizer, factor: float = 1 / 3, total_iters: int = 5) -> None:
+        super().__init__(optimizer, lambda step: factor if step < total_iters else 1.0)
+
+
+class CosineAnnealingWarmRestarts(Schedule):
+    """Half a wave of a cosine down to `eta_min` again and again, each `T_mult` times as long."""
+
+    def __init__(
+        self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0
+    ) -> None:
+        if T_0 < 1 or T_mult < 1:
+            raise UserError(
+                "CosineAnnealingWarmRestarts: lengths must be at least 1",
+                got=f"T_0={T_0}, T_mult={T_mult}",
+                expected="integers from 1 on",
+            )
+        base = float(optimizer.lr.item())
+
+        def factor(step: int) -> float:
+            length, rest = T_0, step
+            while rest >= length:
+                rest -= length
+                length *= T_mult
+            wave = (1 + math.cos(math.pi * rest / length)) / 2
+            return (eta_min + (base - eta_min) * wave) / base
+
+        super().__init__(optimizer, factor)
+
+
+class OneCycleLR(Schedule):
+    """Up to `max_lr`, down to the first rate and below, along half waves of a cosine.
+
+    Args:
+        optimizer: whose rate is set.
+        max_lr: the greatest rate.
+        total_steps: all steps.
+        pct_start: the share of them in which the rate grows.
+        div_factor: the first rate is `max_lr` divided by it.
+        final_div_factor: the last rate is the first divided by it.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        max_lr: float,
+        total_steps: int,
+        pct_start: float = 0.3,
+        div_factor: float = 25.0,
+        final_div_factor: float = 1e4,
+    ) -> None:
+        base = float(optimizer.lr.item())
+        first = max_lr / div_factor
+        top, end = pct_start * total_steps - 1, total_steps - 1
+
+        def factor(step: int) -> float:
+            if step <= top:
+                return _waved(first, max_lr, step / top) / base
+            share = min((step - top) / (end - top), 1.0)
+            return _waved(max_lr, first / final_div_factor, share) / base
+
+        super().__init__(optimizer, factor)
+
+
+class CyclicLR(Schedule):
+    """Up from `base_lr` to `max_lr` and down again, in straight lines, over and over.
+
+    Args:
+        optimizer: whose rate is set.
+        base_lr: the least rate.
+        max_lr: the greatest rate.
+        step_size_up: steps on the way up.
+        step_size_down: steps on the way down; as many as up by default.
+        mode: "triangular", or "triangular2", in which each turn is half as high.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        base_lr: float,
+        max_lr: float,
+        step_size_up: int = 2000,
+        step_size_down: int | None = None,
+        mode: str = "triangular",
+    ) -> None:
+        if mode not in ("triangular", "triangular2"):
+            raise UserError(
+                "CyclicLR: unknown mode", got=mode, expected="triangular or triangular2"
+            )
+        base = float(optimizer.lr.item())
+        down = step_size_up if step_size_down is None else step_size_down
+
+        def factor(step: int) -> float:
+            turn, rest = divmod(step, step_size_up + down)
+            share = (
+                rest / step_size_up if rest <= step_size_up else 1 - (rest - step_size_up) / down
+            )
+            height = (max_lr - base_lr) * (0.5**turn if mode == "triangular2" else 1.0)
+            return (base_lr + height * share) / base
+
+        super().__init__(optimizer, factor)
+
+
+class SequentialLR(Schedule):
+    """Schedules of one optimizer one after the other, each from its milestone on.
+
+    Args:
+        optimizer: whose rate is set.
+        schedulers: schedules that were made for it.
+        milestones: at which steps the second, the third, ... begin.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, schedulers: Sequence[Schedule], milestones: Sequence[int]
+    ) -> None:
+        if len(milestones) != len(schedulers) - 1:
+            raise UserError(
+                "SequentialLR: needs a milestone between schedules",
+                got=f"{len(milestones)} for {len(schedulers)} schedules",
+                expected=f"{len(schedulers) - 1}",
+            )
+        first = schedulers[0].base
+        optimizer.lr.assign(Tensor([first], dtype=optimizer.lr.dtype, device=optimizer.lr.device))
+        starts = [0, *milestones]
+
+        def factor(step: int) -> float:
+            place = max(number for number, start in enumerate(starts) if start <= step)
+            return schedulers[place].factor(step - starts[place])
+
+        super().__init__(optimizer, factor)
+
+
+def _waved(start: float, end: float, share: float) -> float:
+    """Between two rates along half a wave of a cosine."""
+    return end + (start - end) * (1 + math.cos(math.pi * share)) / 2
+
+
 class ReduceLROnPlateau:
     """The rate times `factor` when a measure has not become less for more than `patience` steps.
 

@@ -56,7 +56,12 @@ class LARS(Optimizer):
         self.classic = classic
         self.pre_wd = pre_wd
         self.tcoef = tcoef
+        self.dampening = 0.0
+        self.maximize = False
         self.b = self._state(self.params) if momentum else []
+
+    #: Steps that were made; kept where `dampening` needs it.
+    steps: Tensor
 
     def _update(self, params: list[Tensor]) -> list[Tensor]:
         written: list[Tensor] = []
@@ -64,6 +69,8 @@ class LARS(Optimizer):
         for param in params:
             g = self._gradient(param)
             value = param.cast(g.dtype)
+            if self.maximize:
+                g = -g
             rate = self.lr.cast(g.dtype)
             if self.tcoef:
                 rate = rate * self._trust(value, g)
@@ -73,7 +80,12 @@ class LARS(Optimizer):
                 g = g * rate
             if self.momentum:
                 b = velocity[id(param)]
-                b.assign(b * self.momentum + g)
+                if self.dampening:
+                    # The first step is taken whole: the velocity is 0 before it.
+                    is_first = self.steps.eq(0).cast(g.dtype)
+                    b.assign(b * self.momentum + g * (1 - self.dampening * (1 - is_first)))
+                else:
+                    b.assign(b * self.momentum + g)
                 written.append(b)
                 g = g + b * self.momentum if self.nesterov else b
             if self.ns_coefficients is not None:
@@ -83,6 +95,9 @@ class LARS(Optimizer):
             if self.wd and not self.pre_wd:
                 step = step + value * (self.lr.cast(g.dtype) * self.wd)
             param.assign((value - step).cast(param.dtype))
+        if self.dampening:
+            self.steps += 1
+            written.append(self.steps)
         return written
 
     def _trust(self, value: Tensor, g: Tensor) -> Tensor:
@@ -104,9 +119,14 @@ class SGD(LARS):
         classic: multiply with the learning rate before momentum, not after it.
         device: see `Optimizer`.
         fused: see `Optimizer`.
+        dampening: what the gradient loses when it is added to the last step.
+        maximize: go along the gradient, not against it.
+
+    Raises:
+        UserError: Nesterov's momentum with dampening.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # the arguments that programs give
         self,
         params: Sequence[Tensor],
         lr: float = 0.001,
@@ -116,11 +136,22 @@ class SGD(LARS):
         classic: bool = False,
         device: str | None = None,
         fused: bool = False,
+        *,
+        dampening: float = 0.0,
+        maximize: bool = False,
     ) -> None:
+        if nesterov and dampening:
+            raise UserError(
+                "optimizer: Nesterov's momentum has no dampening", got=dampening, expected="0"
+            )
         super().__init__(
             params, lr, momentum, weight_decay, 0, None, nesterov, classic,
             tcoef=0.0, device=device, fused=fused,
         )  # fmt: skip
+        self.dampening = dampening
+        self.maximize = maximize
+        if dampening:
+            self.steps = Tensor([0.0], device=self.device, requires_grad=False)
 
 
 class Muon(LARS):

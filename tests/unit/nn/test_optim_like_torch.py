@@ -1,0 +1,97 @@
+"""Optimizers and schedules take the steps that PyTorch's take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tilework import Tensor
+from tilework.base.errors import UserError
+from tilework.nn import optim
+
+RANDOM = np.random.default_rng(3)
+START = RANDOM.standard_normal((4, 3)).astype(np.float32)
+GRADIENTS = RANDOM.standard_normal((7, 4, 3)).astype(np.float32)
+
+#: Name, and arguments that both take.
+OPTIMIZERS: list[tuple[str, dict[str, Any]]] = [
+    ("SGD", {"lr": 0.1}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "dampening": 0.3}),
+    ("SGD", {"lr": 0.1, "maximize": True}),
+    ("Adam", {"lr": 0.1, "weight_decay": 0.1}),
+    ("Adam", {"lr": 0.1, "betas": (0.8, 0.95), "amsgrad": True}),
+    ("Adam", {"lr": 0.1, "maximize": True}),
+    ("AdamW", {"lr": 0.1, "weight_decay": 0.1, "amsgrad": True}),
+    ("NAdam", {"lr": 0.1, "weight_decay": 0.01}),
+    ("RAdam", {"lr": 0.1, "weight_decay": 0.01}),
+    ("Rprop", {"lr": 0.1}),
+    ("Adafactor", {"lr": 0.1, "weight_decay": 0.1}),
+    ("Adagrad", {"lr": 0.1, "lr_decay": 0.1, "initial_accumulator_value": 0.2}),
+    ("RMSprop", {"lr": 0.1, "momentum": 0.5, "centered": True}),
+    ("Adadelta", {"lr": 1.0, "weight_decay": 0.1}),
+    ("Adamax", {"lr": 0.1}),
+]
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (12,)])
+@pytest.mark.parametrize(("name", "options"), OPTIMIZERS)
+def test_an_optimizer_takes_the_steps_of_pytorchs(
+    name: str, options: dict[str, Any], shape: tuple[int, ...]
+) -> None:
+    ours = Tensor(START.reshape(shape), requires_grad=True)
+    theirs = torch.nn.Parameter(torch.tensor(START.reshape(shape)))
+    own = getattr(optim, name)([ours], **options)
+    other = getattr(torch.optim, name)([theirs], **options)
+    for gradient in GRADIENTS:
+        ours.grad = Tensor(gradient.reshape(shape))
+        theirs.grad = torch.tensor(gradient.reshape(shape))
+        own.step()
+        other.step()
+    np.testing.assert_allclose(ours.numpy(), theirs.detach().numpy(), rtol=2e-5, atol=2e-5)
+
+
+SCHEDULES: dict[str, Callable[[Any, Any], Any]] = {
+    "LambdaLR": lambda kinds, o: kinds.LambdaLR(o, lambda step: 0.9**step),
+    "MultiplicativeLR": lambda kinds, o: kinds.MultiplicativeLR(o, lambda step: 0.9 + step / 999),
+    "ConstantLR": lambda kinds, o: kinds.ConstantLR(o, 0.5, 4),
+    "LinearLR": lambda kinds, o: kinds.LinearLR(o),
+    "StepLR": lambda kinds, o: kinds.StepLR(o, 3),
+    "MultiStepLR": lambda kinds, o: kinds.MultiStepLR(o, [3, 8]),
+    "PolynomialLR": lambda kinds, o: kinds.PolynomialLR(o, 9, 2.0),
+    "CosineAnnealingLR": lambda kinds, o: kinds.CosineAnnealingLR(o, 10, 0.01),
+    "warm restarts": lambda kinds, o: kinds.CosineAnnealingWarmRestarts(o, 3, 2, 0.01),
+    "OneCycleLR": lambda kinds, o: kinds.OneCycleLR(o, 1.0, 20),
+    "CyclicLR": lambda kinds, o: kinds.CyclicLR(o, 0.01, 0.5, 4, 6, "triangular2"),
+    "SequentialLR": lambda kinds, o: kinds.SequentialLR(
+        o, [kinds.LinearLR(o, 0.1, 1.0, 5), kinds.ExponentialLR(o, 0.9)], [5]
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Detected call of")
+@pytest.mark.filterwarnings("ignore:The epoch parameter")
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_schedule_gives_the_rates_of_pytorchs(name: str) -> None:
+    own = optim.SGD([Tensor([1.0], requires_grad=True)], lr=0.1)
+    other = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
+    ours = SCHEDULES[name](optim, own)
+    theirs = SCHEDULES[name](torch.optim.lr_scheduler, other)
+    rates = []
+    for _ in range(20):
+        rates.append((own.lr.item(), other.param_groups[0]["lr"]))
+        ours.step()
+        other.step()
+        theirs.step()
+    found, wanted = zip(*rates, strict=True)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+def test_nesterovs_momentum_with_dampening_is_refused() -> None:
+    with pytest.raises(UserError, match="dampening"):
+        optim.SGD([Tensor([1.0])], momentum=0.9, nesterov=True, dampening=0.1)
