@@ -25,7 +25,7 @@ from tilework.toolchain.base import Passes, Toolchain
 from tilework.toolchain.llvm import LlvmToolchain, is_installed
 
 if TYPE_CHECKING:
-    from tilework.codegen.plan.plan import Plan
+    from tilework.codegen.plan.kinds import AnyPlan
     from tilework.codegen.plan.prepack import Prepacked
     from tilework.render.base import Renderer
 
@@ -143,7 +143,7 @@ class NativeCompiler:
         return self._toolchain.key
 
     def lower(
-        self, kernel: Node, plan: Plan | None = None, *, is_plain: bool = False
+        self, kernel: Node, plan: AnyPlan | None = None, *, is_plain: bool = False
     ) -> KernelSource:
         """Plan, lower and render one kernel.
 

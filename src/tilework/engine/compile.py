@@ -35,7 +35,7 @@ from tilework.runtime.driver import KernelCode
 from tilework.target.compile_key import compile_key
 
 if TYPE_CHECKING:
-    from tilework.codegen.plan.plan import Plan
+    from tilework.codegen.plan.kinds import AnyPlan
     from tilework.engine.workers import BuildThreads, WorkerPool
 
 MAX_IN_MEMORY: Final = 8192
@@ -259,7 +259,7 @@ def compile_without_plan(device: OpenDevice, kernel: Node) -> CompiledKernel | N
     return found
 
 
-def compile_with_plan(device: OpenDevice, kernel: Node, plan: Plan) -> CompiledKernel:
+def compile_with_plan(device: OpenDevice, kernel: Node, plan: AnyPlan) -> CompiledKernel:
     """Return `kernel` under a plan that is only tried, so that it is kept nowhere.
 
     Raises: PlanError for a plan that is not legal; what compiling raises.

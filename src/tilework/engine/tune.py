@@ -1,64 +1,39 @@
 """Tuning: measure the neighbours of each kernel's plan, and keep the best.
 
-    calls = collect(run_the_program)                  # the kernels that it links, each once
-    rows = Tuner(seconds=60).run(calls)               # fastest first: the costly kernels
+    calls = collect(run_the_program)                  # the kernels that it links, and how often
+    rows = Tuner(seconds=60).run(calls)               # the costly kernels first
     correlation([row.estimate ...], [row.default_seconds ...])
 
 A kernel is run on memory of its own, filled with small numbers, so tuning needs no data.  A plan
 must give the same results as the cost model's choice (floats but for rounding) and be faster by
 more than what measurements vary.  What was measured is kept in the database of plans after each
-kernel, so that a run that was stopped goes on where it was.
+kernel, so that a run that was stopped, by its time or by the user, goes on where it was.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tilework.base import trace
 from tilework.base.errors import PlanError, TileworkError
-from tilework.codegen.analysis import analyse
-from tilework.codegen.cascade.lower import is_cascade
-from tilework.codegen.naming import kernel_name
-from tilework.codegen.pipeline import loosen
-from tilework.codegen.plan.choose import choose_plan, estimate_work
+from tilework.codegen.alternatives import alternatives
 from tilework.codegen.plan.database import Record, database, plan_digest
-from tilework.codegen.plan.dot_products import ready_for_plans
-from tilework.codegen.plan.neighbours import neighbours
-from tilework.codegen.plan.tile_contraction import cheapest
-from tilework.codegen.sort.lower import is_sort
-from tilework.dtypes import encode
-from tilework.engine.compile import compile_with_plan
-from tilework.engine.device import Device, OpenDevice
+from tilework.engine.device import Device
+from tilework.engine.kernel_bench import KernelBench, is_close
 from tilework.engine.link import KernelCall
-from tilework.ir.node import in_use, toposort
-from tilework.ir.ops.memory import PARAM
-from tilework.ir.rewrite import rewrite
-from tilework.ir.rules import SIMPLIFY
-from tilework.runtime.driver import Launch
 
 if TYPE_CHECKING:
-    from tilework.codegen.analysis import Kernel
-    from tilework.codegen.plan.plan import Plan
-    from tilework.dtypes import DType
+    from tilework.codegen.alternatives import Alternatives
+    from tilework.codegen.plan.kinds import AnyPlan
     from tilework.ir.node import Node
-    from tilework.runtime.buffer import Buffer
 
 #: A plan must be faster by this much, measured twice.
-_GAIN: Final = 0.97
-#: Runs of one plan take about so long, and are at least so many.
-_SECONDS_PER_PLAN: Final = 0.02
-_LEAST_RUNS: Final = 3
-_MOST_RUNS: Final = 200
+GAIN: Final = 0.97
 #: Kernels that are over sooner are not worth it.
-_LEAST_SECONDS: Final = 2e-6
-#: The largest difference of floats, by the largest value, that another order may make.
-_TOLERANCE: Final = 1e-3
-#: About how many floats of a result are compared.
-_MOST_COMPARED: Final = 1 << 16
-_VALUES: Final = tuple(((7 * i) % 31 - 15) / 16 for i in range(64))
+LEAST_SECONDS: Final = 2e-6
 
 
 @dataclass(slots=True)
@@ -67,12 +42,14 @@ class Row:
 
     Attributes:
         name: The kernel's name.
-        kind: Its class: "contraction" or "loops".
-        estimate: What the cost model expects, in numbers that only compare within a class.
+        kind: Its class: contraction, window, cascade, reduction, scan, sort, transpose, gather or
+            elementwise.
+        estimate: What the cost model expects, in cycles.
         default_seconds: What its choice takes.
         seconds: What the best plan takes.
         tried: Plans measured so far, this one included.
         is_done: Whether all neighbours of the best plan were measured.
+        launches: How often the program runs it.
     """
 
     name: str
@@ -82,21 +59,32 @@ class Row:
     seconds: float
     tried: int
     is_done: bool
+    launches: int = 1
 
 
-def collect(run: Callable[[], object]) -> list[KernelCall]:
-    """Call `run` and return the kernels that it linked and that can be tuned, each once."""
+def collect(run: Callable[[], object]) -> dict[KernelCall, int]:
+    """Call `run` and return the kernels that it linked and that can be tuned.
+
+    Returns:
+        One launch of each kernel, and how often the sequence of steps that has most of it does.
+    """
     found: dict[tuple[str, Node], KernelCall] = {}
+    counts: dict[KernelCall, int] = {}
 
     def note(event: trace.Event) -> None:
-        if isinstance(event, trace.Linked):
-            for step in event.steps:
-                if isinstance(step, KernelCall) and step.kernel is not None and _is_tunable(step):
-                    found.setdefault((step.device, step.kernel), step)
+        if not isinstance(event, trace.Linked):
+            return
+        here: dict[KernelCall, int] = {}
+        for step in event.steps:
+            if isinstance(step, KernelCall) and step.kernel is not None and _is_tunable(step):
+                call = found.setdefault((step.device, step.kernel), step)
+                here[call] = here.get(call, 0) + 1
+        for call, count in here.items():
+            counts[call] = max(counts.get(call, 0), count)
 
     with trace.subscribe(note):
         run()
-    return list(found.values())
+    return counts
 
 
 def _is_tunable(call: KernelCall) -> bool:
@@ -105,7 +93,7 @@ def _is_tunable(call: KernelCall) -> bool:
 
 
 class Tuner:
-    """Measures plans until the time is over.
+    """Measures plans until the time is over, or the user has had enough.
 
     Args:
         seconds: How long all kernels together may take; a measurement that runs is finished.
@@ -115,47 +103,64 @@ class Tuner:
     def __init__(self, seconds: float, now: Callable[[], float] = time.perf_counter) -> None:
         self._now = now
         self._deadline = now() + seconds
+        #: Whether the user stopped the last run.
+        self.is_stopped = False
 
     def run(
-        self, calls: Iterable[KernelCall], progress: Callable[[Row], object] | None = None
+        self,
+        calls: Mapping[KernelCall, int],
+        progress: Callable[[str, Row | None], object] | None = None,
     ) -> list[Row]:
-        """Tune, the slowest kernels first, each for its share of the time that is left.
+        """Tune, the costly kernels first, each for its share of the time that is left.
 
         Args:
             calls: From `collect`.
-            progress: Called after each kernel.
+            progress: Called with a kernel's name before and after each measurement; and with its
+                row once it is through.
         """
+        tell = progress or _ignore
         jobs: list[_Job] = []
-        for call in calls:
-            job = _job(call)
-            if job is not None:
-                jobs.append(job)
-        jobs.sort(key=lambda job: -job.record.default_seconds)
         rows: list[Row] = []
-        for number, job in enumerate(jobs):
-            left = sum(other.record.default_seconds for other in jobs[number:])
-            share = job.record.default_seconds / left if left else 1.0
-            job.search(self._now, self._now() + share * max(self._deadline - self._now(), 0.0))
-            rows.append(job.row())
-            job.close()
-            if progress is not None:
-                progress(rows[-1])
+        try:
+            for call, launches in calls.items():
+                if self._now() >= self._deadline and jobs:
+                    break  # what was not looked at is the next run's
+                job = _job(call, launches)
+                if job is not None:
+                    jobs.append(job)
+                    tell(job.plans.name, None)
+            jobs.sort(key=lambda job: -job.cost)
+            for number, job in enumerate(jobs):
+                left = sum(other.cost for other in jobs[number:])
+                share = job.cost / left if left else 1.0
+                until = self._now() + share * max(self._deadline - self._now(), 0.0)
+                try:
+                    job.search(self._now, until, tell)
+                finally:
+                    rows.append(job.row())
+                tell(job.plans.name, rows[-1])
+        except KeyboardInterrupt:
+            self.is_stopped = True
+            rows += [job.row() for job in jobs[len(rows) :]]
+        finally:
+            for job in jobs:
+                job.close()
         return rows
 
 
-def _job(call: KernelCall) -> _Job | None:
+def _ignore(name: str, row: Row | None) -> None:
+    """No progress is shown."""
+
+
+def _job(call: KernelCall, launches: int) -> _Job | None:
     """What tunes the kernel of a call; None where there is nothing to be chosen."""
-    sink = call.kernel
-    device = Device[call.device]
-    if sink is None or is_sort(sink):
+    if call.kernel is None:
         return None
-    with in_use():
-        loose = loosen(rewrite(sink, SIMPLIFY), device.spec)
-        kernel = analyse(ready_for_plans(loose, device.spec))
-        if is_cascade(kernel, device.spec):
-            return None
-    job = _Job(call, sink, kernel, device)
-    if job.record.default_seconds < _LEAST_SECONDS:
+    plans = alternatives(call.kernel, Device[call.device].spec)
+    if plans is None:
+        return None
+    job = _Job(call, plans, launches)
+    if job.record.default_seconds < LEAST_SECONDS:
         job.close()
         return None
     return job
@@ -164,14 +169,12 @@ def _job(call: KernelCall) -> _Job | None:
 class _Job:
     """The search for one kernel: from the best plan to a better neighbour, again and again."""
 
-    def __init__(self, call: KernelCall, sink: Node, kernel: Kernel, device: OpenDevice) -> None:
-        self.call = call
-        self.sink = sink
-        self.kernel = kernel
-        self.device = device
-        self.default = choose_plan(kernel, device.spec)
-        self.bench = _Bench(call, sink, device)
-        known = database().find(sink, device.spec)
+    def __init__(self, call: KernelCall, plans: Alternatives, launches: int) -> None:
+        self.plans = plans
+        self.launches = launches
+        self.default = plans.default
+        self.bench = KernelBench(call, plans.sink, Device[call.device])
+        known = database().find(plans.sink, plans.target)
         seconds = self.bench.seconds(self.default)
         self.expected = self.bench.results()
         self.record = known or Record(None, seconds, seconds, {plan_digest(self.default)})
@@ -179,45 +182,59 @@ class _Job:
         if self.record.plan is None:
             self.record.seconds = seconds
 
-    def search(self, now: Callable[[], float], until: float) -> None:
+    @property
+    def cost(self) -> float:
+        """The seconds of the program that this kernel takes."""
+        return self.record.default_seconds * self.launches
+
+    def search(
+        self, now: Callable[[], float], until: float, tell: Callable[[str, Row | None], object]
+    ) -> None:
         """Measure neighbours until the time is over or none is left, and keep what was found."""
         record = self.record
-        while not record.is_done and now() < until:
-            here = record.plan or self.default
-            ahead = [
-                plan
-                for plan in neighbours(here, self.kernel, self.device.spec)
-                if plan_digest(plan) not in record.tried
-            ]
-            record.is_done = not ahead
-            for plan in ahead:
-                if now() >= until:
-                    break
-                record.tried.add(plan_digest(plan))
-                if self._try(plan):
-                    break  # look around from there
-        database().put(self.sink, self.device.spec, record)
+        try:
+            while not record.is_done and now() < until:
+                ahead = self._ahead(record.plan or self.default)
+                record.is_done = not ahead
+                for plan in ahead:
+                    if now() >= until:
+                        break
+                    is_better = self._try(plan)
+                    record.tried.add(plan_digest(plan))
+                    tell(self.plans.name, None)
+                    if is_better:
+                        break  # look around from there
+        finally:
+            database().put(self.plans.sink, self.plans.target, record)
 
-    def _try(self, plan: Plan) -> bool:
+    def _ahead(self, here: AnyPlan) -> list[AnyPlan]:
+        """The plans to measure next, those first of which the cost model thinks best."""
+        new = [plan for plan in self.plans.near(here) if plan_digest(plan) not in self.record.tried]
+        predicted = {plan: self.plans.predicted(plan) for plan in new}
+        return sorted(
+            [plan for plan in new if predicted[plan] is not None],
+            key=lambda plan: predicted[plan] or 0.0,
+        )
+
+    def _try(self, plan: AnyPlan) -> bool:
         """Measure a plan, and take it if it is right and faster."""
         record = self.record
         try:
             seconds = self.bench.seconds(plan)
+            if seconds >= record.seconds * GAIN or not self._is_right():
+                return False
+            seconds, best = self.bench.compared(plan, record.plan or self.default)
         except (PlanError, TileworkError):
             return False
-        if seconds >= record.seconds * _GAIN or not self._is_right():
-            return False
-        again = self.bench.seconds(record.plan or self.default)
-        seconds = max(seconds, self.bench.seconds(plan))
-        record.seconds = min(record.seconds, again) if record.plan is None else again
-        if seconds >= again * _GAIN:
+        record.seconds = min(record.seconds, best) if record.plan is None else best
+        if seconds >= best * GAIN:
             return False
         record.plan, record.seconds = plan, seconds
         return True
 
     def _is_right(self) -> bool:
         return all(
-            _is_close(got, wanted, dtype)
+            is_close(got, wanted, dtype)
             for got, (wanted, dtype) in zip(
                 [data for data, _ in self.bench.results()], self.expected, strict=True
             )
@@ -226,113 +243,20 @@ class _Job:
     def row(self) -> Row:
         """What was found."""
         record = self.record
-        found = cheapest(self.kernel, self.device.spec)
-        kind, estimate = ("loops", estimate_work(self.kernel)) if found is None else (
-            "contraction", found[0],
-        )  # fmt: skip
         return Row(
-            kernel_name(self.sink, self.kernel),
-            kind,
-            estimate,
+            self.plans.name,
+            self.plans.kind,
+            self.plans.predicted(self.default) or 0.0,
             record.default_seconds,
             min(record.seconds, record.default_seconds),
             len(record.tried),
             record.is_done,
+            self.launches,
         )
 
     def close(self) -> None:
         """Give the memory back."""
         self.bench.close()
-
-
-class _Bench:
-    """Memory for one kernel, and runs of it under plans."""
-
-    def __init__(self, call: KernelCall, sink: Node, device: OpenDevice) -> None:
-        self._call = call
-        self._sink = sink
-        self._device = device
-        dtypes = {n.attrs.slot: n.attrs.dtype for n in toposort(sink) if n.op is PARAM}
-        self._dtypes = [dtypes.get(slot) for slot in range(len(call.operands))]
-        self._buffers: list[Buffer] = []
-        self._contents: list[bytes] = []
-        for operand, dtype in zip(call.operands, self._dtypes, strict=True):
-            self._buffers.append(device.allocate(max(operand.size_bytes, 1), zero=True))
-            self._contents.append(_contents(dtype, operand.size_bytes))
-        self._fill()
-
-    def _fill(self) -> None:
-        for buffer, data in zip(self._buffers, self._contents, strict=True):
-            if data:
-                self._device.copy_in(buffer, memoryview(data))
-
-    def seconds(self, plan: Plan) -> float:
-        """The least time of several runs under a plan, after one that fills caches.
-
-        Raises: what compiling and running raise.
-        """
-        code = compile_with_plan(self._device, self._sink, plan)
-        program = self._device.driver.load([code.as_code()])
-        try:
-            tasks = code.tasks.evaluate({})
-            launch = Launch(
-                program.kernels[0],
-                tuple(self._buffers),
-                (),
-                grid=(tasks,),
-                is_serial=self._call.is_serial,
-            )
-            self._fill()  # what a kernel updates in place starts from the same
-            (first,) = self._device.driver.time([launch])
-            self._written = [bytes(self._bytes(slot)) for slot in self._call.code.writes]
-            runs = int(_SECONDS_PER_PLAN / max(first, 1e-7))
-            times = self._device.driver.time([launch] * min(max(runs, _LEAST_RUNS), _MOST_RUNS))
-            return min(times)
-        finally:
-            program.close()
-
-    def results(self) -> list[tuple[bytes, DType | None]]:
-        """What the first run under the last plan has written, and the dtypes."""
-        slots = self._call.code.writes
-        return [(data, self._dtypes[slot]) for data, slot in zip(self._written, slots, strict=True)]
-
-    def _bytes(self, slot: int) -> bytearray:
-        data = bytearray(self._buffers[slot].size_bytes)
-        self._device.copy_out(self._buffers[slot], memoryview(data))
-        return data
-
-    def close(self) -> None:
-        """Give the memory back."""
-        for buffer in self._buffers:
-            buffer.close()
-
-
-def _contents(dtype: DType | None, size_bytes: int) -> bytes:
-    """Small numbers for floats; zeros for all else, which are indices that are in range."""
-    if dtype is None or not dtype.is_float:
-        return bytes(size_bytes)
-    row = b"".join(encode(value, dtype).to_bytes(dtype.itemsize, "little") for value in _VALUES)
-    return (row * (size_bytes // len(row) + 1))[:size_bytes]
-
-
-def _is_close(got: bytes, wanted: bytes, dtype: DType | None) -> bool:
-    """Whether results agree: exactly, or floats but for the order of additions."""
-    if got == wanted:
-        return True
-    if dtype is None or dtype.name not in ("float32", "float64"):
-        return False
-    one, other = (_sample(data, dtype) for data in (got, wanted))
-    largest = max(map(abs, other), default=0.0)
-    pairs = zip(one, other, strict=True)
-    return all(a == b or abs(a - b) <= _TOLERANCE * largest for a, b in pairs)
-
-
-def _sample(data: bytes, dtype: DType) -> Sequence[float]:
-    """Floats of a result, from all over it."""
-    view = memoryview(data)
-    values = view.cast("f") if dtype.name == "float32" else view.cast("d")
-    step = max(len(values) // _MOST_COMPARED, 1) | 1  # odd, so that all columns come by
-    return values[::step].tolist()
 
 
 def correlation(x: Sequence[float], y: Sequence[float]) -> float | None:
@@ -345,6 +269,17 @@ def correlation(x: Sequence[float], y: Sequence[float]) -> float | None:
     spread = [sum((rank - mean) ** 2 for rank in ranks) for ranks in (first, second)]
     product = spread[0] * spread[1]
     return None if product == 0 else float(together / product**0.5)
+
+
+def correlations(rows: Sequence[Row]) -> dict[str, float | None]:
+    """How well the cost model orders the kernels of each class."""
+    found: dict[str, float | None] = {}
+    for kind in sorted({row.kind for row in rows}):
+        own = [row for row in rows if row.kind == kind]
+        found[kind] = correlation(
+            [row.estimate for row in own], [row.default_seconds for row in own]
+        )
+    return found
 
 
 def _ranks(values: Sequence[float]) -> list[float]:

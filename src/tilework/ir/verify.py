@@ -158,6 +158,16 @@ def _check_axis(node: Node, stage: Stage) -> str | None:
     return None
 
 
+def _check_sort(node: Node, stage: Stage) -> str | None:
+    found = _check_axis(node, stage)
+    if found is not None or node.attrs.count < 0:
+        return found
+    first, count, size = node.attrs.first, node.attrs.count, node.src[0].type.shape[node.attrs.axis]
+    if first < 0 or not isinstance(size, int) or first + count > size:
+        return f"ranks {first} to {first + count} of {size}"
+    return None
+
+
 def _check_flip(node: Node, stage: Stage) -> str | None:
     return _ascending(node.attrs.axes, len(node.src[0].type.shape))
 
@@ -288,7 +298,7 @@ _RULES: dict[OpDef, Callable[[Any, Stage], str | None]] = {
     tensor.IOTA: _check_axis,
     tensor.WINDOW: _check_axis,
     tensor.UNWINDOW: _check_axis,
-    tensor.SORT: _check_axis,
+    tensor.SORT: _check_sort,
     tensor.SCAN: _check_axis,
     tensor.FLIP: _check_flip,
     tensor.REDUCE: _check_reduce,
@@ -379,7 +389,8 @@ def _check_statements(root: Node, nodes: Sequence[Node], found: list[Fault]) -> 
     for node in root.src:
         closes = _closed_by(node)
         if closes is not None:
-            if blocks[-1] is not closes:
+            innermost = blocks[-1]
+            if innermost is not closes:
                 found.append(Fault("nesting", node, "ends what is not the innermost open block"))
                 return
             opened.discard(blocks.pop())

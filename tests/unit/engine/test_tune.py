@@ -10,11 +10,13 @@ from tilework import Tensor
 from tilework.base import settings
 from tilework.base.errors import PlanError
 from tilework.codegen.plan.database import Record, database, plan_digest, tuned_plan
+from tilework.codegen.plan.kinds import AnyPlan
 from tilework.codegen.plan.plan import Plan
 from tilework.dtypes import float32, int32
 from tilework.engine import link, tune
 from tilework.engine.compile import clear_memory, compile_with_plan, kernel_key
 from tilework.engine.device import Device
+from tilework.engine.kernel_bench import KernelBench, is_close
 from tilework.engine.link import KernelCall
 from tilework.schedule import cache
 
@@ -47,7 +49,7 @@ class Scripted:
         self.seconds_of = seconds
         self.order: list[str] = []
 
-    def __call__(self, bench: object, plan: Plan) -> float:
+    def __call__(self, plan: AnyPlan) -> float:
         name = plan_digest(plan)
         if name not in self.order:
             self.order.append(name)
@@ -58,8 +60,11 @@ class Scripted:
 def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], float]], Scripted]:
     def script(seconds: Callable[[int], float]) -> Scripted:
         made = Scripted(seconds)
-        monkeypatch.setattr(tune._Bench, "seconds", lambda bench, plan: made(bench, plan))
-        monkeypatch.setattr(tune._Bench, "results", lambda bench: [])
+        monkeypatch.setattr(KernelBench, "seconds", lambda bench, plan: made(plan))
+        monkeypatch.setattr(
+            KernelBench, "compared", lambda bench, plan, other: (made(plan), made(other))
+        )
+        monkeypatch.setattr(KernelBench, "results", lambda bench: [])
         return made
 
     return script
@@ -77,7 +82,7 @@ def test_a_faster_plan_is_kept_and_used(
     assert call.kernel is not None
     before = kernel_key(Device["CPU"], call.kernel)
     measured(lambda place: 1e-3 if place != 2 else 1e-4)
-    (row,) = tune.Tuner(1e9).run([call])
+    (row,) = tune.Tuner(1e9).run({call: 1})
     assert (row.default_seconds, row.seconds, row.is_done) == (1e-3, 1e-4, True)
     assert tuned_plan(call.kernel, Device["CPU"].spec) is not None
     assert kernel_key(Device["CPU"], call.kernel) != before
@@ -90,7 +95,7 @@ def test_a_gain_within_the_noise_is_left(
 ) -> None:
     call = product()
     measured(lambda place: 1e-3 if place != 2 else 0.99e-3)
-    (row,) = tune.Tuner(1e9).run([call])
+    (row,) = tune.Tuner(1e9).run({call: 1})
     assert call.kernel is not None
     assert tuned_plan(call.kernel, Device["CPU"].spec) is None
     assert row.is_done
@@ -102,11 +107,11 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(
     call = product()
     measured(lambda place: 1e-3)
     ticks = iter(range(10**9))
-    (first,) = tune.Tuner(8, now=lambda: float(next(ticks))).run([call])
+    (first,) = tune.Tuner(8, now=lambda: float(next(ticks))).run({call: 1})
     assert first.tried > 1
     assert not first.is_done
     second = measured(lambda place: 1e-3)
-    (row,) = tune.Tuner(1e9).run([call])
+    (row,) = tune.Tuner(1e9).run({call: 1})
     assert row.is_done
     # The default is measured again, what was tried is not.
     assert len(second.order) == row.tried - first.tried + 1
@@ -117,14 +122,14 @@ def test_a_finished_kernel_is_not_searched_again(
 ) -> None:
     call = product()
     measured(lambda place: 1e-3)
-    tune.Tuner(1e9).run([call])
+    tune.Tuner(1e9).run({call: 1})
     again = measured(lambda place: 1e-3)
-    tune.Tuner(1e9).run([call])
+    tune.Tuner(1e9).run({call: 1})
     assert len(again.order) == 1
 
 
 def test_real_measurements_end_in_time_and_give_right_results() -> None:
-    (row,) = tune.Tuner(1.0).run([product()])
+    (row,) = tune.Tuner(1.0).run({product(): 1})
     assert row.kind == "contraction"
     assert 0 < row.seconds <= row.default_seconds
     clear_memory()
@@ -158,6 +163,8 @@ def floats(*values: float) -> bytes:
         (floats(1, 2.0001), floats(1, 2), float32, True),
         (floats(1, 2.1), floats(1, 2), float32, False),
         (floats(np.nan, 2), floats(1, 2), float32, False),
+        (floats(np.nan, 2), floats(np.nan, 2.0001), float32, True),
+        (floats(np.inf, 2), floats(np.inf, 2.0001), float32, True),
         (floats(1, np.inf), floats(1, 2), float32, False),
         (b"\1\0\0\0", b"\2\0\0\0", int32, False),
         (b"\1\0\0\0", b"\1\0\0\0", int32, True),
@@ -166,7 +173,7 @@ def floats(*values: float) -> bytes:
 def test_results_may_differ_by_the_order_of_additions_alone(
     got: bytes, wanted: bytes, dtype: object, expected: bool
 ) -> None:
-    assert tune._is_close(got, wanted, dtype) is expected  # type: ignore[arg-type]
+    assert is_close(got, wanted, dtype) is expected  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from tilework.ir.digest import digest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tilework.codegen.plan.plan import Plan
+    from tilework.codegen.plan.kinds import AnyPlan
     from tilework.ir.node import Node
     from tilework.target.spec import TargetSpec
 
@@ -44,14 +44,14 @@ class Record:
         is_done: Whether no neighbour of the best plan is left to be measured.
     """
 
-    plan: Plan | None
+    plan: AnyPlan | None
     seconds: float
     default_seconds: float
     tried: set[str] = field(default_factory=set)
     is_done: bool = False
 
 
-def plan_digest(plan: Plan) -> str:
+def plan_digest(plan: AnyPlan) -> str:
     """A short name for a plan, the same in every process."""
     return digest_text(json.dumps(plan_to_json(plan), sort_keys=True))[:16]
 
@@ -141,7 +141,7 @@ def database() -> PlanDatabase:
     return _database(current.cache_dir, current.cache_size_bytes * share // whole)
 
 
-def tuned_plan(kernel: Node, target: TargetSpec) -> Plan | None:
+def tuned_plan(kernel: Node, target: TargetSpec) -> AnyPlan | None:
     """The plan that tuning has found for a kernel; None to take the cost model's choice."""
     if settings.current().deterministic:
         return None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tilework.base.errors import PlanError
 from tilework.codegen.plan.check import check
+from tilework.codegen.plan.extents import fitting_lanes, lanes_for, least_size, number
 from tilework.codegen.plan.plan import Part, Plan, Split
 from tilework.ir.ops.index import Unit
 
@@ -19,7 +20,11 @@ if TYPE_CHECKING:
 def neighbours(plan: Plan, kernel: Kernel, target: TargetSpec) -> list[Plan]:
     """The legal plans that differ from `plan` in one word, the most promising kinds first."""
     found: dict[Plan, None] = {}
-    for changed in _changes(plan):
+    for changed in (
+        *_changes(plan),
+        *_other_lanes(plan, kernel, target),
+        *_new_tiles(plan, kernel),
+    ):
         if changed != plan and changed not in found and _is_legal(changed, kernel, target):
             found[changed] = None
     return list(found)
@@ -41,12 +46,55 @@ def _changes(plan: Plan) -> Iterator[Plan]:
     for tasks in (plan.tasks + 1, plan.tasks - 1):
         if 0 <= tasks <= len(plan.nest):
             yield replace(plan, tasks=tasks)
+    for ahead in (0, 1024, 4 * 4096):
+        yield replace(plan, ahead=ahead)
     for index in range(len(plan.staged)):
         yield replace(plan, staged=plan.staged[:index] + plan.staged[index + 1 :])
     for first in range(len(plan.nest) - 1):
         nest = list(plan.nest)
         nest[first : first + 2] = reversed(nest[first : first + 2])
         yield replace(plan, nest=tuple(nest))
+
+
+def _other_lanes(plan: Plan, kernel: Kernel, target: TargetSpec) -> Iterator[Plan]:
+    """The vectors of the plan along another range, and with copies of them."""
+    lanes = lanes_for(kernel, target)
+    own = {split.number for split in plan.splits if _has_lanes(split)}
+    for range_ in kernel.free.ranges:
+        at = number(range_)
+        width = fitting_lanes(lanes, least_size(range_))
+        if at in own or width < 2:
+            continue
+        for copies in (1, 4):
+            tile = (Part(Unit.UNROLL, copies),) if copies > 1 else ()
+            splits = [
+                replace(split, tile=()) if split.number in own else split
+                for split in plan.splits
+                if split.number != at
+            ]
+            outer = plan.split_of(at).outer
+            splits.append(Split(at, outer, (*tile, Part(Unit.LANE, width))))
+            yield replace(plan, splits=tuple(splits))
+
+
+def _has_lanes(split: Split) -> bool:
+    return any(part.unit is Unit.LANE for part in split.tile)
+
+
+def _new_tiles(plan: Plan, kernel: Kernel) -> Iterator[Plan]:
+    """Copies side by side of ranges that the plan does not name, and blocks of them."""
+    named = {split.number for split in plan.splits}
+    for range_ in kernel.free.ranges:
+        at = number(range_)
+        if at in named:
+            continue
+        for copies in (2, 4, 8):
+            tile = (Part(Unit.UNROLL, copies),)
+            yield replace(plan, splits=(*plan.splits, Split(at, (Part(Unit.LOOP),), tile)))
+        if (at, 0) in plan.nest:
+            parts = (Part(Unit.LOOP), Part(Unit.LOOP, 16))
+            blocked = replace(plan, splits=(*plan.splits, Split(at, parts)))
+            yield replace(blocked, nest=(*plan.nest, (at, 1)))
 
 
 def _with_split(plan: Plan, index: int, split: Split) -> Plan:
@@ -64,6 +112,7 @@ def _other_tiles(split: Split) -> Iterator[Split]:
                 tile = (*split.tile[:index], Part(part.unit, size), *split.tile[index + 1 :])
                 yield replace(split, tile=tile)
     if split.tile and split.tile[0].unit is Unit.LANE:
+        yield replace(split, tile=())
         for copies in (2, 4):
             yield replace(split, tile=(Part(Unit.UNROLL, copies), *split.tile))
     elif not split.tile:

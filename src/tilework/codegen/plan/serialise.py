@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from tilework.base.errors import PlanError
+from tilework.codegen.plan.kinds import AnyPlan, CascadePlan, SortPlan
 from tilework.codegen.plan.plan import Part, Plan, Split, Staged
 from tilework.ir.ops.index import Unit
 from tilework.ir.types import Memory
@@ -16,8 +17,14 @@ if TYPE_CHECKING:
 FORMAT: Final = 3
 
 
-def plan_to_json(plan: Plan) -> dict[str, Any]:
+def plan_to_json(plan: AnyPlan) -> dict[str, Any]:
     """A plan as nested dictionaries, lists, strings and numbers."""
+    if isinstance(plan, CascadePlan):
+        phases = [[number, plan_to_json(phase)] for number, phase in plan.phases]
+        cut = {"rows": plan.rows, "block": plan.block, "batch": plan.batch}
+        return {"format": FORMAT, "kind": "cascade", **cut, "phases": phases}
+    if isinstance(plan, SortPlan):
+        return {"format": FORMAT, "kind": "sort", "digit": plan.digit}
     return {
         "format": FORMAT,
         "splits": [
@@ -48,7 +55,7 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
     }
 
 
-def plan_from_json(data: Any) -> Plan:
+def plan_from_json(data: Any) -> AnyPlan:
     """The plan that `plan_to_json` wrote.
 
     Raises:
@@ -57,20 +64,35 @@ def plan_from_json(data: Any) -> Plan:
     try:
         if data["format"] != FORMAT:
             raise PlanError("plan: another format", got=repr(data["format"]), expected=str(FORMAT))
-        return Plan(
-            tuple([_split(entry) for entry in data["splits"]]),
-            tuple([(_integer(number), _integer(part)) for number, part in data["nest"]]),
-            _integer(data["tasks"]),
-            tuple([_staged(entry) for entry in data["staged"]]),
-            _flag(data["overlap"]),
-            _flag(data["swapped"]),
-            _text(data["matrix"]),
-            _integer(data["ahead"]),
-        )
-    except (KeyError, TypeError, ValueError) as error:
+        kind = data.get("kind", "")
+        if kind == "cascade":
+            return _cascade(data)
+        if kind == "sort":
+            return SortPlan(_integer(data["digit"]))
+        return _loops(data)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, PlanError):
             raise
         raise PlanError("plan: the data is no plan", got=f"{data!r:.200}") from error
+
+
+def _loops(data: Any) -> Plan:
+    return Plan(
+        tuple([_split(entry) for entry in data["splits"]]),
+        tuple([(_integer(number), _integer(part)) for number, part in data["nest"]]),
+        _integer(data["tasks"]),
+        tuple([_staged(entry) for entry in data["staged"]]),
+        _flag(data["overlap"]),
+        _flag(data["swapped"]),
+        _text(data["matrix"]),
+        _integer(data["ahead"]),
+    )
+
+
+def _cascade(data: Any) -> CascadePlan:
+    rows, block, batch = (_integer(data[name]) for name in ("rows", "block", "batch"))
+    phases = tuple([(_integer(number), _loops(phase)) for number, phase in data["phases"]])
+    return CascadePlan(rows, block, batch, phases)
 
 
 def _split(data: Any) -> Split:

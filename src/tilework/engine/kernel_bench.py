@@ -1,0 +1,164 @@
+"""Memory of its own for one kernel, and timed runs of it under plans."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from math import isfinite, isnan
+from typing import TYPE_CHECKING, Final
+
+from tilework.dtypes import encode
+from tilework.engine.compile import compile_with_plan
+from tilework.ir.node import toposort
+from tilework.ir.ops.memory import PARAM
+from tilework.runtime.driver import Launch
+
+if TYPE_CHECKING:
+    from tilework.codegen.plan.kinds import AnyPlan
+    from tilework.dtypes import DType
+    from tilework.engine.device import OpenDevice
+    from tilework.engine.link import KernelCall
+    from tilework.ir.node import Node
+    from tilework.runtime.buffer import Buffer
+    from tilework.runtime.driver import Program
+
+#: Runs of one plan take about so long, and are at least so many.
+_SECONDS_PER_PLAN: Final = 0.02
+_LEAST_RUNS: Final = 3
+_MOST_RUNS: Final = 200
+#: Runs of each plan where two are compared, in turns.
+_TURNS: Final = 5
+#: The largest difference of floats, by the largest value, that another order may make.
+_TOLERANCE: Final = 1e-3
+#: About how many floats of a result are compared.
+_MOST_COMPARED: Final = 1 << 16
+#: How many different numbers floats are filled with: a prime, so that no row equals the next.
+_VALUES: Final = 4093
+
+
+class KernelBench:
+    """Memory for one kernel, and runs of it.
+
+    Args:
+        call: A launch of the kernel, which says how large its operands are.
+        sink: The kernel.
+        device: Where it runs.
+    """
+
+    def __init__(self, call: KernelCall, sink: Node, device: OpenDevice) -> None:
+        self._call = call
+        self._sink = sink
+        self._device = device
+        dtypes = {n.attrs.slot: n.attrs.dtype for n in toposort(sink) if n.op is PARAM}
+        self._dtypes = [dtypes.get(slot) for slot in range(len(call.operands))]
+        self._buffers: list[Buffer] = []
+        self._contents: list[bytes] = []
+        for operand, dtype in zip(call.operands, self._dtypes, strict=True):
+            self._buffers.append(device.allocate(max(operand.size_bytes, 1), zero=True))
+            self._contents.append(_contents(dtype, operand.size_bytes))
+        self._written: list[bytes] = []
+
+    def seconds(self, plan: AnyPlan) -> float:
+        """The least time of several runs under a plan, after one that fills caches.
+
+        Raises: what compiling and running raise.
+        """
+        program, launch = self._loaded(plan)
+        try:
+            first = self._first(launch)
+            runs = int(_SECONDS_PER_PLAN / max(first, 1e-7))
+            times = self._device.driver.time([launch] * min(max(runs, _LEAST_RUNS), _MOST_RUNS))
+            return min(times)
+        finally:
+            program.close()
+
+    def compared(self, plan: AnyPlan, other: AnyPlan) -> tuple[float, float]:
+        """The least times of both plans, run in turns, so that both see the same disturbances.
+
+        Raises: what compiling and running raise.
+        """
+        program, launch = self._loaded(plan)
+        try:
+            second, rival = self._loaded(other)
+            try:
+                first = self._first(launch)
+                runs = min(max(int(_SECONDS_PER_PLAN / max(first, 1e-7)), _LEAST_RUNS), _MOST_RUNS)
+                own: list[float] = []
+                others: list[float] = []
+                for _ in range(_TURNS):
+                    own += self._device.driver.time([launch] * runs)[1:]
+                    others += self._device.driver.time([rival] * runs)[1:]
+                return min(own), min(others)
+            finally:
+                second.close()
+        finally:
+            program.close()
+
+    def results(self) -> list[tuple[bytes, DType | None]]:
+        """What the first run under the last plan has written, and the dtypes."""
+        slots = self._call.code.writes
+        return [(data, self._dtypes[slot]) for data, slot in zip(self._written, slots, strict=True)]
+
+    def close(self) -> None:
+        """Give the memory back."""
+        for buffer in self._buffers:
+            buffer.close()
+
+    def _loaded(self, plan: AnyPlan) -> tuple[Program, Launch]:
+        code = compile_with_plan(self._device, self._sink, plan)
+        program = self._device.driver.load([code.as_code()])
+        launch = Launch(
+            program.kernels[0],
+            tuple(self._buffers),
+            (),
+            grid=(code.tasks.evaluate({}),),
+            is_serial=self._call.is_serial,
+        )
+        return program, launch
+
+    def _first(self, launch: Launch) -> float:
+        """The time of a run on fresh contents, whose results are kept."""
+        for buffer, data in zip(self._buffers, self._contents, strict=True):
+            if data:
+                self._device.copy_in(buffer, memoryview(data))
+        (seconds,) = self._device.driver.time([launch])
+        self._written = [bytes(self._bytes(slot)) for slot in self._call.code.writes]
+        return seconds
+
+    def _bytes(self, slot: int) -> bytearray:
+        data = bytearray(self._buffers[slot].size_bytes)
+        self._device.copy_out(self._buffers[slot], memoryview(data))
+        return data
+
+
+def _contents(dtype: DType | None, size_bytes: int) -> bytes:
+    """Normal numbers for floats; zeros for all else, which are indices that are in range."""
+    if dtype is None or not dtype.is_float:
+        return bytes(size_bytes)
+    generator = random.Random(0)
+    count = min(_VALUES, size_bytes // dtype.itemsize + 1)
+    values = [generator.gauss(0.0, 0.5) for _ in range(count)]
+    row = b"".join(encode(value, dtype).to_bytes(dtype.itemsize, "little") for value in values)
+    return (row * (size_bytes // len(row) + 1))[:size_bytes]
+
+
+def is_close(got: bytes, wanted: bytes, dtype: DType | None) -> bool:
+    """Whether results agree: exactly, or floats but for the order of additions."""
+    if got == wanted:
+        return True
+    if dtype is None or dtype.name not in ("float32", "float64"):
+        return False
+    one, other = (_sample(data, dtype) for data in (got, wanted))
+    largest = max((abs(value) for value in other if isfinite(value)), default=0.0)
+    return all(
+        a == b or abs(a - b) <= _TOLERANCE * largest or (isnan(a) and isnan(b))
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def _sample(data: bytes, dtype: DType) -> Sequence[float]:
+    """Floats of a result, from all over it."""
+    view = memoryview(data)
+    values = view.cast("f") if dtype.name == "float32" else view.cast("d")
+    step = max(len(values) // _MOST_COMPARED, 1) | 1  # odd, so that all columns come by
+    return values[::step].tolist()
