@@ -102,7 +102,8 @@ def test_SCH_22_a_residual_network_is_one_kernel_for_each_convolution() -> None:
 
 def test_equal_layers_share_one_kernel_body() -> None:
     made = schedule(resnet(20))
-    assert len({call.src[0] for call in made.linear.src}) == 3
+    # The last layer has a body of its own: its result is stored in the order that a user sees.
+    assert len({call.src[0] for call in made.linear.src}) == 4
 
 
 def test_outputs_of_one_shape_are_stored_by_one_kernel() -> None:

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 _VECTOR, _GATED, _TRANSPOSED, _LOADED, _STORED = 0.07, 0.25, 0.5, 2.0, 2.5
 #: What an element of windows costs where they are copied across the way in which they lie.
 _COPIED_WINDOW = 1.0
-#: A multiply-add in a vector, elements of a vector, and how much longer the vectors of windows take,
-#: which lie across lines of the cache, and steps of a sum that lie in different lines.
+#: A multiply-add in a vector, elements of a vector, and how much longer it takes with vectors of
+#: windows, which lie across lines of the cache, and with steps of a sum in different lines.
 _MULTIPLIED, _LANES, _UNALIGNED, _ACROSS = 0.03, 16, 1.2, 1.15
 #: A component moves where this share of its kernels' cost is saved, and at least so much.
 _SHARE, _LEAST = 0.003, 2000.0
