@@ -13,6 +13,7 @@ from tilework.codegen.cascade.lower import lower_cascade
 from tilework.codegen.gpu.pipeline import lower_for_blocks
 from tilework.codegen.gpu.plan import has_blocks
 from tilework.codegen.linearize.order import linearise
+from tilework.codegen.linearize.short_loops import write_out
 from tilework.codegen.naming import kernel_name
 from tilework.codegen.passes.decompose import decompose, decompose_node
 from tilework.codegen.passes.expand import expand
@@ -53,6 +54,7 @@ PASSES = {
     "expand": Stage.LOWERED,
     "decompose": Stage.LOWERED,
     "linearise": Stage.LINEAR,
+    "short-loops": Stage.LINEAR,
 }
 #: (earlier, later, why) for every two passes whose order matters.
 ORDER = (
@@ -67,6 +69,7 @@ ORDER = (
         "what replaces an op is made for the scalars or vectors that there are",
     ),
     ("decompose", "linearise", "every op of the result becomes a statement of its own"),
+    ("linearise", "short-loops", "which loop is innermost is known once statements are in order"),
 )
 
 
@@ -125,6 +128,7 @@ def lower_kernel(
             lambda node: linearise(node, lambda update: decompose_node(update, target)),
         )
         audit.check_gates(lowered, linear)
+        linear = passes.run("short-loops", linear, lambda node: write_out(node, target))
         work = estimate_work(kernel)
         name = kernel_name(sink, kernel)
         return _describe(name, sink, work, repr(chosen), linear, _scratch_bytes(lowered))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilework.codegen.analysis import analyse
 from tilework.codegen.linearize.order import linearise
+from tilework.codegen.linearize.short_loops import write_out
 from tilework.codegen.passes.decompose import decompose, decompose_node
 from tilework.codegen.passes.expand import expand
 from tilework.codegen.passes.normalise import normalise_ranges
@@ -105,13 +106,15 @@ def stages(case: Case, target: TargetSpec, plan: Plan | None = None) -> Iterator
     yield "expand", lowered
     decomposed = decompose(lowered, target)
     yield "decompose", decomposed
-    yield "linear", linearise(decomposed, lambda node: decompose_node(node, target))
+    linear = linearise(decomposed, lambda node: decompose_node(node, target))
+    yield "linear", linear
+    yield "short loops", write_out(linear, target)
 
 
 def outcomes(case: Case, target: TargetSpec, plan: Plan | None = None) -> Iterator[Outcome]:
     """What each stage computes, by the interpreter."""
     for name, form in stages(case, target, plan):
-        if name == "linear":
+        if name in ("linear", "short loops"):
             yield interpret_linear(case, form)
         else:
             yield interpret(case, form, name)

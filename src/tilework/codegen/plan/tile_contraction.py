@@ -7,9 +7,11 @@ of accumulators; a GPU's plans will use the same words with a block tile and mat
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilework.codegen.analysis import Kernel, stride
+from tilework.codegen.linearize.short_loops import LONGEST, fits_registers
 from tilework.codegen.plan.contraction import (
     Contraction,
     is_gated,
@@ -104,6 +106,27 @@ def _row_ranges(contraction: Contraction) -> list[tuple[Node, Node | None]]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class ShortSteps:
+    """An innermost loop of a few steps.
+
+    Attributes:
+        count: Its iterations.
+        side_by_side: Whether the rows of a tile read what their neighbours read a step later.
+    """
+
+    count: int
+    side_by_side: bool
+
+    def cost(self, height: int, vectors: int, registers: int) -> tuple[float, float]:
+        """Loads in a step of a tile, and cycles beyond its loads and multiply-adds."""
+        shared = height + self.count - 3 if self.side_by_side else 0
+        if not fits_registers(height * vectors, shared, min(height, vectors) + 1, registers):
+            return height + vectors, 2 * _STEP_CYCLES  # a loop around the loop
+        reads = height + self.count - 1 if self.side_by_side else height * self.count
+        return reads / self.count + vectors, _STEP_CYCLES / self.count
+
+
 class _Tiling:
     """One way to tile a contraction: lanes along `lane`, rows along a range of m.
 
@@ -131,8 +154,15 @@ class _Tiling:
         exact = kernel.read_and_written
         while exact and size(lane) % self.lanes:
             self.lanes //= 2
+        self.windows = windows_of(contraction.a, contraction.m, contraction.k)
         shape = register_tile(
-            target, size(self.row), size(lane), self.lanes, exact=exact, group=group
+            target,
+            size(self.row),
+            size(lane),
+            self.lanes,
+            exact=exact,
+            group=group,
+            steps=self._short_steps(),
         )
         self.rows, self.vectors, self.step = shape
         self.height = self.rows * group
@@ -154,7 +184,6 @@ class _Tiling:
         self.direct_b = self.along and is_plain_load(contraction.b)
         self.square = 1 if self.along or not is_plain_load(contraction.b) else self._square()
         self.copy_lanes = self.lanes if self.along or self.square > 1 else 1
-        self.windows = windows_of(contraction.a, contraction.m, contraction.k)
 
     def candidates(self) -> list[tuple[float, Plan]]:
         """Plans for this tile in all loop orders, each with its estimated cycles."""
@@ -396,6 +425,15 @@ class _Tiling:
         is_packed = load_stride(self.contraction.b, last) == self.columns == size(self.lane)
         return reuse >= 3 and self.depth >= 32 and not is_packed
 
+    def _short_steps(self) -> ShortSteps | None:
+        """The innermost loop along k, if it is so short that it may be written out."""
+        innermost = self.contraction.k[-1]
+        count = size(innermost)
+        if not 1 < count <= LONGEST:
+            return None
+        side_by_side = any(w.own is self.row and w.inside is innermost for w in self.windows)
+        return ShortSteps(count, side_by_side)
+
     # ---- cycles
 
     def _compute(self) -> float:
@@ -504,14 +542,22 @@ def _copy_cost(contiguous: bool, gated: bool, lanes: int) -> float:
 
 
 def register_tile(
-    target: TargetSpec, rows: int, columns: int, lanes: int, *, exact: bool = False, group: int = 1
+    target: TargetSpec,
+    rows: int,
+    columns: int,
+    lanes: int,
+    *,
+    exact: bool = False,
+    group: int = 1,
+    steps: ShortSteps | None = None,
 ) -> tuple[int, int, float]:
     """Rows and vectors of accumulators, and the cycles of one step along k.
 
     The shape with the fewest cycles over the whole matrix wins: two fused multiply-adds or loads
     a cycle, the latency from an accumulator to itself, and what a step and each load add to that.
     Registers hold the accumulators, one row of vectors of b and one value of a.  With `exact` the
-    shape divides the matrix.  Each of the rows may stand for a `group` of them.
+    shape divides the matrix.  Each of the rows may stand for a `group` of them.  The innermost loop
+    along k may be short: then it is written out where registers allow that.
     """
     registers = target.num_vector_registers or 16
     best: tuple[float, int, int, float] = (float("inf"), 1, 1, 4.0)
@@ -525,10 +571,10 @@ def register_tile(
             if exact and (rows % count or columns % (lanes * vectors)):
                 continue
             tiles = ceil_div(rows, count) * ceil_div(columns, lanes * vectors)
-            loads = height + vectors
-            step = (
-                max(height * vectors / 2, loads / 2, _LATENCY) + _STEP_CYCLES + _LOAD_CYCLES * loads
-            )
+            loads, around = float(height + vectors), _STEP_CYCLES
+            if steps is not None:
+                loads, around = steps.cost(height, vectors, registers)
+            step = max(height * vectors / 2, loads / 2, _LATENCY) + around + _LOAD_CYCLES * loads
             if tiles * step < best[0] * 0.999:
                 best = (tiles * step, count, vectors, step)
     return best[1], best[2], best[3]
