@@ -1,34 +1,17 @@
-"""What is measured on a GPU: inputs, the same work for tilework and peers, what it costs."""
+"""What is measured on a GPU: rows that only move memory; `contractions` has the others."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
-
-@dataclass(frozen=True)
-class Case:
-    """One row of the table.
-
-    `inputs` are (shape, dtype name, scale); `ours` gets tilework's tensors, `peers` PyTorch's, in
-    the same order; `wanted` computes the reference from inputs in float64.
-    """
-
-    name: str
-    inputs: tuple[tuple[tuple[int, ...], str, float], ...]
-    ours: Callable[..., Any]
-    peers: dict[str, Callable[..., Any]]
-    moved_bytes: float = 0.0
-    flops: float = 0.0
-    tolerance: float = 1e-5
-    wanted: Callable[..., Any] | None = None
-    notes: dict[str, str] = field(default_factory=dict)
+from benchmarks.gpu.case import Case
+from benchmarks.gpu.contractions import contractions
 
 
 def cases(torch: Any) -> list[Case]:
     """All rows, the memory-bound ones first."""
-    return [*_memory_bound(torch), *_matmuls(torch)]
+    return [*_memory_bound(torch), *contractions(torch)]
 
 
 def _both(function: Callable[..., Any], torch: Any) -> dict[str, Callable[..., Any]]:
@@ -121,36 +104,29 @@ def _memory_bound(torch: Any) -> list[Case]:
             moved_bytes=8.0 * flat[0],
             tolerance=1e-3,
         ),
+        Case(
+            "sort 2^26 float32",
+            (((1 << 26,), "float32", 1.0),),
+            lambda x: x.sort()[0],
+            {"torch": lambda x: torch.sort(x)[0]},
+            moved_bytes=8.0 * (1 << 26),
+            tolerance=0.0,
+        ),
+        Case(
+            "400 tiny kernels that need each other",
+            (((1024,), "float32", 1.0), ((1024,), "float32", 0.01)),
+            _many_steps,
+            {"torch graph": lambda x, w: _many_steps(x, w)},
+            moved_bytes=400 * 8.0 * 1024,
+            tolerance=1e-4,
+            is_graph=True,
+        ),
     ]
 
 
-def _matmuls(torch: Any) -> list[Case]:
-    found = []
-    for dtype, sizes, tolerance in (
-        ("float32", (2048, 4096), 1e-5),
-        ("bfloat16", (2048, 4096, 8192), 6e-3),
-    ):
-        found += [
-            Case(
-                f"matmul {size}^3 {dtype}",
-                (((size, size), dtype, 1.0), ((size, size), dtype, 1.0)),
-                lambda a, b: a @ b,
-                {"torch": lambda a, b: a @ b},
-                flops=2.0 * size**3,
-                moved_bytes=0.0,
-                tolerance=tolerance,
-            )
-            for size in sizes
-        ]
-    sizes = (4000, 4001, 3999)
-    found.append(
-        Case(
-            "matmul 4000 x 4001 x 3999 bfloat16 (rows not aligned)",
-            (((sizes[0], sizes[2]), "bfloat16", 1.0), ((sizes[2], sizes[1]), "bfloat16", 1.0)),
-            lambda a, b: a @ b,
-            {"torch": lambda a, b: a @ b},
-            flops=2.0 * sizes[0] * sizes[1] * sizes[2],
-            tolerance=6e-3,
-        )
-    )
-    return found
+def _many_steps(x: Any, w: Any) -> Any:
+    """Folds and quotients in turn, so that no two of 400 kernels can be one."""
+    for _ in range(200):
+        x = x + w * x.sum()
+        x = x / (x.abs().sum() + 1.0)
+    return x

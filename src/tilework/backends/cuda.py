@@ -19,6 +19,7 @@ from tilework.target.spec import TargetSpec
 from tilework.toolchain.nvrtc import EXTRA, MISSING, NvrtcToolchain, is_installed
 
 if TYPE_CHECKING:
+    from tilework.codegen.plan.prepack import Prepacked
     from tilework.render.c_family.cuda import CudaRenderer
 
 
@@ -58,6 +59,12 @@ class CudaCompiler:
     def lower_plainly(self, kernel: Node) -> KernelSource:
         """Lower without a plan: the reference for kernels that are too long to interpret."""
         return self.lower(kernel, is_plain=True)
+
+    def divide(self, kernel: Node) -> Prepacked | None:
+        """The kernels that do what one does in less time; None where it is best as it is."""
+        from tilework.codegen.gpu.divide import divide
+
+        return divide(kernel, self.target)
 
     def build(self, source: KernelSource) -> bytes:
         """Compile the text."""

@@ -18,6 +18,7 @@ from tilework.base import faults, log, settings, trace
 from tilework.base.errors import BoundsError
 from tilework.engine import link
 from tilework.engine.device import Device
+from tilework.engine.divide import divided
 from tilework.engine.stats import COUNTERS, difference
 from tilework.engine.validate import run_validated
 from tilework.schedule import cache
@@ -190,17 +191,20 @@ def _find_schedule(function: Node) -> tuple[Schedule, bool]:
 
 
 def _placed(schedule: Schedule, device: str | None) -> Schedule:
-    """`schedule` with the slots that no buffer ties to a device on `device`."""
-    if all(slot.device for slot in schedule.slots):
-        return schedule
-    name = Device.canonicalize(device)
+    """`schedule` with the slots that no buffer ties to a device on `device`.
+
+    Calls are divided as the compilers of their devices like it.
+    """
+    is_placed = all(slot.device for slot in schedule.slots)
+    name = "" if is_placed else Device.canonicalize(device)
     key = (id(schedule), name)
     found = _placed_before.get(key)
     if found is None or found[0] is not schedule:
         slots = tuple(
             slot if slot.device else replace(slot, device=name) for slot in schedule.slots
         )
-        found = (schedule, replace(schedule, slots=slots))
+        placed = schedule if is_placed else replace(schedule, slots=slots)
+        found = (schedule, divided(placed))
         if len(_placed_before) >= _MOST_PLACED:
             _placed_before.clear()
         _placed_before[key] = found

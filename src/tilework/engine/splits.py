@@ -1,4 +1,4 @@
-"""Which kernels are split into packing and the rest: decided once per machine, kept on disk.
+"""Which kernels are split, into packing and the rest or otherwise: decided once, kept on disk.
 
 Deciding lowers a kernel in several ways and compares what each would cost, which takes as long as
 compiling it.  A start with warm caches reads the decision, and imports no code generator.
@@ -18,6 +18,8 @@ from tilework.engine.compile import kernel_key
 from tilework.ir.node import in_use
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tilework.engine.device import OpenDevice
     from tilework.ir.node import Node
 
@@ -67,6 +69,25 @@ def find_split(device: OpenDevice, kernel: Node, constants: frozenset[int]) -> S
     if decide is None:
         return None
     key = f"split;{sorted(constants)};{kernel_key(device, kernel)}"
+    return _decided(device, key, lambda: decide(kernel, constants))
+
+
+def find_division(device: OpenDevice, kernel: Node) -> Split | None:
+    """Return the kernels that the compiler of `device` makes of one; None where it keeps it.
+
+    Args:
+        device: what the kernel runs on.
+        kernel: at the KERNEL stage.
+    """
+    divide = getattr(device.compiler, "divide", None)
+    if divide is None:
+        return None
+    key = f"divide;{kernel_key(device, kernel)}"
+    return _decided(device, key, lambda: divide(kernel))
+
+
+def _decided(device: OpenDevice, key: str, decide: Callable[[], Any]) -> Split | None:
+    """What was decided before, or is now."""
     with _lock:
         if key in _kept:
             return _kept[key]
@@ -80,7 +101,7 @@ def find_split(device: OpenDevice, kernel: Node, constants: frozenset[int]) -> S
             trace.warn("prepack", f"a decision on disk cannot be read, and is made again: {error}")
             raw = None
     if raw is None:
-        split = _as_split(decide(kernel, constants))
+        split = _as_split(decide())
         if is_cacheable:
             code_cache().put(key, to_bytes(split))
     with _lock:

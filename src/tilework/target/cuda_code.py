@@ -27,6 +27,7 @@ _BOX_FIELDS: Final = {
     "strides_bytes": list,
     "box": list,
     "swizzle_bytes": int,
+    "steps": list,
 }
 
 
@@ -42,6 +43,7 @@ class Box:
         strides_bytes: From one element of an axis to the next.
         box: The extents of a box.
         swizzle_bytes: The width of the rows in which chunks of 16 bytes are permuted, or 0.
+        steps: By how many places of each axis a box moves for each of its elements; () is 1.
     """
 
     slot: int
@@ -51,6 +53,7 @@ class Box:
     strides_bytes: tuple[int, ...]
     box: tuple[int, ...]
     swizzle_bytes: int
+    steps: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,5 +139,7 @@ def box_from(found: object) -> Box:
     lists = {n: tuple(v) for n, v in found.items() if isinstance(v, list)}
     box = Box(**{**found, **lists})
     if not 1 <= len(box.sizes) == len(box.strides_bytes) == len(box.box) <= 5 or box.slot < 0:
+        raise ModelFileError("CUDA: the description of an array is malformed", got=repr(found))
+    if len(box.steps) not in (0, len(box.box)):
         raise ModelFileError("CUDA: the description of an array is malformed", got=repr(found))
     return box

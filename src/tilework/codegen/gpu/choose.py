@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tilework.codegen.analysis import Kernel, stride
 from tilework.codegen.gpu.contract import choose_contraction_plan
 from tilework.codegen.gpu.plan import GpuPlan
-from tilework.codegen.plan.extents import ceil_div, number, size
+from tilework.codegen.plan.extents import ceil_div, number, product, size
 from tilework.codegen.plan.plan import Part, Split
 from tilework.dtypes import index
 from tilework.ir.node import toposort
@@ -37,12 +37,17 @@ _WARP = 32
 _HELD, _STREAMED = 64, 16
 #: Rows of at least this length have a block of their own.
 _LEAST_ROW = 32
+#: So many rows for each multiprocessor are many.
+_MANY_ROWS = 16
 #: Elements of a row that a thread scans by itself.
 _SCANNED = 16
 #: The most lanes of a square that a thread transposes, and its neighbours along a row of stores.
 _SQUARE, _SECTORS = 8, 4
-#: Warps that fold parts of one column.
-_COLUMN_WARPS = 8
+#: Warps that fold parts of one column, bytes of neighbouring columns that one thread loads at once,
+#: and bytes that it has asked for before it waits.
+_COLUMN_WARPS, _COLUMN_BYTES, _IN_FLIGHT = 8, 8, 32
+#: Bytes of one operand that a thread of a row asks for before it waits, where rows are many.
+_STREAMED_BYTES = 128
 
 
 def choose_gpu_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan:
@@ -52,7 +57,7 @@ def choose_gpu_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan:
         contraction = choose_contraction_plan(kernel, target)
         if contraction is not None:
             return contraction
-        plan = _row_plan(kernel, most) or _column_plan(kernel, most)
+        plan = _row_plan(kernel, target) or _column_plan(kernel, target)
         if plan is not None:
             return plan
     plan = _scan_plan(kernel, most) or _transposing_plan(kernel)
@@ -237,8 +242,11 @@ def _squares(kernel: Kernel, across: Node, along: Node) -> GpuPlan | None:
     if not far:
         return None
     lanes = min(_lanes(kernel, across, kernel.stores), _lanes(kernel, along, far), _SQUARE)
-    columns = _dividing(_known(across), lanes * _SECTORS)
     rows = _dividing(_known(along), lanes * _WARP)
+    sectors = _SECTORS
+    while rows * sectors < 2 * _WARP * lanes and sectors < _WARP:
+        sectors *= 2  # threads that find no more to do along the rows do it along the columns
+    columns = _dividing(_known(across), lanes * sectors)
     if lanes < 2 or rows < _WARP or columns * rows // lanes**2 < 2 * _WARP:
         return None
     splits = (
@@ -271,8 +279,9 @@ def _moves_stores(kernel: Kernel, range_: Node) -> bool:
 # ---- reductions along rows
 
 
-def _row_plan(kernel: Kernel, most: int) -> GpuPlan | None:
+def _row_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan | None:
     """A block for each row: its threads hold or stream it, and fold what they have."""
+    most = target.limits.max_workgroup_threads or BLOCK
     alongs = _contiguous_bound(kernel)
     if alongs is None:
         return None
@@ -285,12 +294,12 @@ def _row_plan(kernel: Kernel, most: int) -> GpuPlan | None:
     length = max(lengths)
     lanes = min(_lanes(kernel, r, _accesses(kernel)) for r in {*alongs, *columns})
     is_held = bool(columns) or len(kernel.reduces) > 1
-    each = _HELD if is_held else _STREAMED
+    each = _HELD if is_held else _streamed(kernel, product(rows), target)
     threads = _WARP
     while threads < most and threads * max(each // 2, lanes) < length:
         threads *= 2
     copies = 1
-    limit = _HELD if is_held else _STREAMED
+    limit = each
     while threads * lanes * copies < length and lanes * copies * 2 <= limit:
         copies *= 2
     tile = [Part(Unit.UNROLL, copies)] if copies > 1 else []
@@ -304,15 +313,32 @@ def _row_plan(kernel: Kernel, most: int) -> GpuPlan | None:
     return GpuPlan(tuple(splits), _nest_of([*rows, *columns]), len(rows), (), overlap=False)
 
 
+def _streamed(kernel: Kernel, rows: int, target: TargetSpec) -> int:
+    """Elements of a row that a thread folds as it reads them.
+
+    Where there are more rows than blocks at a time, fewer threads share one, each with more loads
+    under way: folding among threads, and beginning, take their time for each row.
+    """
+    if rows < _MANY_ROWS * max(target.unit("grid").count, 1):
+        return _STREAMED
+    widest = max(load.type.dtype.itemsize for load in kernel.loads)
+    return max(_STREAMED, _STREAMED_BYTES // widest)
+
+
 def _contiguous_bound(kernel: Kernel) -> list[Node] | None:
-    """For each reduction the range along which its loads are contiguous; None if one has none."""
+    """For each reduction the range along which its loads are contiguous; None if one has none.
+
+    Loads that move with fewer ranges are read again and again, from the cache: they do not count.
+    """
     found: dict[Node, None] = {}
+    mask = kernel.free.mask
     for reduce in kernel.reduces:
         best: Node | None = None
+        every = [n for n in toposort(reduce.src[0]) if n.op is LOAD]
+        most = max((product(kernel.free.of(n)) for n in every), default=0)
         for range_ in reduce.src[1:]:
             bit = kernel.free.bit(range_)
-            loads = [n for n in toposort(reduce.src[0]) if n.op is LOAD]
-            loads = [n for n in loads if kernel.free.mask[n] & bit]
+            loads = [n for n in every if mask[n] & bit and product(kernel.free.of(n)) == most]
             steps = [stride(n.src[0].src[1], range_) for n in loads]
             if any(step == 1 for step in steps) and (best is None or _known(range_) > _known(best)):
                 best = range_
@@ -332,8 +358,11 @@ def _rows_and_columns(kernel: Kernel) -> tuple[list[Node], list[Node]]:
 # ---- reductions across rows
 
 
-def _column_plan(kernel: Kernel, most: int) -> GpuPlan | None:
-    """Threads side by side along the columns, warps along the range that is folded."""
+def _column_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan | None:
+    """Threads side by side along the columns, warps along the range that is folded.
+
+    A thread has as many columns as one access moves, as long as all multiprocessors get a block.
+    """
     rows, others = _rows_and_columns(kernel)
     if others or len(kernel.reduces) != 1:
         return None
@@ -346,18 +375,30 @@ def _column_plan(kernel: Kernel, most: int) -> GpuPlan | None:
     column = along[-1]
     if size(column) < _WARP:
         return None
-    results = 1
-    for range_ in rows:
-        results *= size(range_)
+    results = product(rows)
+    units = max(target.unit("grid").count, 1)
+    lanes = _lanes(kernel, column, [*loads, *kernel.stores])
+    widest = max(load.type.dtype.itemsize for load in loads)
+    while lanes > 1 and (results < lanes * _WARP * units or lanes * widest > _COLUMN_BYTES):
+        lanes //= 2
+    most = min(target.limits.max_workgroup_threads or BLOCK, 1024)
     warps = _COLUMN_WARPS
     while (
-        warps * _WARP < min(most, 1024)
-        and ceil_div(results, _WARP) < 512
+        warps * _WARP < most
+        and ceil_div(results, _WARP * lanes) < 4 * units
         and (_known(bound) >= 8 * warps)
     ):
         warps *= 2
+    copies = 4
+    while _known(bound) >= 4 * copies * warps and copies * lanes * widest < _IN_FLIGHT:
+        copies *= 2
+    tile = [Part(Unit.LOCAL, _WARP)]
+    if lanes > 1:
+        tile.append(Part(Unit.LANE, lanes))
     splits = (
-        Split(number(column), (Part(Unit.LOOP),), (Part(Unit.LOCAL, _WARP),)),
-        Split(number(bound), (Part(Unit.LOOP),), (Part(Unit.UNROLL, 4), Part(Unit.WARP, warps))),
+        Split(number(column), (Part(Unit.LOOP),), tuple(tile)),
+        Split(
+            number(bound), (Part(Unit.LOOP),), (Part(Unit.UNROLL, copies), Part(Unit.WARP, warps))
+        ),
     )
     return GpuPlan(splits, _nest_of(rows), len(rows), (), overlap=False)

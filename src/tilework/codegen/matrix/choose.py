@@ -8,12 +8,15 @@ last wave that is not full counts as a full one.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
+from math import prod
 from typing import TYPE_CHECKING
 
 from tilework.base import settings
 from tilework.codegen.analysis import Kernel, stride
 from tilework.codegen.gpu.plan import GROUP_THREADS, GpuPlan
-from tilework.codegen.matrix.operands import ROW_BYTES, Operand, operands_of
+from tilework.codegen.matrix.arrays import ROW_BYTES
+from tilework.codegen.matrix.operands import Operand, operands_of
 from tilework.codegen.plan.contraction import Contraction, orientations
 from tilework.codegen.plan.extents import ceil_div, least_size, number, product, size
 from tilework.codegen.plan.plan import Part, Plan, Split, Staged
@@ -26,6 +29,7 @@ from tilework.ir.types import Memory
 
 if TYPE_CHECKING:
     from tilework.dtypes import DType
+    from tilework.ir.node import Node
     from tilework.target.spec import MatrixInstruction, TargetSpec
 
 #: The unit whose products run beside other work and read TILE memory.
@@ -45,6 +49,8 @@ _LEAST_SHARE = 1 / 16
 _FILL, _FILL_NODE = 24.0, 1.0
 #: Registers of one thread that sums may take.
 _SUM_REGISTERS = 128
+#: Places of one axis that a box may span.
+_MOST_BOX = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +62,6 @@ class Ring:
         instruction: The matrix instruction of the target.
         a, b: The operands.
         groups: Warp groups, each with its own rows of a tile.
-        columns: Columns of a tile.
         slots: Slots of the ring.
     """
 
@@ -65,8 +70,31 @@ class Ring:
     a: Operand
     b: Operand
     groups: int
-    columns: int
     slots: int
+
+    @property
+    def columns(self) -> int:
+        """Columns of a tile."""
+        return self.instruction.n
+
+    @property
+    def others(self) -> list[Node]:
+        """The output ranges of which a tile has one value each."""
+        contraction = self.contraction
+        tiled = {*self.a.own, *self.b.own}
+        ranges = (*contraction.batch, *contraction.m, *contraction.n)
+        return [range_ for range_ in ranges if range_ not in tiled]
+
+    @property
+    def tiles(self) -> int:
+        """How many tiles there are."""
+        return product(self.others) * self.a.tiles * self.b.tiles
+
+    @property
+    def steps(self) -> int:
+        """How many slots one tile takes."""
+        inner = ceil_div(size(self.a.inner), self.a.depth)
+        return inner * product([r for r in self.contraction.k if r is not self.a.inner])
 
     @property
     def rows(self) -> int:
@@ -92,15 +120,30 @@ class Ring:
 
 def choose_ring_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan | None:
     """The plan with the least estimated time; None where matrix instructions do not apply."""
+    found = best_ring(kernel, target)
+    return None if found is None else _plan(found.ring, found.swapped)
+
+
+@dataclass(frozen=True, slots=True)
+class Costed:
+    """A ring, which orientation of the contraction it is of, and its estimated cycles."""
+
+    ring: Ring
+    swapped: bool
+    cycles: float
+
+
+def best_ring(kernel: Kernel, target: TargetSpec) -> Costed | None:
+    """The ring with the least estimated time; None where matrix instructions do not apply."""
     if kernel.read_and_written or any(effect.op is not STORE for effect in kernel.sink.src):
         return None
-    best: tuple[float, GpuPlan] | None = None
+    best: Costed | None = None
     for swapped, contraction in enumerate(orientations(kernel)):
         for ring in _rings(kernel, contraction, target):
             cost = _cycles(kernel, ring, target)
-            if best is None or cost < best[0]:
-                best = (cost, _plan(ring, bool(swapped)))
-    return None if best is None else best[1]
+            if best is None or cost < best.cycles:
+                best = Costed(ring, bool(swapped), cost)
+    return best
 
 
 def ring_of(kernel: Kernel, plan: Plan, target: TargetSpec) -> Ring | None:
@@ -130,9 +173,11 @@ def _rings(kernel: Kernel, contraction: Contraction, target: TargetSpec) -> list
             continue  # rows along n are whole
         depth = ROW_BYTES // a.dtype.itemsize
         for groups in (1, 2):
-            first = replace(a, rows=groups * instruction.m, depth=depth)
-            second = replace(b, rows=instruction.n, depth=depth)
-            ring = Ring(contraction, instruction, first, second, groups, instruction.n, 0)
+            first = replace(a, parts=parts_of(a, groups * instruction.m), depth=depth)
+            second = replace(b, parts=parts_of(b, instruction.n), depth=depth)
+            ring = Ring(contraction, instruction, first, second, groups, 0)
+            if 0 in (*first.parts, *second.parts):
+                continue
             if ring.registers <= _SUM_REGISTERS and not _is_mostly_padding(ring):
                 found.extend(_with_slots(ring, target))
     return found
@@ -142,9 +187,52 @@ def _is_mostly_padding(ring: Ring) -> bool:
     """Would threads fill slots of which next to nothing is used?"""
     if ring.a.array is not None and ring.b.array is not None:
         return False
-    extents = ((ring.a.own, ring.rows), (ring.b.own, ring.columns), (ring.a.inner, ring.a.depth))
-    shares = [size(r) / (ceil_div(size(r), tile) * tile) for r, tile in extents]
-    return shares[0] * shares[1] * shares[2] < _LEAST_SHARE
+    pairs = [(ring.a.inner, ring.a.depth)]
+    for operand in (ring.a, ring.b):
+        pairs += zip(operand.own, operand.parts, strict=True)
+    return prod(size(r) / (ceil_div(size(r), tile) * tile) for r, tile in pairs) < _LEAST_SHARE
+
+
+def parts_of(operand: Operand, rows: int) -> tuple[int, ...]:
+    """How many values of each own range make a tile's rows, so that the fewest tiles are cut."""
+    if len(operand.own) == 1:
+        return (rows,)
+    sizes = tuple(size(range_) for range_ in operand.own)
+    limits = tuple(_most_of(operand, range_) for range_ in operand.own)
+    return _fewest_tiles(rows, sizes, limits)
+
+
+def _most_of(operand: Operand, range_: Node) -> int:
+    """The most values of a range in one box: the copy engine counts the places that it passes."""
+    if operand.array is None:
+        return _MOST_BOX
+    for axis in operand.array.axes:
+        if range_ in axis.ranges:
+            return _MOST_BOX // axis.steps[axis.ranges.index(range_)]
+    return _MOST_BOX
+
+
+@cache
+def _fewest_tiles(rows: int, sizes: tuple[int, ...], limits: tuple[int, ...]) -> tuple[int, ...]:
+    """Factors of `rows`, one for each size; of equally good ones those that are even first."""
+    most = min(rows, limits[0])
+    found: list[tuple[int, tuple[int, ...]]] = []
+    for first in range(1, most + 1):
+        if rows % first:
+            continue
+        if len(sizes) == 1:
+            rest: tuple[int, ...] = () if first == rows else (0,)
+        else:
+            rest = _fewest_tiles(rows // first, sizes[1:], limits[1:])
+        if 0 in rest:
+            continue
+        parts = (first, *rest)
+        tiles = prod(ceil_div(extent, part) for extent, part in zip(sizes, parts, strict=True))
+        found.append((tiles, parts))
+    if not found:
+        return (0,) * len(sizes)
+    # Whole vectors of neighbours are easier to store.
+    return min(found, key=lambda each: (each[0], each[1][0] % 8 != 0, -each[1][0]))[1]
 
 
 def _instructions(
@@ -183,9 +271,7 @@ def _with_slots(ring: Ring, target: TargetSpec) -> list[Ring]:
     slots = min(room // ring.slot_bytes, _MOST_SLOTS)
     if slots < 2:
         return []
-    return [
-        Ring(ring.contraction, ring.instruction, ring.a, ring.b, ring.groups, ring.columns, slots)
-    ]
+    return [replace(ring, slots=slots)]
 
 
 def outgoing_bytes(ring: Ring) -> int:
@@ -194,25 +280,18 @@ def outgoing_bytes(ring: Ring) -> int:
 
 
 def _cycles(kernel: Kernel, ring: Ring, target: TargetSpec) -> float:
-    contraction = ring.contraction
-    others = [*contraction.batch, *contraction.m[:-1], *contraction.n[:-1]]
-    tiles = product(others) * ceil_div(size(contraction.m[-1]), ring.rows)
-    tiles *= ceil_div(size(contraction.n[-1]), ring.columns)
-    steps = ceil_div(size(ring.a.inner), ring.a.depth) * product(
-        [r for r in contraction.k if r is not ring.a.inner]
-    )
     units = max(target.unit("grid").count, 1)
     itemsize = ring.a.dtype.itemsize
     compute = ring.rows * ring.columns * ring.a.depth / _PRODUCTS_PER_CYCLE * itemsize / 2
     reads = ring.groups * (ring.instruction.m + ring.columns) * ROW_BYTES / _TILE_BYTES
-    active = min(tiles, units)
+    active = min(ring.tiles, units)
     far = ring.slot_bytes / min(_FAR_BYTES * units / active, _MOST_FAR_BYTES)
     finish = _START + ring.rows * ring.columns / 1024 * _FINISH
-    if any(stride(s.src[0].src[1], contraction.n[-1]) != 1 for s in kernel.stores):
+    if any(stride(s.src[0].src[1], ring.b.own[0]) != 1 for s in kernel.stores):
         finish *= 4  # results leave one by one
-    waves = ceil_div(tiles, units)
+    waves = ceil_div(ring.tiles, units)
     fill = sum(_fill_cycles(operand) for operand in (ring.a, ring.b))
-    return waves * (steps * max(compute, reads, far, fill) + finish)
+    return waves * (ring.steps * max(compute, reads, far, fill) + finish)
 
 
 def _fill_cycles(operand: Operand) -> float:
@@ -224,17 +303,27 @@ def _fill_cycles(operand: Operand) -> float:
 
 
 def _plan(ring: Ring, swapped: bool) -> GpuPlan:
-    contraction = ring.contraction
-    nest = [*contraction.batch, *contraction.m[:-1], *contraction.n[:-1]]
-    nest += [contraction.m[-1], contraction.n[-1]]
-    row_tile = (Part(Unit.WARP, ring.groups), Part(Unit.UNROLL, ring.instruction.m))
-    splits = (
-        Split(number(contraction.m[-1]), (Part(Unit.LOOP),), row_tile),
-        Split(number(contraction.n[-1]), (Part(Unit.LOOP),), (Part(Unit.UNROLL, ring.columns),)),
+    splits = [
+        *_splits(ring.a, ring.groups),
+        *_splits(ring.b, 1),
         Split(number(ring.a.inner), (Part(Unit.LOOP),), (Part(Unit.UNROLL, ring.a.depth),)),
-    )
+    ]
+    nest = [*ring.others, *ring.a.own, *ring.b.own]
     staged = tuple(
         Staged(operand, Memory.TILE, len(nest) + 1, 16, ring.slots) for operand in (0, 1)
     )
     entries = tuple((number(range_), 0) for range_ in nest)
-    return GpuPlan(splits, entries, len(nest), staged, False, swapped, ring.instruction.name)
+    name = ring.instruction.name
+    return GpuPlan(tuple(splits), entries, len(nest), staged, False, swapped, name)
+
+
+def _splits(operand: Operand, groups: int) -> list[Split]:
+    """A tile's part of each own range; warp groups share the slowest of those that they divide."""
+    found = []
+    for range_, part in reversed(list(zip(operand.own, operand.parts, strict=True))):
+        tile: tuple[Part, ...] = (Part(Unit.UNROLL, part),)
+        if groups > 1 and part % groups == 0:
+            tile = (Part(Unit.WARP, groups), Part(Unit.UNROLL, part // groups))
+            groups = 1
+        found.append(Split(number(range_), (Part(Unit.LOOP),), tile))
+    return found

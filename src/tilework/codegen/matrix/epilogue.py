@@ -8,11 +8,12 @@ boxes through TILE memory where the copy engine can take them; others are stored
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING
 
 from tilework.codegen.analysis import stride, substitute_ranges
 from tilework.codegen.gpu.plan import GROUP_THREADS
-from tilework.codegen.matrix.operands import ROW_BYTES, Array, array_of
+from tilework.codegen.matrix.arrays import ROW_BYTES, Array, array_of
 from tilework.codegen.matrix.together import divide_together
 from tilework.codegen.passes.decompose import decompose
 from tilework.codegen.plan.extents import size
@@ -30,17 +31,17 @@ from tilework.ir.ops.matrix import (
     STORE_BOX,
     STORE_BOX_WAIT,
     STORE_FRAGMENT,
-    BoxedAttrs,
     CountAttrs,
 )
 from tilework.ir.ops.memory import INDEX, LOAD, PARAM, STORE
 from tilework.ir.symbolic import simplify
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tilework.codegen.matrix.writer import Writer
     from tilework.ir.node import Node
+    from tilework.ir.ops.matrix import BoxedAttrs
 
 #: Columns of a part that leaves at once: 128 bytes of results of 16 bits.
 PART_COLUMNS = ROW_BYTES // 2
@@ -55,16 +56,13 @@ class Place:
     Attributes:
         group, member: Its warp group, and its number there.
         leads: Whether it acts for its group.
-        row, column: The first row and column of its tile.
-        values: The values of the ranges that are not tiled.
+        values: The values of all ranges of the results at the tile's first row and column.
         after: The statement that finished the sums.
     """
 
     group: Node
     member: Node
     leads: Node
-    row: Node
-    column: Node
     values: dict[Node, Node]
     after: Node
 
@@ -75,7 +73,8 @@ class Tile:
 
     Attributes:
         stores: The STOREs that take them.
-        row, column: The ranges of which a tile holds `rows` and `columns` values.
+        row_parts, column_parts: The ranges along its rows and columns, the fastest first, and how
+            many values of each it holds.
         others: The other ranges of the stores.
         group_rows: Rows of one warp group.
         known: For the position of a sum and the lower (0) or upper (1) half of the rows, the nodes
@@ -83,24 +82,30 @@ class Tile:
     """
 
     stores: tuple[Node, ...]
-    row: Node
-    column: Node
+    row_parts: tuple[tuple[Node, int], ...]
+    column_parts: tuple[tuple[Node, int], ...]
     others: tuple[Node, ...]
     group_rows: int
-    rows: int
-    columns: int
     known: Callable[[Node, int], dict[Node, Node]]
+
+    @property
+    def columns(self) -> int:
+        """Columns of a tile."""
+        return prod(part for _, part in self.column_parts)
 
 
 def outgoing_array(tile: Tile) -> Array | None:
     """The result as an array whose boxes a copy engine can store; None if it cannot."""
     if len(tile.stores) != 1 or tile.columns % PART_COLUMNS:
         return None
-    (store,) = tile.stores
-    array = array_of(store.src[0], [*tile.others, tile.row, tile.column])
-    if array is None or len(store.src) > 2 or array.dtype.itemsize != 2:
+    if len(tile.row_parts) > 1 or len(tile.column_parts) > 1:
         return None
-    return array if array.ranges[0] is tile.column and tile.row in array.ranges else None
+    (store,) = tile.stores
+    (row, _), (column, _) = tile.row_parts[0], tile.column_parts[0]
+    array = array_of(store.src[0], [*tile.others, row, column])
+    if array is None or len(store.src) > 2 or array.dtype.itemsize != 2 or not array.is_plain:
+        return None
+    return array if array.ranges[0] is column and row in array.ranges else None
 
 
 def write_results(out: Writer, tile: Tile, place: Place, outgoing: Node | None) -> None:
@@ -118,7 +123,9 @@ class _Results:
         self.out = out
         self.tile = tile
         self.place = place
-        self.row, self.column = tile.row, tile.column
+        self.rows = [range_ for range_, _ in tile.row_parts]
+        self.columns = [range_ for range_, _ in tile.column_parts]
+        self.row, self.column = self.rows[0], self.columns[0]
         #: Loads that were made ahead: what holds them, for which part, and how many of four differ.
         self.held: dict[Node, tuple[Node, Node, int]] = {}
         lane = simplify.mod(place.member, const_index(32))
@@ -127,10 +134,28 @@ class _Results:
         first = simplify.add(
             simplify.scale(self.warp, 16), simplify.idiv(self.lane, const_index(4))
         )
-        below = simplify.add(place.row, simplify.scale(place.group, tile.group_rows))
-        self.first_row = out.emit(simplify.add(below, first))
+        first = out.emit(simplify.add(simplify.scale(place.group, tile.group_rows), first))
+        #: The ranges along the rows, and what says that they are inside, for both halves of rows.
+        self.row_values: list[tuple[dict[Node, Node], Node]] = []
+        for half in (0, 1):
+            at = simplify.add(first, const_index(8 * half))
+            values, gate = self._inside(tile.row_parts, at)
+            values = {range_: out.emit(value) for range_, value in values.items()}
+            self.row_values.append((values, gate))
         pair = simplify.scale(simplify.mod(self.lane, const_index(4)), 2)
-        self.first_column = out.emit(simplify.add(place.column, pair))
+        self.pair = out.emit(pair)
+
+    def _inside(self, parts: Sequence[tuple[Node, int]], at: Node) -> tuple[dict[Node, Node], Node]:
+        """The values of ranges at a place of the tile, and whether all of them are inside."""
+        values: dict[Node, Node] = {}
+        gates: list[Node] = []
+        for number, (range_, part) in enumerate(parts):
+            own = simplify.mod(at, const_index(part)) if number < len(parts) - 1 else at
+            at = simplify.idiv(at, const_index(part)) if number < len(parts) - 1 else at
+            values[range_] = simplify.add(self.place.values[range_], own)
+            if size(range_) % part:
+                gates.append(simplify.less(values[range_], const_index(size(range_))))
+        return values, simplify.all_of(gates)
 
     def one_by_one(self) -> None:
         """Every element, or every two neighbours, by a store of their own."""
@@ -153,7 +178,9 @@ class _Results:
         offset = store.src[0].src[1]
         start, total = simplify.terms(offset)
         steps = [start, *(factor for term, factor in total.items() if term is not self.column)]
-        is_even = all(step % 2 == 0 for step in steps) and size(self.column) % 2 == 0
+        part = self.tile.column_parts[0][1]
+        steps += [part, size(self.column)]
+        is_even = all(step % 2 == 0 for step in steps)
         return stride(offset, self.column) == 1 and is_even and len(store.src) == 2
 
     def as_boxes(self, array: Array, outgoing: Node) -> None:
@@ -214,8 +241,8 @@ class _Results:
             if node.op is not LOAD:
                 stack.extend(reversed(node.src))
                 continue
-            own = set(toposort(node)) & {self.row, self.column}
-            need = _LANES if self.row in own else _LANES // 2
+            own = set(toposort(node)) & {*self.rows, *self.columns}
+            need = _LANES if own & set(self.rows) else _LANES // 2
             if own and node.src[0].src[0].op is PARAM and not node.type.shape and need <= room:
                 found.append(node)
                 room -= need
@@ -228,7 +255,8 @@ class _Results:
         for load in loads:
             zero = BROADCAST(const_bits(0, load.type.dtype), attrs=LanesAttrs(_LANES))
             held = out.variable(zero)
-            elements = range(4) if self.row in toposort(load) else range(2)
+            depends = set(self.rows) & set(toposort(load))
+            elements = range(4) if depends else range(2)
             with out.loop(PART_COLUMNS // 8, Unit.UNROLL) as eighth:
                 at = simplify.add(simplify.scale(part, PART_COLUMNS // 8), eighth)
                 for element in elements:
@@ -248,17 +276,15 @@ class _Results:
         return found
 
     def _boxed(self, array: Array) -> BoxedAttrs:
-        box = {self.column: PART_COLUMNS, self.row: self.tile.group_rows}
-        sizes = tuple(size(range_) for range_ in array.ranges)
-        boxes = tuple(box.get(range_, 1) for range_ in array.ranges)
-        return BoxedAttrs(array.start, sizes, array.strides, boxes, ROW_BYTES)
+        extents = {self.column: PART_COLUMNS, self.row: self.tile.group_rows}
+        return array.boxed(extents, ROW_BYTES)
 
     def _coordinates(self, array: Array, part: Node) -> list[Node]:
-        place = self.place
-        row = simplify.add(place.row, simplify.scale(place.group, self.tile.group_rows))
-        column = simplify.add(place.column, simplify.scale(part, PART_COLUMNS))
-        values = place.values | {self.row: row, self.column: column}
-        return [values[range_] for range_ in array.ranges]
+        starts = self.place.values
+        below = simplify.scale(self.place.group, self.tile.group_rows)
+        row = simplify.add(starts[self.row], below)
+        column = simplify.add(starts[self.column], simplify.scale(part, PART_COLUMNS))
+        return array.places(starts | {self.row: row, self.column: column})
 
     def _stores(self, store: Node, places: list[tuple[Node, int]]) -> list[Node]:
         """The kernel's store for several sums, which share what can be shared."""
@@ -278,15 +304,25 @@ class _Results:
 
     def _where(self, eighth: Node, element: int) -> tuple[dict[Node, Node], Node]:
         """The values of all ranges for one of the four sums, and whether it is inside."""
-        row = simplify.add(self.first_row, const_index(8 if element >= 2 else 0))
-        column = simplify.add(self.first_column, simplify.scale(eighth, 8))
-        column = simplify.add(column, const_index(element % 2))
-        gates = []
-        if size(self.row) % self.tile.rows:
-            gates.append(simplify.less(row, const_index(size(self.row))))
-        if size(self.column) % self.tile.columns:
-            gates.append(simplify.less(column, const_index(size(self.column))))
-        return self.place.values | {self.row: row, self.column: column}, simplify.all_of(gates)
+        rows, inside = self.row_values[element // 2]
+        parts = self.tile.column_parts
+        eight = simplify.scale(eighth, 8)
+        if len(parts) == 1 or parts[0][1] % 8:
+            place = simplify.add(simplify.add(self.pair, eight), const_index(element % 2))
+            columns, gate = self._inside(parts, place)
+        else:
+            # All eight columns lie in one row of the first range: the others' values are numbers
+            # as soon as loops are unrolled.
+            columns, gate = self._inside(parts, eight)
+            near = simplify.add(self.pair, const_index(element % 2))
+            columns[self.column] = simplify.add(columns[self.column], near)
+            gate = simplify.both(gate, self._is_within(columns[self.column]))
+        return self.place.values | rows | columns, simplify.both(inside, gate)
+
+    def _is_within(self, column: Node) -> Node:
+        if size(self.column) % self.tile.column_parts[0][1] == 0:
+            return simplify.TRUE
+        return simplify.less(column, const_index(size(self.column)))
 
 
 def gated(root: Node, gate: Node) -> Node:

@@ -112,24 +112,14 @@ class _Emission:
         self.kernel = kernel
         self.ring = ring
         self.out = out
-        contraction = ring.contraction
-        self.row, self.column = contraction.m[-1], contraction.n[-1]
-        self.others = [*contraction.batch, *contraction.m[:-1], *contraction.n[:-1]]
-        self.row_tiles = ceil_div(size(self.row), ring.rows)
-        self.column_tiles = ceil_div(size(self.column), ring.columns)
-        self.tiles = self.row_tiles * self.column_tiles
-        for range_ in self.others:
-            self.tiles *= size(range_)
-        self.serial = [r for r in contraction.k if r is not ring.a.inner and size(r) > 1]
+        self.others = ring.others
+        self.serial = [r for r in ring.contraction.k if r is not ring.a.inner and size(r) > 1]
         self.inner_steps = ceil_div(size(ring.a.inner), ring.a.depth)
         operands = (ring.a, ring.b)
         self.filled = [operand for operand in operands if operand.array is None]
         #: Arrivals at a full slot: one that announces copies, and those of threads that fill it.
         self.arrivals = int(len(self.filled) < len(operands))
         self.arrivals += GROUP_THREADS if self.filled else 0
-        self.steps = self.inner_steps
-        for range_ in self.serial:
-            self.steps *= size(range_)
 
     def write(self, thread: Node) -> None:
         """All that one thread of the block does."""
@@ -170,42 +160,48 @@ class _Emission:
 
     # ---- tiles and steps
 
-    def _tile(self, task: Node) -> tuple[dict[Node, Node], Node, Node]:
-        """The values of the ranges that are not tiled, and the first row and column of a tile.
+    def _tile(self, task: Node) -> dict[Node, Node]:
+        """The values of all output ranges at the first row and column of a tile, emitted.
 
         Within one matrix, bands of rows are gone through column by column.
         """
-        per_matrix = const_index(self.row_tiles * self.column_tiles)
-        rest = simplify.idiv(task, per_matrix)
-        values: dict[Node, Node] = {}
-        for range_ in reversed(self.others):
-            extent = const_index(size(range_))
-            values[range_] = simplify.mod(rest, extent)
-            rest = simplify.idiv(rest, extent)
+        a, b = self.ring.a, self.ring.b
+        per_matrix = const_index(a.tiles * b.tiles)
+        values = self._digits(simplify.idiv(task, per_matrix), self.others)
         inside = simplify.mod(task, per_matrix)
-        height = _band(self.row_tiles)
-        band = const_index(height * self.column_tiles)
+        height = _band(a.tiles)
+        band = const_index(height * b.tiles)
         within = simplify.mod(inside, band)
         row = simplify.add(
             simplify.scale(simplify.idiv(inside, band), height),
             simplify.mod(within, const_index(height)),
         )
-        column = simplify.idiv(within, const_index(height))
-        row = self.out.emit(simplify.scale(row, self.ring.rows))
-        return values, row, self.out.emit(simplify.scale(column, self.ring.columns))
+        values |= self._starts(a, row)
+        return values | self._starts(b, simplify.idiv(within, const_index(height)))
 
-    def _step(self, step: Node) -> dict[Node, Node]:
-        """The values of k's ranges at the start of one slot."""
-        values = {
-            self.ring.a.inner: simplify.scale(
-                simplify.mod(step, const_index(self.inner_steps)), self.ring.a.depth
-            )
-        }
-        rest = simplify.idiv(step, const_index(self.inner_steps))
-        for range_ in reversed(self.serial):
+    def _digits(self, rest: Node, ranges: Sequence[Node]) -> dict[Node, Node]:
+        """A number as values of ranges, of which the last moves fastest."""
+        values: dict[Node, Node] = {}
+        for range_ in reversed(ranges):
             values[range_] = simplify.mod(rest, const_index(size(range_)))
             rest = simplify.idiv(rest, const_index(size(range_)))
         return values
+
+    def _starts(self, operand: Operand, rest: Node) -> dict[Node, Node]:
+        """Where part number `rest` of an operand starts, range by range."""
+        values: dict[Node, Node] = {}
+        for range_, part in zip(operand.own, operand.parts, strict=True):
+            count = const_index(ceil_div(size(range_), part))
+            start = simplify.scale(simplify.mod(rest, count), part)
+            values[range_] = self.out.emit(start)
+            rest = simplify.idiv(rest, count)
+        return values
+
+    def _step(self, step: Node) -> dict[Node, Node]:
+        """The values of k's ranges at the start of one slot."""
+        inner = simplify.mod(step, const_index(self.inner_steps))
+        values = self._digits(simplify.idiv(step, const_index(self.inner_steps)), self.serial)
+        return values | {self.ring.a.inner: simplify.scale(inner, self.ring.a.depth)}
 
     # ---- the feeder
 
@@ -213,10 +209,10 @@ class _Emission:
         """Fill slots, by one thread if all are copied, else by the whole group."""
         out, ring = self.out, self.ring
         slot, parity = out.variable(const_index(0)), out.variable(const_index(1))
-        with out.loop(self.tiles, Unit.THREAD) as task:
-            tile, row, column = self._tile(task)
-            with out.loop(self.steps) as step:
-                values = tile | self._step(step) | {ring.a.own: row, ring.b.own: column}
+        with out.loop(ring.tiles, Unit.THREAD) as task:
+            tile = self._tile(task)
+            with out.loop(ring.steps) as step:
+                values = tile | self._step(step)
                 pairs = ((ring.a, memory.a), (ring.b, memory.b))
                 wait = out.emit(SIGNAL_WAIT(INDEX(memory.free, slot), parity))
                 full = out.emit(INDEX(memory.full, slot))
@@ -253,7 +249,7 @@ class _Emission:
         """Each thread computes every 128th element of a slot, and stores it where a copy would."""
         out, width = self.out, operand.width
         count = operand.slot_elements // GROUP_THREADS
-        is_whole = not (size(operand.own) % operand.rows or size(operand.inner) % operand.depth)
+        is_whole = not (size(operand.own[0]) % operand.rows or size(operand.inner) % operand.depth)
         most = _WHOLE_BATCH if is_whole else _PARTIAL_BATCH
         batch = max(part for part in range(1, most + 1) if count % part == 0)
         start = out.emit(simplify.scale(slot, operand.slot_elements))
@@ -302,7 +298,7 @@ class _Emission:
             own = simplify.add(chunk, column)
         gates, at = [], dict(values)
         for range_, inside, tile in (
-            (operand.own, own, operand.rows),
+            (operand.own[0], own, operand.rows),
             (operand.inner, inner, operand.depth),
         ):
             place = simplify.add(values[range_], inside)
@@ -326,12 +322,8 @@ class _Emission:
                 simplify.scale(slot, operand.slot_elements),
                 const_index(chunk * operand.chunk_elements),
             )
-            coordinates = []
-            for position, range_ in enumerate(array.ranges):
-                at = values[range_]
-                if position == 0:
-                    at = simplify.add(at, const_index(chunk * operand.width))
-                coordinates.append(at)
+            coordinates = array.places(values)
+            coordinates[0] = simplify.add(coordinates[0], const_index(chunk * operand.width))
             self.out.emit(COPY_BOX(INDEX(memory, offset), boxed, full, *coordinates))
 
     def _advance(self, slot: Node, parity: Node) -> None:
@@ -351,11 +343,11 @@ class _Emission:
         leads = out.emit(simplify.equal(member, const_index(0)))
         slot, parity = out.variable(const_index(0)), out.variable(const_index(0))
         last = out.variable(const_index(0))
-        with out.loop(self.tiles, Unit.THREAD) as task:
-            values, row, column = self._tile(task)
+        with out.loop(ring.tiles, Unit.THREAD) as task:
+            values = self._tile(task)
             sums = self._zeros()
             partial = self._zeros() if ring.is_promoted else sums
-            with out.loop(self.steps) as step:
+            with out.loop(ring.steps) as step:
                 wait = out.emit(SIGNAL_WAIT(INDEX(memory.full, slot), parity))
                 # Sums that go on stay unnamed: products of the step before may still add to them.
                 own = [partial] if ring.is_promoted else []
@@ -378,7 +370,7 @@ class _Emission:
             if not ring.is_promoted:
                 with out.when(leads):
                     out.emit(SIGNAL_ARRIVE(INDEX(memory.free, last), finished))
-            place = Place(group, member, leads, row, column, values, finished)
+            place = Place(group, member, leads, values, finished)
             write_results(out, self._results(sums), place, outgoing)
         if outgoing is not None:
             with out.when(leads):
@@ -400,12 +392,10 @@ class _Emission:
 
         return Tile(
             tuple(self.kernel.stores),
-            self.row,
-            self.column,
+            tuple(zip(ring.a.own, ring.a.parts, strict=True)),
+            tuple(zip(ring.b.own, ring.b.parts, strict=True)),
             tuple(self.others),
             ring.instruction.m,
-            ring.rows,
-            ring.columns,
             known,
         )
 

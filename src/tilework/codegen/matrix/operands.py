@@ -1,27 +1,27 @@
 """Factors of a contraction as boxes: what a copy engine can move, and how it then lies in a slot.
 
-A factor qualifies if it is a load of a buffer at an affine position: every range moves it by a
-fixed number of elements.  The ranges are the axes of an array; one of them has its elements side
-by side, along k or along the factor's own range, which decides the layout in TILE memory.  Casts
-that keep every value stay outside: matrix instructions take the narrow dtype.
+A factor qualifies if it is a load of a buffer at an affine position (`arrays`).  One axis of the
+array has its elements side by side, along k or along the factor's own range, which decides the
+layout in TILE memory.  A slot's rows are a box of the factor's own ranges: of one range, or of
+several (the pixels of some images), as far as rows lie along k.  Casts that keep every value stay
+outside: matrix instructions take the narrow dtype.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING
 
 from tilework.codegen.analysis import stride
-from tilework.codegen.plan.extents import least_size, size
+from tilework.codegen.matrix.arrays import ROW_BYTES, Array, array_of_factor
+from tilework.codegen.plan.extents import ceil_div, size
 from tilework.dtypes import decode, encode
 from tilework.ir.build import cast, const_bits
 from tilework.ir.node import toposort
 from tilework.ir.ops import math
-from tilework.ir.ops.index import RANGE
-from tilework.ir.ops.matrix import BoxedAttrs
-from tilework.ir.ops.memory import LOAD, PARAM
+from tilework.ir.ops.memory import LOAD
 from tilework.ir.ops.tensor import REDUCE
-from tilework.ir.symbolic import simplify
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,55 +29,7 @@ if TYPE_CHECKING:
     from tilework.codegen.plan.contraction import Contraction
     from tilework.dtypes import DType
     from tilework.ir.node import Node
-
-#: Bytes of one row of a slot: the width of the widest swizzle.
-ROW_BYTES = 128
-#: Copy engines want the start of an array and its strides in multiples of this.
-_ALIGNMENT_BYTES = 16
-_MOST_AXES = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Array:
-    """A buffer as an array over ranges: `ranges[i]` moves by `strides[i]`, the first by 1."""
-
-    param: Node
-    start: int
-    ranges: tuple[Node, ...]
-    strides: tuple[int, ...]
-
-    @property
-    def dtype(self) -> DType:
-        """The dtype in memory."""
-        return self.param.type.dtype
-
-
-def array_of(address: Node, allowed: Sequence[Node]) -> Array | None:
-    """The array that an INDEX moves through, over ranges of fixed size; None if it is not affine.
-
-    Also None where a copy engine could not take it: rows that do not start at multiples of 16
-    bytes, or more axes than it knows.
-    """
-    param, offset = address.src
-    if param.op is not PARAM:
-        return None
-    start, total = simplify.terms(offset)
-    axes = sorted(
-        total.items(),
-        key=lambda item: (item[1], item[0].attrs.number if item[0].op is RANGE else 0),
-    )
-    for term, step in axes:
-        fixed = term.op is RANGE and term in allowed and least_size(term) == size(term)
-        if not fixed or step <= 0:
-            return None
-    axes = [(term, step) for term, step in axes if size(term) > 1]
-    if not axes or len(axes) > _MOST_AXES or axes[0][1] != 1:
-        return None
-    itemsize = param.type.dtype.itemsize
-    steps = [start, *(step for _, step in axes[1:])]
-    if start < 0 or any(step * itemsize % _ALIGNMENT_BYTES for step in steps):
-        return None
-    return Array(param, start, tuple(term for term, _ in axes), tuple(s for _, s in axes))
+    from tilework.ir.ops.matrix import BoxedAttrs
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,20 +39,31 @@ class Operand:
     Attributes:
         value: The factor without casts that keep every value.
         array: What it is copied from; None if threads fill its slots.
-        own: Its range of m or n that is tiled.
+        own: Its ranges of m or n that are tiled; the first moves fastest.
         inner: The range of k that is tiled.
         along_k: Do neighbours along k lie side by side?
-        rows: How many values of `own` a slot holds.
+        parts: How many values of each range of `own` a slot holds.
         depth: How many values of `inner` a slot holds: one row of bytes.
     """
 
     value: Node
     array: Array | None
-    own: Node
+    own: tuple[Node, ...]
     inner: Node
     along_k: bool
-    rows: int = 0
+    parts: tuple[int, ...] = ()
     depth: int = 0
+
+    @property
+    def rows(self) -> int:
+        """Rows of a slot: one for each combination of values of `own`."""
+        return prod(self.parts)
+
+    @property
+    def tiles(self) -> int:
+        """How many parts cover all rows."""
+        pairs = zip(self.own, self.parts, strict=True)
+        return prod(ceil_div(size(range_), part) for range_, part in pairs)
 
     @property
     def dtype(self) -> DType:
@@ -134,15 +97,9 @@ class Operand:
 
     def boxed(self, array: Array) -> BoxedAttrs:
         """The description of the array for the copy engine."""
-        other = self.rows if self.along_k else self.depth
-        box = []
-        for position, range_ in enumerate(array.ranges):
-            if position == 0:
-                box.append(self.width)
-            else:
-                box.append(other if range_ in (self.own, self.inner) else 1)
-        sizes = tuple(size(range_) for range_ in array.ranges)
-        return BoxedAttrs(array.start, sizes, array.strides, tuple(box), ROW_BYTES)
+        extents = dict(zip(self.own, self.parts, strict=True)) | {self.inner: self.depth}
+        first = array.axes[0].ranges[0]
+        return array.boxed(extents | {first: self.width}, ROW_BYTES)
 
     def row_offset(self, row: int) -> int:
         """By how many elements row `row` (a multiple of the width, or along k of 8) is further."""
@@ -160,7 +117,7 @@ def operands_of(contraction: Contraction) -> tuple[Operand, Operand] | None:
     of arrays whose rows start anywhere, of gathers, and of what is computed.
     """
     k, others = contraction.k, contraction.batch
-    factors = _of_one_dtype(_narrow(contraction.a), _narrow(contraction.b))
+    factors = _of_one_dtype(narrowed(contraction.a), narrowed(contraction.b))
     if factors is None:
         return None
     owns = (contraction.m, contraction.n)
@@ -169,26 +126,39 @@ def operands_of(contraction: Contraction) -> tuple[Operand, Operand] | None:
     if inner is None:
         inner = _nearest(factors, k)
     first, second = (
-        _operand(factor, own[-1], inner, found)
+        _operand(factor, own, inner, found)
         for factor, own, found in zip(factors, owns, arrays, strict=True)
     )
     return None if first is None or second is None else (first, second)
 
 
 def _operand(
-    value: Node, own: Node, inner: Node, found: tuple[Array, Node] | None
+    value: Node, own: tuple[Node, ...], inner: Node, found: tuple[Array, Node] | None
 ) -> Operand | None:
     """A factor that is copied if its array suits the range of k, else filled."""
     only_k = value.type.dtype.itemsize != 2  # matrix units transpose elements of 16 bits alone
+    last = own[-1]
     if found is not None and found[1] is inner:
-        along_k = found[0].ranges[0] is inner
-        if along_k or not only_k:
-            return Operand(value, found[0], own, inner, along_k)
+        array = found[0]
+        along_k = array.axes[0].ranges[0] is inner
+        if along_k:
+            return Operand(value, array, _tiled(array, own), inner, along_k)
+        if not only_k and array.axes[0].ranges[0] is last:
+            return Operand(value, array, (last,), inner, along_k)
     loads = [node for node in toposort(value) if node.op is LOAD]
     if any(node.op is REDUCE for node in toposort(value)) or value.type.shape or not loads:
         return None
-    is_across = all(stride(load.src[0].src[1], own) == 1 for load in loads)
-    return Operand(value, None, own, inner, only_k or not is_across)
+    is_across = all(stride(load.src[0].src[1], last) == 1 for load in loads)
+    return Operand(value, None, (last,), inner, only_k or not is_across)
+
+
+def _tiled(array: Array, own: Sequence[Node]) -> tuple[Node, ...]:
+    """The ranges of which a slot may hold several values: one of each axis, the fastest first."""
+    found = []
+    for axis in array.axes:
+        mine = [range_ for range_ in axis.ranges if range_ in own]
+        found += mine[:1]
+    return tuple(found)
 
 
 def _nearest(factors: Sequence[Node], k: Sequence[Node]) -> Node:
@@ -223,14 +193,14 @@ def _of_one_dtype(first: Node, second: Node) -> tuple[Node, Node] | None:
     return None
 
 
-def _narrow(factor: Node) -> Node:
+def narrowed(factor: Node) -> Node:
     """A factor without casts that keep every value; choices between values are of narrow ones."""
     while factor.op is math.CAST and _is_exact(factor.src[0].type.dtype, factor.type.dtype):
         factor = factor.src[0]
     if factor.op is not math.WHERE:
         return factor
     condition, *choices = factor.src
-    inside = [_narrow(choice) for choice in choices]
+    inside = [narrowed(choice) for choice in choices]
     for place in (0, 1):
         kind = inside[place].type.dtype
         other = inside[1 - place]
@@ -254,17 +224,19 @@ def _array(
     factor: Node, own: tuple[Node, ...], k: tuple[Node, ...], others: Sequence[Node]
 ) -> tuple[Array, Node] | None:
     """The array of a factor and the range of k to be tiled; None if it cannot be moved in boxes."""
-    if factor.op is not LOAD or len(factor.src) > 1 or factor.type.shape:
-        return None
-    array = array_of(factor.src[0], [*own, *k, *others])
-    if array is None or own[-1] not in array.ranges:
+    array = array_of_factor(factor, [*own, *k, *others])
+    if array is None or not any(range_ in array.ranges for range_ in own):
         return None
     if not all(range_ in array.ranges or size(range_) == 1 for range_ in k):
         return None
-    first = array.ranges[0]
+    first = array.axes[0].ranges[0]
     if first in k:
         return array, first
-    return (array, k[-1]) if first is own[-1] else None
+    return (array, k[-1]) if first is own[-1] and _has_axis(array, k[-1]) else None
+
+
+def _has_axis(array: Array, range_: Node) -> bool:
+    return any(axis.ranges == (range_,) for axis in array.axes)
 
 
 def _is_exact(narrow: DType, wide: DType) -> bool:

@@ -31,8 +31,8 @@ from tilework.codegen.analysis import substitute_ranges
 from tilework.codegen.cascade.find import Cascade, find_cascade
 from tilework.codegen.cascade.running import Running, find_running
 from tilework.codegen.gpu.plan import GROUP_THREADS, GpuPlan
+from tilework.codegen.matrix.arrays import ROW_BYTES, Array, array_of
 from tilework.codegen.matrix.epilogue import Place, Tile, outgoing_array, write_results
-from tilework.codegen.matrix.operands import ROW_BYTES, Array, array_of
 from tilework.codegen.matrix.writer import Writer
 from tilework.codegen.plan.extents import ceil_div, number, product, size
 from tilework.codegen.plan.plan import Part, Split
@@ -61,7 +61,6 @@ from tilework.ir.ops.matrix import (
     SIGNAL_INIT,
     SIGNAL_WAIT,
     STORE_BOX_WAIT,
-    BoxedAttrs,
     CountAttrs,
     HeldAttrs,
     MatrixAttrs,
@@ -200,7 +199,8 @@ def _is_rounded(weight: Node, running: Running) -> bool:
 
 
 def _array(load: Node, cascade: Cascade, bound: Sequence[Node]) -> Array | None:
-    return array_of(load.src[0], [*cascade.rows, *bound, *cascade.kernel.outputs])
+    found = array_of(load.src[0], [*cascade.rows, *bound, *cascade.kernel.outputs])
+    return None if found is None or not found.is_plain else found
 
 
 def _slot_bytes(stream: Stream) -> int:
@@ -310,12 +310,10 @@ class _Emission:
 
         return Tile(
             stream.cascade.stores,
-            stream.row,
-            stream.column,
+            ((stream.row, self.rows),),
+            ((stream.column, size(stream.column)),),
             stream.others,
             _GROUP_ROWS,
-            self.rows,
-            size(stream.column),
             known,
         )
 
@@ -409,12 +407,7 @@ class _Emission:
         wait = out.emit(SIGNAL_WAIT(INDEX(ring.free, slot), parity))
         full = out.emit(INDEX(ring.full, slot))
         out.emit(SIGNAL_EXPECT(full, wait, attrs=CountAttrs(ring.slot_bytes)))
-        boxes = tuple(
-            self.width if position == 0 else ring.lines if range_ is lines else 1
-            for position, range_ in enumerate(array.ranges)
-        )
-        sizes = tuple(size(range_) for range_ in array.ranges)
-        attrs = BoxedAttrs(array.start, sizes, array.strides, boxes, ROW_BYTES)
+        attrs = array.boxed({array.ranges[0]: self.width, lines: ring.lines}, ROW_BYTES)
         for part in range(ring.depth // self.width):
             start = const_index(part * self.width)
             place = simplify.add(
@@ -507,7 +500,8 @@ class _Group:
             with out.when(self.leads):
                 out.emit(SIGNAL_ARRIVE(INDEX(rows_ring.free, const_index(0)), done))
             known = {half: self._row_values(state, half) for half in (0, 1)}
-            place = Place(self.group, self.member, self.leads, row, const_index(0), values, done)
+            starts = values | {stream.row: row, stream.column: const_index(0)}
+            place = Place(self.group, self.member, self.leads, starts, done)
             write_results(out, emission.results(result, known), place, self.outgoing)
         if self.outgoing is not None:
             with out.when(self.leads):

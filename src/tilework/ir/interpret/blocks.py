@@ -288,11 +288,19 @@ class Member:
 
     def _fold_along(self, node: Node, value: Any, unit: Unit) -> Any:
         values = self._along(value, unit)
-        fold, dtype = node.attrs.fold, node.type.dtype
-        if unit is Unit.LOCAL and len(values) > NEIGHBOURS:
-            starts = range(0, len(values), NEIGHBOURS)
-            values = [fold_halves(fold, dtype, values[at : at + NEIGHBOURS]) for at in starts]
-        return fold_halves(fold, dtype, values)
+        if isinstance(value, tuple):
+            lanes = zip(*values, strict=True)
+            return tuple([_folded(node, list(lane), unit) for lane in lanes])
+        return _folded(node, values, unit)
+
+
+def _folded(node: Node, values: list[Any], unit: Unit) -> Any:
+    """The values of threads side by side folded by halves, of 32 neighbours first."""
+    fold, dtype = node.attrs.fold, node.type.dtype
+    if unit is Unit.LOCAL and len(values) > NEIGHBOURS:
+        starts = range(0, len(values), NEIGHBOURS)
+        values = [fold_halves(fold, dtype, values[at : at + NEIGHBOURS]) for at in starts]
+    return fold_halves(fold, dtype, values)
 
 
 def _before(totals: list[Any], at: int, combine: Callable[[Any, Any], Any], start: Any) -> Any:

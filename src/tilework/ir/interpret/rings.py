@@ -102,7 +102,9 @@ def swizzled(position: int, itemsize: int, swizzle_bytes: int) -> int:
 
 def _elements(attrs: BoxedAttrs, corner: list[int]) -> Iterator[tuple[int, int | None]]:
     """(position in the box, element of the buffer or None outside of the array)."""
-    axes = [range(size) for size in reversed(attrs.box)]
+    steps = attrs.steps or (1,) * len(attrs.box)
+    pairs = zip(reversed(attrs.box), reversed(steps), strict=True)
+    axes = [range(0, size * step, step) for size, step in pairs]
     for position, reverse in enumerate(product(*axes)):
         at = [start + step for start, step in zip(corner, reversed(reverse), strict=True)]
         inside = all(0 <= i < size for i, size in zip(at, attrs.sizes, strict=True))

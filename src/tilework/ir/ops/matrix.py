@@ -40,6 +40,8 @@ class BoxedAttrs(Attrs):
         box: The extents of one box.
         swizzle_bytes: In TILE memory, chunks of 16 bytes are permuted within rows of this many
             bytes (chunk i of row r stands at place i xor r mod 8); 0 leaves them in order.
+        steps: By how many places of each axis a box moves from one of its elements to the next;
+            () is 1 for all.
     """
 
     start: int
@@ -47,6 +49,7 @@ class BoxedAttrs(Attrs):
     strides: tuple[int, ...]
     box: tuple[int, ...]
     swizzle_bytes: int = 0
+    steps: tuple[int, ...] = ()
 
     @property
     def box_elements(self) -> int:
@@ -61,10 +64,11 @@ def _infer_boxed(src: tuple[Node, ...], attrs: BoxedAttrs) -> Type:
     kind = src[0].type
     if kind.memory is not Memory.GLOBAL:
         raise DTypeError("boxed: needs a buffer", got=f"{kind}")
-    if not 1 <= len(attrs.sizes) == len(attrs.strides) == len(attrs.box) <= 5:
+    is_even = 1 <= len(attrs.sizes) == len(attrs.strides) == len(attrs.box) <= 5
+    if not is_even or len(attrs.steps) not in (0, len(attrs.box)):
         raise ShapeError(
             "boxed: one to five axes, each with a size, a stride and a box",
-            got=f"{attrs.sizes}, {attrs.strides}, {attrs.box}",
+            got=f"{attrs.sizes}, {attrs.strides}, {attrs.box}, {attrs.steps}",
         )
     return make_type((), kind.dtype, Memory.GLOBAL)
 

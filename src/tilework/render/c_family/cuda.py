@@ -405,15 +405,20 @@ class _Function:
     def _fold_threads(self, node: Node) -> None:
         units = [source.attrs.unit for source in node.src[1:]]
         sizes = {unit: _unit_size(self.kernel, unit) for unit in (Unit.WARP, Unit.LOCAL)}
-        text = self[node.src[0]]
+        is_vector = bool(node.type.shape)
+        texts = self.lanes(node.src[0]) if is_vector else [self[node.src[0]]]
         for unit in (Unit.LOCAL, Unit.WARP):
             if unit in units:
                 name, helper = fold_helper(
                     self.renderer.emitters, node, unit, sizes[Unit.LOCAL], sizes[Unit.WARP]
                 )
                 self.helpers[name] = helper
-                text = f"{name}({text})"
-        self.names[node] = self.define(type_name(node.type.dtype), text)
+                texts = [f"{name}({text})" for text in texts]
+        found = [self.define(type_name(node.type.dtype), text) for text in texts]
+        if is_vector:
+            self.vectors[node] = found
+        else:
+            self.names[node] = found[0]
 
     def _scan_threads(self, node: Node) -> None:
         """Running folds of a thread's lanes, on top of the fold of all threads before."""
@@ -517,6 +522,7 @@ def _box_of(boxed: Node) -> dict[str, object]:
         "strides_bytes": [stride * dtype.itemsize for stride in attrs.strides],
         "box": attrs.box,
         "swizzle_bytes": attrs.swizzle_bytes,
+        "steps": attrs.steps,
     }
 
 

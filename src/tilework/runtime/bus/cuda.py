@@ -425,6 +425,7 @@ class _Code(_Memories):
     def describe_box(self, address: int, box: Box) -> tuple[int, ...]:
         module = self._module
         word, wide = module.cuuint32_t, module.cuuint64_t
+        steps = box.steps or (1,) * len(box.box)
         found = self._call(
             "cuTensorMapEncodeTiled",
             module.CUtensorMapDataType(_BOX_DTYPES[box.dtype]),
@@ -432,8 +433,8 @@ class _Code(_Memories):
             address + box.start_bytes,
             [wide(size) for size in box.sizes],
             [wide(stride) for stride in box.strides_bytes[1:]],
-            [word(size) for size in box.box],
-            [word(1)] * len(box.sizes),
+            [word(size * step) for size, step in zip(box.box, steps, strict=True)],
+            [word(step) for step in steps],
             module.CUtensorMapInterleave(0),
             module.CUtensorMapSwizzle(_SWIZZLES[box.swizzle_bytes]),
             module.CUtensorMapL2promotion(3),  # 256 bytes

@@ -1,0 +1,98 @@
+"""Schedules whose kernels a compiler would rather run as several (`codegen.gpu.divide`).
+
+Done once for each schedule, before it is linked or captured, so that a captured call computes the
+very numbers of a plain one.  What the kernels of one call leave for each other lives in one more
+arena of the device, which the next call that is divided uses again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from tilework.dtypes import uint8
+from tilework.engine.device import Device
+from tilework.engine.splits import find_division
+from tilework.ir.node import in_use, make
+from tilework.ir.ops.memory import BUFFER_VIEW, PARAM, SINK, ParamAttrs, ViewAttrs
+from tilework.ir.ops.program import CALL, LINEAR
+from tilework.schedule.schedule import Slot, SlotKind
+
+if TYPE_CHECKING:
+    from tilework.engine.splits import Split
+    from tilework.ir.node import Node
+    from tilework.schedule.schedule import KernelReport, Schedule
+
+#: Buffers of one arena start at multiples of this, as those of allocations do.
+_ALIGNMENT: Final = 256
+
+
+def divided(schedule: Schedule) -> Schedule:
+    """The schedule with calls divided as the compilers of their devices like it.
+
+    Raises: what opening a device raises.
+    """
+    kinds = {slot.device for slot in schedule.slots if slot.device}
+    dividing = {name for name in kinds if hasattr(Device[name].compiler, "divide")}
+    if not dividing:
+        return schedule
+    splits: dict[int, tuple[str, Split]] = {}
+    for number, call in enumerate(schedule.linear.src):
+        device = schedule.slots[_slot_of(call.src[1])].device
+        if call.src[0].op is not SINK or device not in dividing:
+            continue
+        found = find_division(Device[device], call.src[0])
+        if found is not None:
+            splits[number] = (device, found)
+    return _Division(schedule, splits).result() if splits else schedule
+
+
+def _slot_of(argument: Node) -> int:
+    base = argument.src[0] if argument.op is BUFFER_VIEW else argument
+    return int(base.attrs.slot)
+
+
+class _Division:
+    def __init__(self, schedule: Schedule, splits: dict[int, tuple[str, Split]]) -> None:
+        self.schedule = schedule
+        self.splits = splits
+        self.arenas: dict[str, int] = {}
+        for device, split in splits.values():
+            sizes = [-(-pack.size_bytes // _ALIGNMENT) * _ALIGNMENT for pack in split.packs]
+            self.arenas[device] = max(self.arenas.get(device, 0), sum(sizes))
+
+    def result(self) -> Schedule:
+        """The new schedule; its new arenas are its last slots."""
+        old = self.schedule
+        calls: list[Node] = []
+        reports: list[KernelReport] = []
+        with in_use():
+            for number, (call, report) in enumerate(zip(old.linear.src, old.reports, strict=True)):
+                new = self._calls(number, call)
+                calls += new
+                reports += [report] * len(new)
+            linear = make(LINEAR, tuple(calls), None)
+        slots = [
+            Slot(SlotKind.ARENA, size, (size,), uint8, device)
+            for device, size in self.arenas.items()
+        ]
+        return replace(old, linear=linear, slots=(*old.slots, *slots), reports=tuple(reports))
+
+    def _calls(self, number: int, call: Node) -> list[Node]:
+        found = self.splits.get(number)
+        if found is None:
+            return [call]
+        device, split = found
+        slot = len(self.schedule.slots) + list(self.arenas).index(device)
+        size = self.arenas[device]
+        arena = make(PARAM, (), ParamAttrs(slot, (size,), uint8, device))
+        arguments = list(call.src[1:])
+        calls, offset = [], 0
+        for pack in split.packs:
+            view = ViewAttrs(offset, (pack.size_bytes,), uint8)
+            target = make(BUFFER_VIEW, (arena,), view)
+            offset += -(-pack.size_bytes // _ALIGNMENT) * _ALIGNMENT
+            sources = [arguments[source] for source in pack.sources]
+            calls.append(make(CALL, (pack.kernel, target, *sources), None))
+            arguments.append(target)
+        return [*calls, make(CALL, (split.kernel, *arguments), None)]
