@@ -30,6 +30,7 @@ _PACKAGE = str(Path(__file__).resolve().parent.parent) + os.sep
 
 FpMode = Literal["strict", "contract", "fast"]
 VerifyMode = Literal["off", "stage", "pass"]
+AllReduce = Literal["auto", "naive", "ring", "all2all"]
 
 
 class Affects(Flag):
@@ -92,6 +93,9 @@ class Settings:
         False,
         "fix the order of additions across tuned plans (none is used) and device counts",
         Affects.SCHEDULE | Affects.CODE,
+    )
+    allreduce: AllReduce = setting(
+        "auto", "how values of several devices are folded into one", Affects.SCHEDULE
     )
     check_index: bool = setting(
         True, "report device-computed indexes that are out of range", Affects.SCHEDULE

@@ -20,14 +20,15 @@ from tilework.backends import registry as backends
 from tilework.backends.contract import Backend, Compiler
 from tilework.base import settings, trace
 from tilework.base.clock import WaitLimit
-from tilework.base.errors import StaleHandleError, TileworkError, UnsupportedError
+from tilework.base.errors import StaleHandleError, TileworkError, UnsupportedError, UserError
 from tilework.base.forks import new_rlock
 from tilework.base.generation import Generation
 from tilework.engine.faults import describe_fault
+from tilework.runtime.group import SEPARATOR, is_group, join_names
 from tilework.runtime.registry import DeviceName, Registry, parse_device_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from tilework.runtime.buffer import Buffer
     from tilework.runtime.driver import Driver, Probe
@@ -175,19 +176,30 @@ class Devices:
         """
         found = self._opened.get(name)
         if found is None or found.is_closed:
+            if is_group(name):
+                raise UnsupportedError(
+                    "device: this takes one device, and not several",
+                    got=name,
+                    try_="move the tensor to one of them: tensor.to(device)",
+                )
             found = _registry.get(parse_device_name(self.canonicalize(name)))
             if len(self._opened) > _MOST_NAMES:
                 self._opened.clear()
             self._opened[name] = found
         return found
 
-    def canonicalize(self, name: str | None = None) -> str:
+    def canonicalize(self, name: str | Sequence[str] | None = None) -> str:
         """Return the one name of the device `name` (None: the default device); opens nothing.
 
-        Raises: DeviceUnavailableError when the name is malformed or no back end has it.
+        A sequence of names is a group of devices, which has a name as well.
+
+        Raises: DeviceUnavailableError when the name is malformed or no back end has it; UserError
+            when a group names a device twice.
         """
         if name is None:
             name = settings.current().dev
+        if not isinstance(name, str) or SEPARATOR in name:
+            return self._group(name)
         found = self._canonical.get(name)
         if found is None:
             found = str(backends.canonical(parse_device_name(name)))
@@ -195,6 +207,15 @@ class Devices:
                 self._canonical.clear()
             self._canonical[name] = found
         return found
+
+    def _group(self, names: str | Sequence[str]) -> str:
+        parts = names.split(SEPARATOR) if isinstance(names, str) else names
+        found = [self.canonicalize(part) for part in parts]
+        if not found or len(set(found)) != len(found):
+            raise UserError(
+                "device: a group names each of its devices once", got=", ".join(found) or "none"
+            )
+        return join_names(found)
 
     @property
     def DEFAULT(self) -> str:

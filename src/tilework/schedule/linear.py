@@ -132,7 +132,7 @@ def _slots(layout: Layout) -> tuple[list[Slot], dict[Buffer, int]]:
         for node, (buffer, version) in layout.memory.items()
         if node.op is memory.PARAM and version == 0
     }
-    count = max(inputs, default=-1) + 1
+    count = max(max(inputs, default=-1) + 1, layout.inputs)
     place = {inputs[slot]: slot for slot in inputs}
     ordered = [inputs.get(slot) for slot in range(count)]
     for buffer in layout.outputs:

@@ -1,6 +1,7 @@
 """The steps from a function over PARAMs to its schedule, in order; read as a table of contents.
 
-0. `split_reduce`, `split_scan`: long reductions and scans of few rows in steps; `sort_rows`: sorts
+0. `shard.lower`: values over several devices become parts, and copies between the devices.
+   `split_reduce`, `split_scan`: long reductions and scans of few rows in steps; `sort_rows`: sorts
    along the last axis.
 1. `prepare.Layout`: which nodes are which version of which buffer; what must be stored.
 2. `rangeify.Rangeify`: indices flow from results to sources (`steps`); `decide` says what is
@@ -35,6 +36,7 @@ from tilework.schedule.passes.sort_rows import sort_last_axis
 from tilework.schedule.passes.split_reduce import split_reductions
 from tilework.schedule.passes.split_scan import split_scans
 from tilework.schedule.schedule import DEFAULT_LIMITS, Limits, Schedule
+from tilework.schedule.shard.lower import lower_shards, num_inputs
 
 if TYPE_CHECKING:
     from tilework.ir.node import Node
@@ -81,11 +83,16 @@ def build_schedule(function: Node, limits: Limits = DEFAULT_LIMITS) -> Schedule:
     """`create_schedule` without its caches."""
     with in_use(), no_collection():
         clock = _Clock(function)
+        lowered, inputs = lower_shards(function), 0
+        if lowered is not function:
+            inputs = num_inputs(function)
+            function = lowered
+            clock.ended("shards", function)
         function = split_reductions(function)
         clock.ended("split-reductions", function)
         function = sort_last_axis(split_scans(function))
         clock.ended("split-scans", function)
-        layout = Layout(function)
+        layout = Layout(function, inputs)
         clock.ended("prepare", layout)
         rangeify = Rangeify(layout, limits)
         clock.ended("rangeify", rangeify.kernels)

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any, Self
 from tilework.base.errors import AliasError, DTypeError, ShapeError, UserError
 from tilework.engine.device import Device
 from tilework.ir.node import make
-from tilework.ir.ops import memory, tensor
+from tilework.ir.ops import memory, multi, tensor
 from tilework.ir.symbolic import dims
+from tilework.runtime.group import is_group, join_names, split_name
+from tilework.schedule.shard import spec
+from tilework.schedule.shard.propagate import layout_after
 from tilework.tensor import observe, realize
 from tilework.tensor.variable import (
     Size,
@@ -27,6 +30,7 @@ from tilework.tensor.version import (
     Version,
     apply_chain,
     can_merge,
+    layout_through,
     merge_bindings,
     records_history,
     write_node,
@@ -140,6 +144,9 @@ class TensorBase:
             if has_bindings
             else None,
         )
+        if is_group(device):
+            layouts = [operand._layout() for operand in operands]
+            version.layout = layouts[0] if op is None else layout_after(node, layouts)
         made = type(self).__new__(type(self))
         return made._set(Storage(version), NO_VIEW, node.type, version.bindings)
 
@@ -173,9 +180,17 @@ class TensorBase:
         return self._type.dtype
 
     @property
-    def device(self) -> str:
-        """The canonical name of the device that holds it."""
-        return self._storage.version.device
+    def device(self) -> Any:
+        """The canonical name of the device that holds it; of several devices a tuple of names."""
+        name = self._storage.version.device
+        return split_name(name) if is_group(name) else name
+
+    def _layout(self) -> multi.Layout | None:
+        """Which part of it each device has, as it is seen; None if any can make all of it."""
+        version = self._storage.version
+        if not self._chain or not is_group(version.device):
+            return version.layout
+        return layout_through(version.layout, version.node, self._chain)
 
     @property
     def _dims(self) -> Shape:
@@ -274,16 +289,30 @@ class TensorBase:
         made._wants_gradient = False
         return made
 
-    def to(self, device: str | None) -> Self:
-        """This tensor on `device` (None: the default one); itself if it is there already."""
+    def to(self, device: str | tuple[str, ...] | None) -> Self:
+        """This tensor on `device` (None: the default one); itself if it is there already.
+
+        On several devices each gets all of it; `shard` splits it.
+        """
         name = Device.canonicalize(device)
-        if name == self.device:
+        here = self._storage.version.device
+        if name == here:
             return self
+        if is_group(name) or is_group(here):
+            return self._resharded(spec.replicated(split_name(name), self.ndim))
         moved = self._apply(tensor.COPY, attrs=tensor.DeviceAttrs(name))
         moved._storage.version.device = name
         return moved
 
-    def to_(self, device: str | None) -> Self:
+    def _resharded(self, layout: multi.Layout) -> Self:
+        """This tensor in another layout, or on the only device of the layout."""
+        moved = self._apply(multi.RESHARD, attrs=layout)
+        version = moved._storage.version
+        version.device = join_names(layout.devices)
+        version.layout = layout if len(layout.devices) > 1 else None
+        return moved
+
+    def to_(self, device: str | tuple[str, ...] | None) -> Self:
         """Move this very tensor to `device`."""
         moved = self.to(device)
         if moved is not self:
@@ -327,6 +356,8 @@ class TensorBase:
                 (self._chain, value._chain),
                 merge_bindings((old.bindings, *given), "assign"),
             )
+            if is_group(old.device):
+                new.layout = layout_after(node, (old.layout, value._layout()))
         new.is_state = old.is_state
         if old.leaves:
             self._keep_leaves(old, new)
@@ -437,7 +468,7 @@ def _check_writable(chain: Chain) -> None:
 
 
 def _other_device(op: OpDef | None, operands: tuple[TensorBase, ...]) -> UserError:
-    found = " and ".join(dict.fromkeys(operand.device for operand in operands))
+    found = " and ".join(dict.fromkeys(operand._storage.version.device for operand in operands))
     return UserError(
         f"{op.name if op is not None else 'view'}: operands are on different devices",
         got=found,

@@ -17,6 +17,7 @@ from tilework.ir.build import cast, const
 from tilework.ir.ops import math as math_ops
 from tilework.ir.ops import tensor
 from tilework.ir.symbolic import dims
+from tilework.runtime.group import BufferGroup, split_name
 from tilework.tensor import host
 from tilework.tensor.core import TensorBase
 from tilework.tensor.movement import as_sizes, read_sizes
@@ -142,7 +143,10 @@ class Creation(TensorBase):
         kind = dtypes.default_float if dtype is None else as_dtype(dtype)
         name = Device.canonicalize(device)
         count = dims.greatest(dims.product(sizes))
-        buffer = Device[name].allocate(count * kind.itemsize, zero=True)
+        parts = [
+            Device[each].allocate(count * kind.itemsize, zero=True) for each in split_name(name)
+        ]
+        buffer = parts[0] if len(parts) == 1 else BufferGroup(parts)
         return cls._over(from_buffer(buffer, name, sizes, kind))._owned(requires_grad)
 
     @classmethod
@@ -242,8 +246,16 @@ class Creation(TensorBase):
     def full_like(self, fill_value: Number, **options: Any) -> Self:
         """`full` with this tensor's shape, and its dtype and device unless given."""
         options.setdefault("dtype", self.dtype)
-        options.setdefault("device", self.device)
-        return type(self).full(self.shape, fill_value, **options)
+        is_beside = options.setdefault("device", self.device) == self.device
+        made = type(self).full(self.shape, fill_value, **options)
+        return self._spread_alike(made, options) if is_beside else made
+
+    def _spread_alike(self, made: Self, options: Any) -> Self:
+        """A new tensor of this shape in this tensor's layout, if that is over several devices."""
+        layout = self._layout()
+        if layout is None:
+            return made
+        return made._resharded(layout)._owned(options.get("requires_grad"))
 
     def zeros_like(self, **options: Any) -> Self:
         """`zeros` with this tensor's shape, and its dtype and device unless given."""
@@ -256,8 +268,9 @@ class Creation(TensorBase):
     def empty_like(self, **options: Any) -> Self:
         """`empty` with this tensor's shape, and its dtype and device unless given."""
         options.setdefault("dtype", self.dtype)
-        options.setdefault("device", self.device)
-        return type(self).empty(*self.shape, **options)
+        is_beside = options.setdefault("device", self.device) == self.device
+        made = type(self).empty(*self.shape, **options)
+        return self._spread_alike(made, options) if is_beside else made
 
     def _constant(self, value: Number, dtype: DType) -> Self:
         """A constant of this tensor's shape."""

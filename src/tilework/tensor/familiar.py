@@ -10,11 +10,11 @@ from tilework.base.integers import product
 from tilework.engine.device import Device
 from tilework.ir.symbolic import dims
 from tilework.tensor import foreign
-from tilework.tensor.convolution import Convolution
 from tilework.tensor.core import TensorBase
 from tilework.tensor.creation import as_dtype
 from tilework.tensor.download import fetch
 from tilework.tensor.rearrange import Pattern
+from tilework.tensor.sharding import Sharding
 from tilework.tensor.variable import format_shape
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tilework.tensor.promotion import Number
 
 
-class Familiar(Convolution):
+class Familiar(Sharding):
     """Methods that are short for something else, or that say what holds here anyway."""
 
     __slots__ = ()
@@ -47,10 +47,6 @@ class Familiar(Convolution):
     def contiguous_backward(self) -> Self:
         """This tensor; its gradient is computed into memory of its own on the way back."""
         return self._with_gradient(lambda _, g: [g.contiguous()], self)
-
-    def shard_like(self, y: Self) -> Self:
-        """This tensor where `y` is."""
-        return self.to(y.device)
 
     # --- constants ---------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from tilework import dtypes
 from tilework.base.errors import ShapeError, UnsupportedError
 from tilework.base.integers import product
 from tilework.engine.device import Device
+from tilework.runtime.group import is_group
 from tilework.runtime.lease import Lease, LeaseKind
 from tilework.tensor import host
 from tilework.tensor.variable import evaluate
@@ -151,7 +152,9 @@ def shared_array(
 
     buffer, dtype = version.buffer, version.node.type.dtype
     has_name = not dtype.is_float or dtype.name in ("float16", "float32", "float64")
-    if buffer is None or not has_name or not Device[version.device].is_host_memory:
+    if buffer is None or not has_name or is_group(version.device):
+        return None
+    if not Device[version.device].is_host_memory:
         return None
     if buffer.memory.is_readonly:
         return None

@@ -16,6 +16,8 @@ from tilework.engine import latency
 from tilework.engine.capture import refuse_host_read
 from tilework.engine.device import Device
 from tilework.ir.ops import tensor
+from tilework.runtime.group import BufferGroup, is_group, split_name
+from tilework.schedule.shard import spec
 from tilework.tensor.promotion import check_fits
 from tilework.tensor.variable import evaluate
 from tilework.tensor.version import Chain, Version, from_buffer
@@ -53,6 +55,8 @@ def upload(
     data: bytes | bytearray | memoryview, shape: Sequence[int], dtype: DType, device: str
 ) -> Version:
     """A version that holds a copy of `data`, row-major."""
+    if type(device) is not str or is_group(device):
+        return _upload_to_all(data, shape, dtype, device)
     view = data if type(data) is memoryview else memoryview(data)
     size = view.nbytes
     opened = Device[device]
@@ -60,6 +64,18 @@ def upload(
     if size:
         opened.copy_in(buffer, view if view.format == "B" else view.cast("B"))
     return from_buffer(buffer, device, tuple(shape), dtype)
+
+
+def _upload_to_all(
+    data: bytes | bytearray | memoryview, shape: Sequence[int], dtype: DType, devices: Any
+) -> Version:
+    """A copy on each of several devices."""
+    name = Device.canonicalize(devices)
+    versions = [upload(data, shape, dtype, each) for each in split_name(name)]
+    if len(versions) == 1:
+        return versions[0]
+    parts = [version.buffer for version in versions if version.buffer is not None]
+    return from_buffer(BufferGroup(parts), name, tuple(shape), dtype)
 
 
 # --- Python values ---------------------------------------------------------------------------
@@ -256,6 +272,35 @@ def read_into(buffer: Buffer, device: str, target: memoryview) -> None:
         opened.synchronize()
 
 
+def contents(version: Version, values: Mapping[str, int] | None = None) -> bytearray:
+    """The elements of a realized version as bytes, row-major; those of several devices together.
+
+    Args:
+        version: what is in memory.
+        values: of the variables in its shape.
+    """
+    buffer = version.buffer
+    assert buffer is not None
+    if not isinstance(buffer, BufferGroup):
+        return read_bytes(buffer, version.device)
+    layout, kind = version.settled_layout(), version.node.type
+    if spec.is_replicated(layout):
+        return read_bytes(buffer.parts[0], layout.devices[0])
+    import numpy as np
+
+    shape = tuple([evaluate(size, values) for size in kind.shape])
+    whole = np.zeros((*shape, kind.dtype.itemsize), dtype=np.uint8)
+    for part, device, box in zip(buffer.parts, layout.devices, layout.boxes, strict=True):
+        bounds = spec.numbers(box, shape)
+        sizes = [stop - start for start, stop in bounds]
+        own = np.frombuffer(
+            read_bytes(part, device), dtype=np.uint8, count=product(sizes) * kind.dtype.itemsize
+        )
+        places = tuple([slice(start, stop) for start, stop in bounds])
+        whole[places] = own.reshape(*sizes, kind.dtype.itemsize)
+    return bytearray(whole.tobytes())
+
+
 def as_array(
     version: Version, chain: Chain, bindings: Mapping[str, int] | None
 ) -> numpy.ndarray[Any, Any]:
@@ -273,10 +318,10 @@ def as_array(
     sizes = version.node.type.shape
     shape = tuple([s if type(s) is int else evaluate(s, values) for s in sizes])
     array_: Any = np.empty(shape, storage)
-    if array_.nbytes == version.buffer.size_bytes:
+    if array_.nbytes == version.buffer.size_bytes and not is_group(version.device):
         read_into(version.buffer, version.device, array_.reshape(-1).view(np.uint8).data)
     else:  # memory for the greatest sizes of variables
-        data = read_bytes(version.buffer, version.device)
+        data = contents(version, values)
         array_ = np.frombuffer(data, dtype=storage, count=product(shape)).reshape(shape)
     for op, attrs in chain:
         array_ = see(array_, op, attrs, values)

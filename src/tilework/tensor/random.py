@@ -19,6 +19,7 @@ from tilework.dtypes import DType
 from tilework.engine.device import Device
 from tilework.ir.ops import math as ops
 from tilework.ir.ops import tensor
+from tilework.runtime.group import is_group, split_name
 from tilework.tensor import host, realize
 from tilework.tensor.creation import as_dtype
 from tilework.tensor.hashing import Hashing
@@ -106,7 +107,7 @@ class Random(Hashing):
     @classmethod
     def _words(cls, count: int, device: str) -> tuple[Self, Self]:
         """Two random words (uint32) for each of `count` numbers."""
-        source = _source(device)
+        source = _source(split_name(device)[0])
         with _Sources.lock:
             counter = cls.__new__(cls)
             version = source.counter.version
@@ -114,6 +115,9 @@ class Random(Hashing):
             fixed = cls._over(version)  # what the counter holds now, whatever is written later
             key = cls._over(source.key.version)
             counter._write((fixed + count).cast(dtypes.uint64))
+        if is_group(device):
+            # All devices draw what the first one would draw alone, each its part.
+            fixed, key = fixed.to(device), key.to(device)
         position = fixed.expand(count) + cls.arange(count, dtype=dtypes.uint64, device=device)
         keys = (key[0:1].expand(count), key[1:2].expand(count))
         return _mixed(keys, _halves(position))

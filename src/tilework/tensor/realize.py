@@ -19,7 +19,9 @@ from tilework.engine import execute
 from tilework.engine.stale import ruined
 from tilework.ir.node import make, sweep, toposort
 from tilework.ir.ops.memory import AFTER
+from tilework.ir.ops.multi import RESHARD
 from tilework.ir.ops.tensor import CONTIGUOUS, GATHER, SCATTER
+from tilework.runtime.group import BufferGroup, is_group, parts_of, split_name
 from tilework.tensor import observe
 from tilework.tensor.version import (
     Chain,
@@ -113,17 +115,22 @@ def _realize_group(roots: list[Version]) -> None:
         values.update(version.bindings or {})
     for version in leaves:
         values.update(version.bindings or {})
-    buffers = {version.node: version.buffer for version in leaves}
+    buffers = _buffers_of(leaves)
 
     def find(node: Node) -> Buffer:
         found = buffers[node]
         assert found is not None
         return found
 
-    device = plan.outputs[0][0].device
-    results = execute.run(
-        [node for _, node in plan.outputs], find, values, device, partial(_settle, plan, leaves)
+    device = split_name(plan.outputs[0][0].device)[0]
+    made = execute.run(
+        [_spread(version, node) for version, node in plan.outputs],
+        find,
+        values,
+        device,
+        partial(_settle, plan, leaves),
     )
+    results = _grouped(plan, made)
     next_epoch()
     if observe.active:
         observe.run_ended(leaves, [version for version, _ in plan.outputs])
@@ -133,6 +140,41 @@ def _realize_group(roots: list[Version]) -> None:
         else:
             version.move_to(buffer)
     sweep()
+
+
+def _buffers_of(leaves: Sequence[Version]) -> dict[Node, Buffer | None]:
+    """The buffer of each BUFFER that versions in memory are."""
+    found: dict[Node, Buffer | None] = {}
+    for version in leaves:
+        buffer = version.buffer
+        if isinstance(buffer, BufferGroup):
+            found.update(zip(version.node.src, buffer.parts, strict=True))
+        elif is_group(version.device):  # one that is lost, and says so when it is used
+            found.update(dict.fromkeys(version.node.src, buffer))
+        else:
+            found[version.node] = buffer
+    return found
+
+
+def _spread(version: Version, node: Node) -> Node:
+    """What a run has to make for a version: over several devices in its layout."""
+    return make(RESHARD, (node,), version.settled_layout()) if is_group(version.device) else node
+
+
+def _grouped(plan: _Plan, made: Sequence[Buffer]) -> list[Buffer]:
+    """What a run made, one buffer or group of buffers for each output of the plan."""
+    if len(made) == len(plan.outputs):
+        return list(made)
+    rest = iter(made)
+    found: list[Buffer] = []
+    for version, _ in plan.outputs:
+        parts = [next(rest) for _ in split_name(version.device)]
+        found.append(parts[0] if len(parts) == 1 else BufferGroup(parts))
+    return found
+
+
+def _memories(buffer: Buffer) -> set[int]:
+    return {id(part.memory) for part in parts_of(buffer)}
 
 
 def _settle(
@@ -148,16 +190,17 @@ def _settle(
     """
     lost = {id(buffer.memory) for buffer in written}
     if is_complete:
-        for (version, node), buffer in zip(plan.outputs, results, strict=True):
+        grouped = _grouped(plan, results)
+        for (version, node), buffer in zip(plan.outputs, grouped, strict=True):
             if version.buffer is not None:
                 version.move_to(buffer)
-            elif id(buffer.memory) in lost and not _depends_on_an_index(node):
-                lost.remove(id(buffer.memory))
+            elif _memories(buffer) & lost and not _depends_on_an_index(node):
+                lost -= _memories(buffer)
                 version.bind(buffer)
     for version in leaves:
         buffer_now = version.buffer
         # A counter of random numbers is right with the old and with the new value.
-        if buffer_now is None or version.is_state or id(buffer_now.memory) not in lost:
+        if buffer_now is None or version.is_state or not _memories(buffer_now) & lost:
             continue
         version.buffer = ruined(buffer_now)
     next_epoch()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tilework import dtypes
-from tilework.base.errors import DTypeError, ShapeError, UnsupportedError
+from tilework.base.errors import DTypeError, ShapeError
 from tilework.base.frames import public
 from tilework.dtypes import DType
 from tilework.engine.capture import refuse_host_read
@@ -207,7 +207,7 @@ class Tensor(Differentiation):
         version = source._storage.version
         data = b""
         if version.buffer is not None:
-            data = bytes(host.read_bytes(version.buffer, version.device)[: source.nbytes()])
+            data = bytes(host.contents(version)[: source.nbytes()])
         rest = (self._sizes(), self.dtype, self.device, self._wants_gradient)
         return _rebuilt, (type(self), data, *rest)
 
@@ -302,20 +302,6 @@ class Tensor(Differentiation):
 
     inference_mode = no_grad
 
-    # --- several devices ---------------------------------------------------------------------
-
-    def shard(self, devices: tuple[str, ...], axis: int | None = None) -> Self:
-        """Spread over several devices.  Raises: UnsupportedError, for now."""
-        raise UnsupportedError(
-            "shard: tensors over several devices are not there yet",
-            got=f"{devices}, axis {axis}",
-            try_="keep the tensor on one device",
-        )
-
-    def shard_(self, devices: tuple[str, ...], axis: int | None = None) -> Self:
-        """Spread this very tensor over several devices.  Raises: UnsupportedError, for now."""
-        return self.shard(devices, axis)
-
 
 def _rebuilt(
     kind: type[Tensor],
@@ -335,7 +321,7 @@ def _read(data: Any, dtype: DType | None, device: str) -> Version:
         return host.from_array(data, dtype, device)  # the commonest, first
     if data is None:
         data = []
-    if isinstance(data, bool | int | float):
+    if isinstance(data, bool | int | float) and not hasattr(data, "dtype"):
         return _read_number(data, dtype, device)
     if isinstance(data, Variable):
         return Version(data.node, device, bindings=data.bindings)

@@ -20,7 +20,11 @@ from tilework.ir.node import Attrs, make
 from tilework.ir.ops import tensor
 from tilework.ir.ops.index import VARIABLE
 from tilework.ir.ops.memory import AFTER, BUFFER, STORE, BufferAttrs
+from tilework.ir.ops.multi import UNSHARD, Layout
 from tilework.ir.ops.tensor import CONTIGUOUS
+from tilework.runtime.group import is_group, split_name
+from tilework.schedule.shard import spec
+from tilework.schedule.shard.propagate import layout_after
 from tilework.tensor import observe
 
 if TYPE_CHECKING:
@@ -84,13 +88,14 @@ class Version:
     `op` (None: the first source seen through its chain) over `sources`, each seen through its
     entry of `chains` (None: all as they are), makes the value; a write is AFTER over (old, value),
     whose first chain is the place written to.  `node` is the expression, or the BUFFER once
-    `buffer` holds it.  `bindings` are the values of the variables inside.
+    `buffer` holds it.  `bindings` are the values of the variables inside.  Over several devices,
+    `layout` says which part each holds, or None if each can make all of it by itself.
     """
 
     __slots__ = (
         "__weakref__", "attrs", "bindings", "buffer", "chains", "device", "epoch", "is_consumed",
-        "is_freed", "is_private", "is_state", "is_tracked", "leaves", "needs_gradient", "node",
-        "op", "origins", "owner", "serial", "sources",
+        "is_freed", "is_private", "is_state", "is_tracked", "layout", "leaves", "needs_gradient",
+        "node", "op", "origins", "owner", "serial", "sources",
     )  # fmt: skip
 
     def __init__(
@@ -110,6 +115,7 @@ class Version:
         self.sources = sources
         self.chains = chains
         self.bindings = bindings
+        self.layout: Layout | None = None
         self.buffer: Buffer | None = None
         self.epoch = epoch()
         # Tensors whose gradient is wanted: where they look at this version, and themselves.
@@ -156,7 +162,7 @@ class Version:
     def bind(self, buffer: Buffer) -> None:
         """Note that `buffer` holds this value; forget how it was made unless gradients need it."""
         kind = self.node.type
-        self.node = new_buffer_node(self.device, kind.shape, kind.dtype)
+        self.node = self._memory_node(kind.shape, kind.dtype)
         self.buffer = buffer
         is_wanted = any(source.needs_gradient for source in self.sources)
         is_needed = self.is_tracked and self.needs_gradient and is_wanted
@@ -171,8 +177,20 @@ class Version:
     def move_to(self, buffer: Buffer) -> None:
         """Note that the contents were copied to `buffer`, since the old memory is overwritten."""
         kind = self.node.type
-        self.node = new_buffer_node(self.device, kind.shape, kind.dtype)
+        self.node = self._memory_node(kind.shape, kind.dtype)
         self.buffer = buffer
+
+    def _memory_node(self, shape: Shape, dtype: DType) -> Node:
+        if not is_group(self.device):
+            return new_buffer_node(self.device, shape, dtype)
+        self.layout = self.settled_layout()
+        return new_group_node(self.layout, shape, dtype)
+
+    def settled_layout(self) -> Layout:
+        """The layout that it has in memory."""
+        if self.layout is not None:
+            return self.layout
+        return spec.replicated(split_name(self.device), len(self.node.type.shape))
 
     def forget(self) -> None:
         """Drop the history; a gradient that would need it is an error from now on."""
@@ -225,7 +243,7 @@ def shows_memory(node: Node) -> bool:
     """Whether `node` is a BUFFER seen through movement ops alone."""
     while node.op in _MOVEMENT:
         node = node.src[0]
-    return node.op is BUFFER
+    return node.op is BUFFER or node.op is UNSHARD
 
 
 _MOVEMENT: Final = frozenset(
@@ -281,11 +299,39 @@ def new_buffer_node(device: str, shape: Shape, dtype: DType) -> Node:
     return make(BUFFER, (), attrs)
 
 
+def new_group_node(layout: Layout, shape: Shape, dtype: DType) -> Node:
+    """A BUFFER for the part of each device, and what they are together."""
+    parts = [
+        new_buffer_node(device, spec.local_shape(box, shape), dtype)
+        for device, box in zip(layout.devices, layout.boxes, strict=True)
+    ]
+    return make(UNSHARD, tuple(parts), layout)
+
+
 def from_buffer(buffer: Buffer, device: str, shape: Shape, dtype: DType) -> Version:
-    """The version that `buffer` holds."""
+    """The version that `buffer` holds; over several devices each holds all of it."""
+    if is_group(device):
+        return from_parts(buffer, spec.replicated(split_name(device), len(shape)), shape, dtype)
     version = Version(new_buffer_node(device, shape, dtype), device)
     version.buffer = buffer
     return version
+
+
+def from_parts(buffer: Buffer, layout: Layout, shape: Shape, dtype: DType) -> Version:
+    """The version of which `buffer` holds a part on each device."""
+    version = Version(new_group_node(layout, shape, dtype), buffer.device)
+    version.layout = layout
+    version.buffer = buffer
+    return version
+
+
+def layout_through(layout: Layout | None, base: Node, chain: Chain) -> Layout | None:
+    """The layout of `base`, which has `layout`, as it is seen through `chain`."""
+    node = base
+    for op, attrs in chain:
+        node = make(op, (node,), attrs)
+        layout = layout_after(node, (layout,))
+    return layout
 
 
 def merge_bindings(

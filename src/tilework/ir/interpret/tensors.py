@@ -18,7 +18,7 @@ from tilework.ir.interpret.scalars import (
 )
 from tilework.ir.interpret.value import Value, strides_of
 from tilework.ir.node import toposort_above
-from tilework.ir.ops import control, math, memory, tensor
+from tilework.ir.ops import control, math, memory, multi, tensor
 from tilework.ir.ops import index as index_ops
 
 if TYPE_CHECKING:
@@ -268,7 +268,27 @@ def _bind(state: _Evaluation, node: Node, sources: list[Value]) -> Value:
     return sources[1]
 
 
-_SAME = frozenset([tensor.CONTIGUOUS, tensor.DETACH, tensor.COPY, control.STAGE, memory.SINK])
+def _unshard(state: _Evaluation, node: Node, sources: list[Value]) -> Value:
+    """Each part at its place; replicas are equal, so any of them counts."""
+    shape = state.shape(node)
+    strides = strides_of(shape)
+    elements: list[Any] = [None] * prod(shape)
+    for part, box in zip(sources, node.attrs.boxes, strict=True):
+        places = [0]
+        for axis, cut in enumerate(box):
+            start, stop = (0, shape[axis]) if cut is None else cut
+            steps = [at * strides[axis] for at in range(start, stop)]
+            places = [base + step for base in places for step in steps]
+        for at, element in zip(places, part.elements, strict=True):
+            elements[at] = element
+    return Value(shape, node.type.dtype, elements)
+
+
+_SAME = frozenset(
+    [
+        tensor.CONTIGUOUS, tensor.DETACH, tensor.COPY, multi.RESHARD, control.STAGE, memory.SINK,
+    ]
+)  # fmt: skip
 _CASES: dict[OpDef, Callable[[_Evaluation, Node, list[Value]], Value]] = {
     tensor.IOTA: _iota,
     math.BITCAST: _bitcast,
@@ -280,6 +300,7 @@ _CASES: dict[OpDef, Callable[[_Evaluation, Node, list[Value]], Value]] = {
     memory.STORE: _store,
     memory.AFTER: _after,
     index_ops.BIND: _bind,
+    multi.UNSHARD: _unshard,
 }
 #: Ops whose meaning in the TENSOR stage is given here; leaves are bound by the caller.
 COVERED = frozenset([*_CASES, *_SAME, *MOVEMENT, math.CONST])

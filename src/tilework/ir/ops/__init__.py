@@ -2,12 +2,13 @@
 
 `math` holds arithmetic, `tensor` what the TENSOR stage adds, `index` ranges and variables,
 `memory` buffers, loads and stores, `sort` the sort of a row, `control` staging, vectors and
-statements, `matrix` matrix instructions and their rings, `program` calls.
+statements, `matrix` matrix instructions and their rings, `multi` values over several devices,
+`program` calls.
 """
 
 from __future__ import annotations
 
-from tilework.ir.ops import control, index, math, matrix, memory, program, sort, tensor
+from tilework.ir.ops import control, index, math, matrix, memory, multi, program, sort, tensor
 from tilework.ir.ops.define import OPS, define_op
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "math",
     "matrix",
     "memory",
+    "multi",
     "program",
     "sort",
     "tensor",

@@ -106,7 +106,7 @@ def tensor_bytes(tensor: Tensor) -> bytes:
     source = tensor.contiguous().realize()
     version = source._storage.version
     assert version.buffer is not None
-    return bytes(host.read_bytes(version.buffer, version.device)[: source.nbytes()])
+    return bytes(host.contents(version)[: source.nbytes()])
 
 
 def safe_load(fn: str | Path | Tensor) -> dict[str, Tensor]:

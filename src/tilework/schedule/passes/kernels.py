@@ -83,16 +83,18 @@ class KernelBody:
 
     def _drop_unused(self) -> None:
         """Leave out arguments whose loads were simplified away."""
-        used = [node for node in toposort(self.sink) if node.op is memory.PARAM]
-        if len(used) == len(self.arguments):
-            return
-        used.sort(key=lambda node: int(node.attrs.slot))
-        self.arguments = [self.arguments[node.attrs.slot] for node in used]
-        renumbered = {
-            node: make(memory.PARAM, (), replace(node.attrs, slot=slot))
-            for slot, node in enumerate(used)
-        }
-        (self.sink,) = simplify.substitute([self.sink], renumbered)
+        while True:
+            used = [node for node in toposort(self.sink) if node.op is memory.PARAM]
+            if len(used) == len(self.arguments):
+                return
+            used.sort(key=lambda node: int(node.attrs.slot))
+            self.arguments = [self.arguments[node.attrs.slot] for node in used]
+            renumbered = {
+                node: make(memory.PARAM, (), replace(node.attrs, slot=slot))
+                for slot, node in enumerate(used)
+            }
+            # This may simplify a choice between equal values, whose condition was an argument.
+            (self.sink,) = simplify.substitute([self.sink], renumbered)
 
     def param(self, buffer: Buffer, dtype: DType) -> Node:
         """The PARAM for a buffer that is read as `dtype`."""

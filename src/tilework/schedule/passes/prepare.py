@@ -14,6 +14,7 @@ from tilework.ir.node import toposort
 from tilework.ir.ops import index, math, memory, tensor
 from tilework.ir.symbolic import dims
 from tilework.schedule.passes.kernel_graph import Buffer
+from tilework.schedule.passes.movement import MOVEMENT
 from tilework.schedule.passes.variation import loaded_axes
 from tilework.schedule.schedule import SlotKind
 
@@ -49,14 +50,16 @@ class Layout:
 
     Args:
         function: SINK of outputs over PARAMs.
+        inputs: how many slots the function is called with, where it may not read the last ones.
 
     Raises:
         ScheduleCycleError: two writes to an input start from the same version of it.
         UserError: an op has operands on different devices.
     """
 
-    def __init__(self, function: Node) -> None:
+    def __init__(self, function: Node, inputs: int = 0) -> None:
         self.order = toposort(function)
+        self.inputs = inputs
         self.buffers: list[Buffer] = []
         #: Nodes that are read from memory: the version that they are.
         self.memory: dict[Node, tuple[Buffer, int]] = {}
@@ -139,6 +142,9 @@ class Layout:
             at[0].partial[at[1]] = True
             self.effects[node] = [Effect(node, node.src[0], node.src[1], at)]
             self.memory[node] = at
+        elif op is tensor.COPY and self._is_made_anywhere(node.src[0]):
+            buffer = self.new_buffer(node.type.shape, node.type.dtype, node.attrs.device)
+            self.forced[node] = (buffer, 0, "made on its device")
         elif op is tensor.COPY:
             self.force(node.src[0], "copied to another device")
             self.memory[node] = (
@@ -160,6 +166,20 @@ class Layout:
         elif op is tensor.SORT:
             self.force(node.src[0], "its rows are sorted")
             self.memory[node] = (self._buffer_like(node), 0)
+
+    def _is_made_anywhere(self, node: Node) -> bool:
+        """Whether any device can make `node` by itself in one kernel that reads no memory."""
+        stack, seen = [node], {node}
+        while stack:
+            top = stack.pop()
+            is_light = top.op.elementwise or top.op in MOVEMENT or top.op in _LEAVES
+            if self.device[top] or top in self.memory or top in self.forced or not is_light:
+                return False
+            for source in top.src:
+                if source not in seen:
+                    seen.add(source)
+                    stack.append(source)
+        return True
 
     def _is_leaf(self, node: Node) -> bool:
         return node.op in _LEAVES or self.in_memory(node) is not None

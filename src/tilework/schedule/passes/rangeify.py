@@ -67,7 +67,7 @@ class Rangeify(StepMaker):
                 self._load(step, *place)
             for effect in reversed(layout.effects.get(node, ())):
                 self._write(effect)
-            if node.op in FROM_MEMORY and (steps or place[0].output_of is not None):
+            if node.op in FROM_MEMORY and (steps or self._is_read_whole(*place)):
                 self._from_memory(node, place[0])
             return
         if node in layout.forwards:
@@ -315,6 +315,12 @@ class Rangeify(StepMaker):
                 continue
             return kernel
         return None
+
+    def _is_read_whole(self, buffer: Buffer, version: int) -> bool:
+        """Is what a COPY or SORT gives an output, copied on, or the start of a partial write?"""
+        if buffer.output_of is not None or buffer.readers.get(version):
+            return True
+        return buffer.latest > version and buffer.partial.get(version + 1, True)
 
     def _is_needed(self, buffer: Buffer, version: int) -> bool:
         """Is a version needed, as the last one, by a partial write to it, by BITCAST or COPY?"""

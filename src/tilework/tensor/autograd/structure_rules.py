@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tilework import dtypes
 from tilework.base.sequences import inverse_permutation
-from tilework.ir.ops import index, memory, program, tensor
+from tilework.ir.ops import index, memory, multi, program, tensor
 from tilework.ir.ops.tensor import Fold, GatherAttrs, ScanAttrs
 from tilework.ir.symbolic import dims
 from tilework.tensor.autograd.table import Step, gradient_of, no_gradient
@@ -22,6 +22,7 @@ no_gradient("it has no sources", tensor.IOTA, memory.BUFFER, memory.PARAM, index
 no_gradient("positions are integers", tensor.SORT)
 no_gradient("an effect, not a value", memory.STORE, memory.SINK, program.CALL)
 no_gradient("an integer", index.BIND)
+no_gradient("only what is in memory is made of parts", multi.UNSHARD)
 
 
 # --- movement ------------------------------------------------------------------------------------
@@ -119,6 +120,14 @@ def _contiguous(step: Step, g: Tensor) -> Gradients:
 @gradient_of(tensor.COPY)
 def _copy(step: Step, g: Tensor) -> Gradients:
     return (g.to(step.sources[0].device),)
+
+
+@gradient_of(multi.RESHARD)
+def _reshard(step: Step, g: Tensor) -> Gradients:
+    """The gradient lies where the source does."""
+    source = step.sources[0]
+    layout = source._layout()
+    return (g.to(source.device) if layout is None else g._resharded(layout),)
 
 
 # --- folds and scans -----------------------------------------------------------------------------

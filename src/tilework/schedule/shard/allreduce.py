@@ -1,0 +1,192 @@
+"""Folding one value of each device into one that all have: naive, ring and all-to-all.
+
+    choice = choose(size_bytes=4 << 20, devices=8)
+    print(choice.explain())
+
+*naive*: each device gets the values of all and folds them: one round of copies, the most bytes.
+*all2all*: device i gets chunk i of all values, folds it, and sends it to all.  *ring*: chunk i goes
+round once from device to device while it is folded, and round once more with the result; each
+device moves 2 (n - 1) / n of the bytes, to one neighbour alone.
+
+The order in which values are added is part of what a run means: naive and all2all fold the parts in
+the order in which they lie along the tensor; chunk i of a ring begins with part i and goes on in
+that order, with part 0 after the last.  All devices get the same bits, since each chunk is folded
+once, or in one order.  The dtype is the one that the fold accumulates in: it is rounded to a
+narrower one after the devices have met, not before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+from tilework.base.errors import UserError
+from tilework.ir.fold import combine
+from tilework.ir.node import make
+from tilework.ir.ops import tensor
+from tilework.schedule.shard import spec
+from tilework.schedule.shard.transfer import assemble
+
+if TYPE_CHECKING:
+    from tilework.ir.node import Node
+    from tilework.ir.ops.tensor import Fold
+
+Algorithm = Literal["naive", "ring", "all2all"]
+ALGORITHMS: Final[tuple[Algorithm, ...]] = get_args(Algorithm)
+
+#: (from how many bytes on, algorithm) by how devices are connected; the last row that fits counts.
+#: Measured for devices in the memory of one host, where a copy costs as much as the kernel that
+#: reads it; for links between cards the ring wins once its rounds are hidden by the bytes.
+THRESHOLDS: Final[dict[str, tuple[tuple[int, Algorithm], ...]]] = {
+    "host": ((0, "naive"), (1 << 18, "all2all")),
+    "links": ((0, "naive"), (1 << 16, "all2all"), (1 << 22, "ring")),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """An algorithm, and what spoke for it."""
+
+    algorithm: Algorithm
+    devices: int
+    size_bytes: int
+    topology: str
+    reason: str
+
+    def sent_bytes(self) -> int:
+        """What all devices together send."""
+        return sent_bytes(self.algorithm, self.devices, self.size_bytes)
+
+    def explain(self) -> str:
+        """One line for people, with what the others would have sent."""
+        others = ", ".join(
+            f"{name} {sent_bytes(name, self.devices, self.size_bytes)} B" for name in ALGORITHMS
+        )
+        return (
+            f"{self.algorithm} over {self.devices} devices ({self.topology}), {self.size_bytes} B"
+            f" each: {self.reason}; sent in all: {others}"
+        )
+
+
+def sent_bytes(algorithm: Algorithm, devices: int, size_bytes: int) -> int:
+    """What all devices together send to fold `size_bytes` of each."""
+    if algorithm == "naive":
+        return devices * (devices - 1) * size_bytes
+    return 2 * (devices - 1) * size_bytes
+
+
+def choose(
+    size_bytes: int, devices: int, topology: str = "host", *, wanted: str = "auto",
+    deterministic: bool = False,
+) -> Choice:  # fmt: skip
+    """Return which algorithm folds a value of `size_bytes` on each of `devices` devices.
+
+    Args:
+        size_bytes: of the value that each device has.
+        devices: how many take part.
+        topology: a row of `THRESHOLDS`.
+        wanted: an algorithm to take in any case, or auto.
+        deterministic: the order of additions must not depend on the algorithm.
+
+    Raises:
+        UserError: there is no such topology or algorithm.
+
+    Example:
+        >>> choose(1000, 4).algorithm
+        'naive'
+    """
+    rows = THRESHOLDS.get(topology)
+    if rows is None:
+        raise UserError("allreduce: unknown topology", got=topology, expected=sorted(THRESHOLDS))
+    if wanted != "auto":
+        for algorithm in ALGORITHMS:
+            if wanted == algorithm:
+                return Choice(algorithm, devices, size_bytes, topology, "asked for")
+        raise UserError("allreduce: unknown algorithm", got=wanted, expected=ALGORITHMS)
+    if devices <= 2:
+        return Choice("naive", devices, size_bytes, topology, "two devices exchange their values")
+    found: Algorithm = "naive"
+    for least, algorithm in rows:
+        if size_bytes >= least and not (deterministic and algorithm == "ring"):
+            found, since = algorithm, least
+    return Choice(found, devices, size_bytes, topology, f"from {since} B on")
+
+
+#: Brings a value from the device of one number to that of another.
+Send = Callable[["Node", int, int], "Node"]
+
+
+def fold_all(
+    algorithm: Algorithm, fold: Fold, values: Sequence[Node], send: Send
+) -> tuple[Node, ...]:
+    """Fold one value of each device, so that each has the result.
+
+    Args:
+        algorithm: how.
+        fold: what combines two values.
+        values: of one shape, in the order in which they are folded; number i is on device i.
+        send: makes the copies.
+    """
+    if len(values) == 1:
+        return tuple(values)
+    if algorithm == "naive":
+        return tuple([fold_to(fold, values, send, number) for number in range(len(values))])
+    shape: Any = values[0].type.shape
+    size = prod(shape)
+    count = len(values)
+    cuts = spec.even_cuts(size, count)
+    flat = [make(tensor.RESHAPE, (value,), tensor.ShapeAttrs((size,))) for value in values]
+    chunks: list[list[Node]] = [[] for _ in values]
+    for number, (start, stop) in enumerate(cuts):
+        if start == stop:
+            continue
+        pieces = [_chunk(value, start, stop) for value in flat]
+        if algorithm == "ring":
+            found = _round(fold, pieces, send, number)
+        else:
+            owned = fold_to(fold, pieces, send, number)
+            found = [send(owned, number, other) for other in range(count)]
+        for place, chunk in enumerate(found):
+            chunks[place].append(chunk)
+    places = [(start, stop) for start, stop in cuts if start < stop]
+    joined = [_join(row, places, size) for row in chunks] if places else flat
+    return tuple([make(tensor.RESHAPE, (value,), tensor.ShapeAttrs(shape)) for value in joined])
+
+
+def fold_to(fold: Fold, values: Sequence[Node], send: Send, to: int) -> Node:
+    """The fold of all values, in their order, on device `to`."""
+    total = send(values[0], 0, to)
+    for number, value in enumerate(values[1:], 1):
+        total = combine(fold, total, send(value, number, to))
+    return total
+
+
+def _round(fold: Fold, pieces: Sequence[Node], send: Send, first: int) -> list[Node]:
+    """One chunk around the ring: folded on the first round, handed on in the second."""
+    count = len(pieces)
+    total, place = pieces[first], first
+    for _ in range(count - 1):
+        following = (place + 1) % count
+        # The chunk stays whole on each device, so that a copy of it is all that moves.
+        total = combine(fold, send(total, place, following), pieces[following])
+        total = make(tensor.CONTIGUOUS, (total,), None)
+        place = following
+    found: list[Any] = [None] * count
+    found[place] = total
+    for _ in range(count - 1):
+        following = (place + 1) % count
+        found[following] = send(found[place], place, following)
+        place = following
+    return found
+
+
+def _chunk(value: Node, start: int, stop: int) -> Node:
+    return make(tensor.SHRINK, (value,), tensor.ShrinkAttrs(((start, stop, 1),)))
+
+
+def _join(chunks: Sequence[Node], cuts: Sequence[tuple[int, int]], size: int) -> Node:
+    """Chunks at their places in a vector."""
+    pieces = [(chunk, (cut,)) for chunk, cut in zip(chunks, cuts, strict=True)]
+    return assemble(pieces, ((0, size),), (size,))

@@ -1,0 +1,619 @@
+"""The pass: a function over values of several devices becomes one of single devices and COPYs.
+
+Each value has a part on each device; an op is applied to the parts in the layouts that `propagate`
+names.  What an op needs in another layout is moved by COPYs, each a node of its own, so that order,
+memory and captures treat it like every other copy.  A fold over a cut axis stays open: it is
+finished by an all-reduce if all of it is needed, and by a reduce-scatter if parts are.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any, Final
+
+from tilework.base import settings
+from tilework.base.errors import InternalError, UserError
+from tilework.dtypes import bool_ as _BOOL
+from tilework.ir.build import const
+from tilework.ir.fold import combine
+from tilework.ir.node import make, toposort
+from tilework.ir.ops import index, math, memory, multi, tensor
+from tilework.ir.ops.multi import Box, Layout
+from tilework.schedule.shard import spec
+from tilework.schedule.shard.allreduce import choose, fold_all
+from tilework.schedule.shard.movement import MOVES, cut, forward, local, needed
+from tilework.schedule.shard.propagate import Work, work_of
+from tilework.schedule.shard.transfer import assemble, nothing, sources_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tilework.ir.node import Node
+    from tilework.ir.types import Shape
+
+_SPREADS: Final = frozenset((multi.UNSHARD, multi.RESHARD))
+_LIGHT: Final = frozenset((math.CONST, tensor.IOTA, index.VARIABLE, index.BIND, *MOVES))
+_UNARY: Final = frozenset((tensor.CONTIGUOUS, tensor.DETACH))
+#: How far a wish for another layout is passed on to what a value is made of.
+_DEPTH: Final = 32
+
+
+def lower_shards(function: Node) -> Node:
+    """Return the function with every value on one device; an output over several becomes several.
+
+    Args:
+        function: SINK of outputs over PARAMs.
+
+    Returns:
+        A SINK whose outputs are the parts of the outputs, in the order of their devices.
+
+    Raises:
+        UserError: an op has operands on one device and on several.
+    """
+    order = toposort(function)
+    if not any(node.op in _SPREADS for node in order):
+        return function
+    return _Lowering(order).run(function)
+
+
+def num_inputs(function: Node) -> int:
+    """How many slots a function is called with."""
+    slots = [node.attrs.slot for node in toposort(function) if node.op is memory.PARAM]
+    return max(slots, default=-1) + 1
+
+
+class _Single:
+    """A value on one device ("" if any device can make it), and whether making it costs little."""
+
+    __slots__ = ("device", "is_light", "node")
+
+    def __init__(self, node: Node, device: str, is_light: bool) -> None:
+        self.node = node
+        self.device = device
+        self.is_light = is_light
+
+
+class _Spread:
+    """A value over several devices: the part of each.
+
+    Where `groups` is given, the parts are folds of what each device had, and still to be folded
+    with those of the other devices of its group.
+    """
+
+    __slots__ = ("fold", "groups", "is_open", "layout", "parts")
+
+    def __init__(self, layout: Layout, parts: Sequence[Node], *, is_open: bool = False) -> None:
+        self.layout = layout
+        self.parts = list(parts)
+        self.fold: tensor.Fold | None = None
+        self.groups: tuple[tuple[int, ...], ...] | None = None
+        self.is_open = is_open  # made elementwise from a fold that need not be finished
+
+
+_Value = _Single | _Spread
+
+
+class _Lowering:
+    def __init__(self, order: Sequence[Node]) -> None:
+        self.order = order
+        self.values: dict[Node, _Value] = {}
+        self._known: dict[tuple[Node, Layout], list[Node]] = {}
+        current = settings.current()
+        self._algorithm = current.allreduce
+        self._is_fixed = current.deterministic
+
+    def run(self, function: Node) -> Node:
+        for node in self.order[:-1]:
+            value = self._visit(node)
+            if value is not None:
+                self.values[node] = value
+        outputs: list[Node] = []
+        for root in function.src:
+            value = self.values[root]
+            if isinstance(value, _Single):
+                outputs.append(value.node)
+                continue
+            parts = self.parts(root, value.layout)
+            for device, part in zip(value.layout.devices, parts, strict=True):
+                outputs.append(self._as_output(part, device))
+        return make(memory.SINK, tuple(outputs), None)
+
+    def _as_output(self, part: Node, device: str) -> Node:
+        """A part as an output of its own, on its device."""
+        held = part
+        while held.op is tensor.DETACH:
+            held = held.src[0]
+        if held.op is memory.PARAM:
+            return make(tensor.CONTIGUOUS, (part,), None)
+        return _copied(part, device) if _is_free(part) else part
+
+    # --- nodes -----------------------------------------------------------------------------------
+
+    def _visit(self, node: Node) -> _Value | None:
+        op = node.op
+        if op is multi.UNSHARD:
+            return self._unshard(node)
+        if op is multi.RESHARD:
+            return self._reshard(node)
+        found = [self.values.get(source) for source in node.src]
+        if not any(isinstance(each, _Spread) or each is None for each in found):
+            return self._single(node, [each for each in found if isinstance(each, _Single)])
+        if op is memory.STORE:
+            return None  # its AFTER does it
+        if op is memory.AFTER:
+            return self._after(node)
+        if op is tensor.COPY:
+            layout = Layout((node.attrs.device,), (spec.whole(len(node.type.shape)),))
+            return self._gathered(node, layout)
+        return self._spread(node)
+
+    def _single(self, node: Node, sources: Sequence[_Single]) -> _Single:
+        src = tuple([source.node for source in sources])
+        made = node if src == node.src else make(node.op, src, node.attrs)
+        if node.op is memory.PARAM or node.op is tensor.COPY:
+            return _Single(made, node.attrs.device, is_light=False)
+        names = {source.device for source in sources if source.device}
+        if len(names) > 1:
+            return _Single(made, "", is_light=False)  # the scheduler refuses it, with both names
+        is_light = (node.op.elementwise or node.op in _LIGHT) and all(
+            source.is_light for source in sources
+        )
+        return _Single(made, names.pop() if names else "", is_light)
+
+    def _unshard(self, node: Node) -> _Spread:
+        parts = []
+        for source in node.src:
+            value = self.values[source]
+            if isinstance(value, _Spread):
+                raise InternalError("shard: a part is over several devices", got=repr(source))
+            parts.append(value.node)
+        return _Spread(node.attrs, parts)
+
+    def _reshard(self, node: Node) -> _Value:
+        source, layout = node.src[0], node.attrs
+        if len(layout.devices) == 1:
+            return self._gathered(node, layout)
+        parts = self.parts(source, layout)
+        value = self.values[source]
+        is_open = isinstance(value, _Spread) and value.layout == layout and value.is_open
+        return _Spread(layout, parts, is_open=is_open)
+
+    def _gathered(self, node: Node, layout: Layout) -> _Single:
+        """All of a value on one device."""
+        source, device = node.src[0], layout.devices[0]
+        value = self.values[source]
+        if isinstance(value, _Single):
+            found = self._placed(value, value.node, device)
+            return _Single(found, device, is_light=False)
+        settled = self.parts(source, value.layout)
+        shape = node.type.shape
+        names = value.layout.devices
+        wanted = spec.numbers(spec.whole(len(shape)), shape)
+        if not spec.count(wanted):
+            return _Single(nothing(node.type.dtype, shape), device, is_light=False)
+        first = names.index(device) if device in names else 0
+        pieces = []
+        for other, box in sources_of(value.layout, shape, wanted, first):
+            have = value.layout.boxes[other]
+            part = cut(settled[other], have, spec.as_box(box, shape), shape)
+            if names[other] != device:
+                part = _copied(part, device)
+            pieces.append((part, box))
+        return _Single(assemble(pieces, wanted, shape), device, is_light=False)
+
+    def _spread(self, node: Node) -> _Spread:
+        layouts = [self._layout(source) for source in node.src]
+        work = work_of(node, layouts)
+        sources = [
+            self.parts(source, layout)
+            for source, layout in zip(node.src, work.sources, strict=True)
+        ]
+        parts = [
+            self._local(node, work, number, [row[number] for row in sources])
+            for number in range(len(work.result.devices))
+        ]
+        found = _Spread(work.result, parts)
+        if work.groups is not None:
+            found.fold, found.groups, found.is_open = node.attrs.fold, work.groups, True
+        elif node.op.elementwise or node.op in MOVES or node.op in _UNARY:
+            spread = [self.values[source] for source in node.src]
+            others = [each for each in spread if isinstance(each, _Spread)]
+            found.is_open = len(others) == 1 and others[0].is_open
+        return found
+
+    def _layout(self, source: Node) -> Layout | None:
+        value = self.values[source]
+        if isinstance(value, _Spread):
+            return value.layout
+        if value.device:
+            devices = next(
+                each.layout.devices for each in self.values.values() if isinstance(each, _Spread)
+            )
+            raise UserError(
+                "shard: operands are on one device and on several",
+                got=f"{value.device} and {', '.join(devices)}",
+                try_="move one of them: tensor.to(other.device)",
+            )
+        return None
+
+    def _local(self, node: Node, work: Work, number: int, src: Sequence[Node]) -> Node:
+        """What one device does."""
+        box = work.result.boxes[number]
+        if not spec.count(spec.numbers(box, node.type.shape)):
+            return nothing(node.type.dtype, spec.local_shape(box, node.type.shape))
+        if node.op in MOVES:
+            have = work.sources[0].boxes[number]
+            exact = needed(node, box)
+            exact = have if exact is None else exact
+            part = cut(src[0], have, exact, node.src[0].type.shape)
+            return local(node, exact, box, part)
+        if node.op is tensor.SCATTER:
+            return self._local_scatter(node, work, number, src)
+        return make(node.op, tuple(src), node.attrs)
+
+    def _local_scatter(self, node: Node, work: Work, number: int, src: Sequence[Node]) -> Node:
+        """Updates that fall into other parts go to a row beyond the end, which is cut off again.
+
+        An index that is outside of the whole tensor stays so, and is reported.
+        """
+        box, shape = work.result.boxes[number], node.type.shape
+        if work.groups is not None and all(members[0] != number for members in work.groups):
+            pass  # zeros and zeros add up, so nobody's start counts twice
+        at = node.attrs.axis
+        axes = [at + place for place in range(len(src) - 2)]
+        if all(box[axis] is None for axis in axes):
+            return make(tensor.SCATTER, tuple(src), node.attrs)
+        first = next(axis for axis in axes if box[axis] is not None)
+        indices = list(src[2:])
+        mine = const(True, _BOOL, indices[0].type.shape)
+        beyond = const(False, _BOOL, indices[0].type.shape)
+        for axis, where in zip(axes, indices, strict=True):
+            start, stop = spec.bounds_of(box[axis], shape[axis])
+            kind, sizes = where.type.dtype, where.type.shape
+            low, high = const(start, kind, sizes), const(stop, kind, sizes)
+            inside = math.AND(_not(math.LT(where, low)), math.LT(where, high))
+            mine = math.AND(mine, inside)
+            end = const(spec.bounds_of(None, shape[axis])[1], kind, sizes)
+            outside = math.OR(math.LT(where, const(0, kind, sizes)), _not(math.LT(where, end)))
+            beyond = math.OR(beyond, outside)
+        moved = []
+        for axis, where in zip(axes, indices, strict=True):
+            start, stop = spec.bounds_of(box[axis], shape[axis])
+            kind, sizes = where.type.dtype, where.type.shape
+            inner = math.SUB(where, const(start, kind, sizes))
+            elsewhere = const(stop - start if axis == first else 0, kind, sizes)
+            nowhere = const(stop - start + 1 if axis == first else 0, kind, sizes)
+            found = math.WHERE(mine, inner, math.WHERE(beyond, nowhere, elsewhere))
+            moved.append(found)
+        pads: list[Any] = [(0, 1) if axis == first else (0, 0) for axis in range(len(shape))]
+        wide = make(tensor.PAD, (src[0],), tensor.PadAttrs(tuple(pads)))
+        written = make(tensor.SCATTER, (wide, src[1], *moved), node.attrs)
+        bounds: list[Any] = [(0, size, 1) for size in src[0].type.shape]
+        return make(tensor.SHRINK, (written,), tensor.ShrinkAttrs(tuple(bounds)))
+
+    # --- writes ----------------------------------------------------------------------------------
+
+    def _after(self, node: Node) -> _Spread:
+        base = node.src[0]
+        value = self.values[base]
+        if isinstance(value, _Single):
+            wide = self._layout_of_values(node)
+            layout = spec.replicated(wide.devices, len(node.type.shape))
+        else:
+            layout = value.layout
+        parts = self.parts(base, layout)
+        if isinstance(value, _Single):
+            parts = [
+                _copied(part, device) if _is_free(part) else part
+                for part, device in zip(parts, layout.devices, strict=True)
+            ]
+        views = [_views(store.src[0], base, layout) for store in node.src[1:]]
+        if any(view is None for view in views):
+            return self._after_whole(node, layout, parts)
+        found = []
+        for number, part in enumerate(parts):
+            stores = []
+            for store, view in zip(node.src[1:], views, strict=True):
+                shape = store.src[0].type.shape
+                if view is not None and _has_elements(view, layout, number, shape):
+                    stores.append(self._store(store, view, number, part, layout))
+            found.append(make(memory.AFTER, (part, *stores), None))
+        return _Spread(layout, found)
+
+    def _layout_of_values(self, node: Node) -> Layout:
+        for store in node.src[1:]:
+            for source in store.src[1:]:
+                value = self.values[source]
+                if isinstance(value, _Spread):
+                    return value.layout
+        raise InternalError("shard: a write of nothing that is spread", got=repr(node))
+
+    def _store(
+        self, store: Node, view: list[tuple[Node, Layout]], number: int, part: Node, base: Layout
+    ) -> Node:
+        target, have = part, base.boxes[number]
+        layout = base
+        for step, layout in view:
+            box = layout.boxes[number]
+            if step.op in MOVES:
+                exact = needed(step, box)
+                exact = have if exact is None else exact
+                target = cut(target, have, exact, step.src[0].type.shape)
+                target = local(step, exact, box, target)
+            else:
+                target = make(step.op, (target,), step.attrs)
+            have = box
+        rest = [self.parts(source, layout)[number] for source in store.src[1:]]
+        return make(memory.STORE, (target, *rest), store.attrs)
+
+    def _after_whole(self, node: Node, layout: Layout, parts: Sequence[Node]) -> _Spread:
+        """A write through a view that is no part on each device: written to a whole copy first."""
+        shape = node.type.shape
+        everywhere = spec.replicated(layout.devices, len(shape))
+        wholes = self.parts(node.src[0], everywhere)
+        found = []
+        for number, (part, copied) in enumerate(zip(parts, wholes, strict=True)):
+            kept = make(tensor.CONTIGUOUS, (copied,), None)
+            stores = []
+            for store in node.src[1:]:
+                target = _rebased(store.src[0], node.src[0], kept)
+                rest = [
+                    self.parts(source, spec.replicated(layout.devices, len(source.type.shape)))[
+                        number
+                    ]
+                    for source in store.src[1:]
+                ]
+                stores.append(make(memory.STORE, (target, *rest), store.attrs))
+            written = make(memory.AFTER, (kept, *stores), None)
+            mine = cut(written, spec.whole(len(shape)), layout.boxes[number], shape)
+            found.append(make(memory.AFTER, (part, make(memory.STORE, (part, mine), None)), None))
+        return _Spread(layout, found)
+
+    # --- parts in a layout -----------------------------------------------------------------------
+
+    def parts(self, node: Node, target: Layout, depth: int = 0) -> list[Node]:
+        """The parts of a value in a layout; what is missing on a device is copied there."""
+        key = (node, target)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._parts(node, target, depth)
+        return found
+
+    def _parts(self, node: Node, target: Layout, depth: int) -> list[Node]:
+        value = self.values[node]
+        shape = node.type.shape
+        if isinstance(value, _Single):
+            whole = spec.whole(len(shape))
+            return [
+                self._placed(value, cut(value.node, whole, box, shape), device)
+                for device, box in zip(target.devices, target.boxes, strict=True)
+            ]
+        if value.layout.devices != target.devices:
+            return self._to_others(node, value, target)
+        if value.layout == target:
+            return value.parts if value.groups is None else self._settled(value)
+        if value.groups is not None:
+            return self._scattered(value, target, shape)
+        passed = self._passed_on(node, value, target, depth) if depth < _DEPTH else None
+        return self._moved(value, target, shape) if passed is None else passed
+
+    def _to_others(self, node: Node, value: _Spread, target: Layout) -> list[Node]:
+        """A value of some devices on others: each fetches what it needs."""
+        shape = node.type.shape
+        parts = self.parts(node, value.layout)
+        found = []
+        for number, (device, box) in enumerate(zip(target.devices, target.boxes, strict=True)):
+            wanted = spec.numbers(box, shape)
+            if not spec.count(wanted):
+                found.append(nothing(node.type.dtype, spec.local_shape(box, shape)))
+                continue
+            names = value.layout.devices
+            first = names.index(device) if device in names else number % len(names)
+            pieces = []
+            for other, piece in sources_of(value.layout, shape, wanted, first):
+                have = value.layout.boxes[other]
+                part = cut(parts[other], have, spec.as_box(piece, shape), shape)
+                if names[other] != device:
+                    part = _copied(part, device)
+                pieces.append((part, piece))
+            found.append(assemble(pieces, wanted, spec.local_shape(box, shape)))
+        return found
+
+    def _placed(self, value: _Single, part: Node, device: str) -> Node:
+        is_there = value.device == device or (not value.device and value.is_light)
+        return part if is_there else _copied(part, device)
+
+    def _moved(self, value: _Spread, target: Layout, shape: Shape) -> list[Node]:
+        dtype = value.parts[0].type.dtype
+        found = []
+        for number, want in enumerate(target.boxes):
+            wanted = spec.numbers(want, shape)
+            if not spec.count(wanted):
+                found.append(nothing(dtype, spec.local_shape(want, shape)))
+                continue
+            pieces = [
+                (self._fetched(value, other, number, box, shape), box)
+                for other, box in sources_of(value.layout, shape, wanted, number)
+            ]
+            found.append(assemble(pieces, wanted, spec.local_shape(want, shape)))
+        return found
+
+    def _fetched(
+        self, value: _Spread, other: int, number: int, box: spec.Bounds, shape: Shape
+    ) -> Node:
+        have = value.layout.boxes[other]
+        part = cut(value.parts[other], have, spec.as_box(box, shape), shape)
+        return part if other == number else _send(value.layout, part, number)
+
+    def _passed_on(
+        self, node: Node, value: _Spread, target: Layout, depth: int
+    ) -> list[Node] | None:
+        """The parts made from sources that are moved instead, where that moves less."""
+        if node.op in MOVES:
+            boxes: list[Box] = []
+            for box in target.boxes:
+                exact = needed(node, box)
+                if exact is None or not isinstance(self.values[node.src[0]], _Spread):
+                    return None
+                boxes.append(exact)
+            wanted = Layout(target.devices, tuple(boxes))
+            source = self.values[node.src[0]]
+            if not isinstance(source, _Spread) or not self._is_less(node, value, target, wanted):
+                return None
+            parts = self.parts(node.src[0], wanted, depth + 1)
+            return [
+                local(node, exact, box, part)
+                if spec.count(spec.numbers(box, node.type.shape))
+                else nothing(node.type.dtype, spec.local_shape(box, node.type.shape))
+                for exact, box, part in zip(boxes, target.boxes, parts, strict=True)
+            ]
+        if value.is_open and (node.op.elementwise or node.op in _UNARY):
+            rows = [self.parts(source, target, depth + 1) for source in node.src]
+            return [
+                make(node.op, tuple([row[number] for row in rows]), node.attrs)
+                for number in range(len(target.devices))
+            ]
+        return None
+
+    def _is_less(self, node: Node, value: _Spread, target: Layout, wanted: Layout) -> bool:
+        source = self.values[node.src[0]]
+        if not isinstance(source, _Spread):
+            return False
+        if source.is_open:
+            return True
+        before = spec.moved_elements(source.layout, wanted, node.src[0].type.shape)
+        return before < spec.moved_elements(value.layout, target, node.type.shape)
+
+    # --- folds between devices -------------------------------------------------------------------
+
+    def _settled(self, value: _Spread) -> list[Node]:
+        """All-reduce: every device gets the fold of its group."""
+        groups, fold = value.groups, value.fold
+        if groups is None or fold is None:
+            return value.parts
+        found: list[Node | None] = [None] * len(groups)
+        for members in dict.fromkeys(groups):
+            rows = [value.parts[member] for member in members]
+            shape = rows[0].type.shape
+            sizes = prod(spec.bounds_of(None, size)[1] for size in shape)
+            fixed = all(isinstance(size, int) for size in shape)
+            choice = choose(
+                sizes * rows[0].type.dtype.itemsize,
+                len(members),
+                wanted=self._algorithm if fixed else "naive",
+                deterministic=self._is_fixed,
+            )
+
+            def send(part: Node, _: int, to: int, members: Any = members) -> Node:
+                return _send(value.layout, part, members[to])
+
+            folded = fold_all(choice.algorithm, fold, rows, send)
+            for member, part in zip(members, folded, strict=True):
+                found[member] = part
+            for number, group in enumerate(groups):
+                if group == members and found[number] is None:
+                    found[number] = _send(value.layout, folded[number % len(members)], number)
+        value.parts = [part for part in found if part is not None]
+        value.groups = None
+        return value.parts
+
+    def _scattered(self, value: _Spread, target: Layout, shape: Shape) -> list[Node]:
+        """Reduce-scatter: each device folds what it needs, if that lies within its group."""
+        groups, fold = value.groups, value.fold
+        if groups is None or fold is None:
+            raise InternalError("shard: there is nothing to fold")
+        rows = [spec.numbers(box, shape) for box in value.layout.boxes]
+        found = []
+        for number, want in enumerate(target.boxes):
+            wanted = spec.numbers(want, shape)
+            if not spec.count(wanted):
+                found.append(nothing(value.parts[0].type.dtype, spec.local_shape(want, shape)))
+                continue
+            if spec.common(wanted, rows[number]) != wanted:
+                settled = self._settled(value)
+                return self._moved(_Spread(value.layout, settled), target, shape)
+            total: Node | None = None
+            for member in groups[number]:
+                part = cut(value.parts[member], value.layout.boxes[member], want, shape)
+                part = part if member == number else _send(value.layout, part, number)
+                total = part if total is None else combine(fold, total, part)
+            if total is None:
+                raise InternalError("shard: a group has no members")
+            found.append(total)
+        return found
+
+
+def _send(layout: Layout, part: Node, number: int) -> Node:
+    """A part on the device of another number."""
+    name = layout.devices[number]
+    return part if _device_of(part) == name else _copied(part, name)
+
+
+def _copied(part: Node, device: str) -> Node:
+    """A copy on another device; what came from there is not copied back."""
+    while part.op is tensor.COPY:
+        source = part.src[0]
+        if _device_of(source) == device:
+            return source
+        part = source
+    return make(tensor.COPY, (part,), tensor.DeviceAttrs(device))
+
+
+def _device_of(part: Node) -> str:
+    """The device of a lowered value; "" if any can make it."""
+    stack, seen = [part], {part}
+    while stack:
+        node = stack.pop()
+        if node.op is memory.PARAM or node.op is tensor.COPY:
+            return str(node.attrs.device)
+        for source in node.src:
+            if source not in seen:
+                seen.add(source)
+                stack.append(source)
+    return ""
+
+
+def _is_free(part: Node) -> bool:
+    return not _device_of(part)
+
+
+def _views(view: Node, base: Node, layout: Layout) -> list[tuple[Node, Layout]] | None:
+    """The steps from a written value to the view that is written, each with its layout.
+
+    None where a step would have to move elements between devices.
+    """
+    chain: list[Node] = []
+    while view is not base:
+        chain.append(view)
+        view = view.src[0]
+    found = []
+    for step in reversed(chain):
+        if step.op in MOVES:
+            boxes = []
+            for box in layout.boxes:
+                moved = forward(step, box)
+                if moved is None:
+                    return None
+                boxes.append(moved)
+            layout = Layout(layout.devices, tuple(boxes))
+        found.append((step, layout))
+    return found
+
+
+def _has_elements(view: list[tuple[Node, Layout]], base: Layout, number: int, shape: Shape) -> bool:
+    layout = view[-1][1] if view else base
+    return spec.count(spec.numbers(layout.boxes[number], shape)) > 0
+
+
+def _rebased(view: Node, base: Node, new: Node) -> Node:
+    chain: list[Node] = []
+    while view is not base:
+        chain.append(view)
+        view = view.src[0]
+    for step in reversed(chain):
+        new = make(step.op, (new,), step.attrs)
+    return new
+
+
+def _not(condition: Node) -> Node:
+    return math.XOR(condition, const(True, _BOOL, condition.type.shape))
