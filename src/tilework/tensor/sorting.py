@@ -63,8 +63,13 @@ class Sorting(Indexing):
             )
         if not self.ndim:
             return self, self._constant(0, dtypes.index)
-        order = self.argsort(axis, descending=largest)._cut_axis(axis, 0, k)
+        order = self._ranked(axis, largest, 0, k)
         return self._in_order(axis, order), order
+
+    def _ranked(self, axis: int, descending: bool, first: int, count: int) -> Self:
+        """The positions of `count` elements along `axis`, in order, from rank `first` on."""
+        attrs = tensor.SortAttrs(axis, descending, first, count)
+        return self.detach()._apply(tensor.SORT, attrs=attrs)
 
     def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Self, Self]:
         """The k-th least element along `dim` (counted from 1), and its position."""
@@ -76,7 +81,7 @@ class Sorting(Indexing):
         length = self._fixed_size(axis, "kthvalue")
         if not 1 <= k <= length:
             raise ShapeError("kthvalue: k is out of range", got=k, expected=f"1 to {length}")
-        place = self.argsort(axis)._cut_axis(axis, k - 1, k)
+        place = self._ranked(axis, False, k - 1, 1)
         found = self._in_order(axis, place)
         return (found, place) if keepdim else (found.squeeze(axis), place.squeeze(axis))
 

@@ -31,6 +31,9 @@ RANK_LIMIT = 80
 #: The longest rows that may be sorted by rank, and the digits that may be sorted by.
 MOST_BY_RANK = 512
 DIGITS = (6, 8, 10, 11, 13)
+#: From this many elements on a row is worth several tasks, each of which looks at all of it.
+SHARED_FROM = 1 << 15
+_MOST_PARTS = 8
 #: Scratch for one element of a long row, and for all that does not grow with the row.
 _ELEMENT_BYTES, _TABLE_BYTES = 16, 1 << 16
 
@@ -88,9 +91,20 @@ def lower_sort(sink: Node, target: TargetSpec, plan: SortPlan | None = None) -> 
     total = const_index(1)
     for range_ in ranges:
         total = simplify.mul(total, range_.src[0])
-    with out.loop(total, Unit.THREAD) as task:
-        _sort_row(out, _at_task(sink, ranges, task, target), target, plan)
+    parts = _parts(sink, total, plan, target)
+    with out.loop(simplify.scale(total, parts), Unit.THREAD) as task:
+        part = simplify.mod(task, const_index(parts))
+        at = _at_task(sink, ranges, simplify.idiv(task, const_index(parts)), target)
+        _sort_row(out, at, target, plan, decompose(part, target), parts)
     return out.linear(), out.scratch_bytes
+
+
+def _parts(sink: Node, rows: Node, plan: SortPlan, target: TargetSpec) -> int:
+    """How many tasks share a row: long ones, where there are fewer rows than cores."""
+    (effect,) = sink.src
+    if not plan.digit or effect.attrs.count >= 0 or bounds(effect.src[2])[0] < SHARED_FROM:
+        return 1
+    return max(min(target.cores, _MOST_PARTS) // max(bounds(rows)[1], 1), 1)
 
 
 def _at_task(sink: Node, ranges: list[Node], task: Node, target: TargetSpec) -> Node:
@@ -103,7 +117,9 @@ def _at_task(sink: Node, ranges: list[Node], task: Node, target: TargetSpec) -> 
     return decompose(substitute_ranges(sink, values, {}), target).src[0]
 
 
-def _sort_row(out: Statements, effect: Node, target: TargetSpec, plan: SortPlan) -> None:
+def _sort_row(
+    out: Statements, effect: Node, target: TargetSpec, plan: SortPlan, part: Node, parts: int
+) -> None:
     written, read, size = effect.src
     limit = bounds(size)[1]
     # Positions take 32 bits while they are sorted, and a count of places twice as many.
@@ -122,6 +138,10 @@ def _sort_row(out: Statements, effect: Node, target: TargetSpec, plan: SortPlan)
         out.emit(size),
         limit,
         effect.attrs.descending,
+        effect.attrs.first,
+        effect.attrs.count,
+        part,
+        parts,
     )
     if not plan.digit:
         sort_by_rank(out, row, max(target.vector_bits // 64, 1))

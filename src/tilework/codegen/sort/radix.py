@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilework.codegen.sort.keys import key_bits, sorting_key
+from tilework.codegen.sort.select import select
 from tilework.dtypes import index, uint32, uint64
 from tilework.ir.build import bitcast, cast, const_bits, const_index
 from tilework.ir.ops import math
@@ -50,9 +51,15 @@ class _RadixSort:
         # The words, twice: each pass moves them from one half to the other.
         self.words = out.allocate(uint64, 2 * row.limit)
         self.counts = out.allocate(uint32, self.digits * self.values)
+        #: How many elements are sorted, and the rank of the first of them.
+        self.size: Node = row.size
+        self.begin: Node | None = None
 
     def write(self) -> None:
         out, row = self.out, self.row
+        if not row.is_whole:
+            self._write_selected()
+            return
         first = out.emit(self._key(const_index(0)))
         varying = out.variable(_word(0))
         self._clear()
@@ -68,6 +75,44 @@ class _RadixSort:
             self._sort_halves(varying)
         with out.when(math.NE(upper, _word(0))):
             self._sort_whole(varying, upper)
+
+    def _write_selected(self) -> None:
+        """Sort only the elements among which the wanted ranks are."""
+        out = self.out
+        is_wide = self.bits > _HALF
+        chosen = select(out, self.row, self._key, self._place_low, is_wide=is_wide)
+        self.size, self.begin = chosen.size, chosen.begin
+        with out.when(math.LT(const_index(0), self.size)):
+            self._clear()
+            first = out.emit(out.load(self.words, const_index(0)))
+            varying = out.variable(_word(0))
+            with out.loop(self.size) as i:
+                word = out.load(self.words, i)
+                out.assign(varying, math.OR(varying, math.XOR(word, first)))
+                self._count(math.SHR(word, _word(_HALF)))
+            if not is_wide:
+                self._sort_words(out.emit(math.SHR(varying, _word(_HALF))))
+                return
+            upper = out.emit(math.SHR(chosen.varying, _word(_HALF)))
+            with out.when(math.EQ(upper, _word(0))):
+                self._sort_words(chosen.varying)
+            with out.when(math.NE(upper, _word(0))):
+                self._sort_by_both(chosen.varying, upper, out.variable(const_index(0)), -1)
+
+    def _sort_words(self, varying: Node) -> None:
+        """Sort words that are there, by the keys in their upper halves."""
+        out = self.out
+        _, most = self._differing(varying)
+        with out.when(math.LT(most, const_index(0))), out.loop(self.size) as i:
+            word = out.load(self.words, i)
+            self._put(i, bitcast(math.AND(word, _word(_LOW)), index))
+        with out.when(math.LE(const_index(0), most)):
+            current = out.variable(const_index(0))
+            with out.loop(self.digits) as number:
+                is_wanted = math.AND(self._differs(varying, number), math.LT(number, most))
+                with out.when(is_wanted):
+                    self._pass(number, current)
+            self._last_pass(most, current)
 
     # ---- keys of 32 bits
 
@@ -111,7 +156,7 @@ class _RadixSort:
         out = self.out
         table = self._begin(number, const_bits(0, uint32))
         place = out.emit(math.ADD(self._shift(number), _word(_HALF)))
-        with out.loop(self.row.size) as i:
+        with out.loop(self.size) as i:
             word = out.load(self.words, simplify.add(current, i))
             at = self._take(table, word, place)
             self._put(at, bitcast(math.AND(word, _word(_LOW)), index))
@@ -126,10 +171,16 @@ class _RadixSort:
             self._place(i, self._key(i), bitcast(i, uint64))
         with out.when(math.LT(least, const_index(self.digits))):
             self._first_pass(least)
-            with out.loop(self.digits) as number:
-                is_wanted = math.AND(self._differs(varying, number), math.LT(least, number))
-                with out.when(is_wanted):
-                    self._pass(number, current)
+        self._sort_by_both(varying, upper, current, least)
+
+    def _sort_by_both(self, varying: Node, upper: Node, current: Node, least: Node | int) -> None:
+        """Sort words by the lower halves of keys, by digits above `least`, then by the upper."""
+        out = self.out
+        least = const_index(least) if isinstance(least, int) else least
+        with out.loop(self.digits) as number:
+            is_wanted = math.AND(self._differs(varying, number), math.LT(least, number))
+            with out.when(is_wanted):
+                self._pass(number, current)
         self._take_upper_halves(current)
         _, most = self._differing(upper)
         # A variable of its own, so that no statement stands twice.
@@ -144,7 +195,7 @@ class _RadixSort:
         """Put the upper halves of the keys into the words, and count their digits."""
         out = self.out
         self._clear()
-        with out.loop(self.row.size) as i:
+        with out.loop(self.size) as i:
             at = out.emit(simplify.add(current, i))
             position = math.AND(out.load(self.words, at), _word(_LOW))
             key = math.SHR(self._key(bitcast(position, index)), _word(_HALF))
@@ -176,6 +227,10 @@ class _RadixSort:
             known = out.load(self.counts, entry)
             out.store(self.counts, entry, math.ADD(known, const_bits(1, uint32)))
 
+    def _place_low(self, at: Node, key: Node, position: Node) -> None:
+        """Write the word of the lower half of a key."""
+        self._place(at, key if self.bits <= _HALF else math.AND(key, _word(_LOW)), position)
+
     def _place(self, at: Node, key: Node, position: Node) -> None:
         """Write the word of the lower 32 bits of a key."""
         word = math.OR(math.SHL(key, _word(_HALF)), position)
@@ -183,8 +238,8 @@ class _RadixSort:
 
     def _put(self, at: Node, position: Node) -> None:
         """Write an element of the result."""
-        row = self.row
-        self.out.store(row.target, simplify.add(row.target_start, at), position)
+        rank = at if self.begin is None else simplify.add(self.begin, at)
+        self.row.put(self.out, rank, position)
 
     def _shift(self, number: Node) -> Node:
         return self.out.emit(bitcast(simplify.scale(number, self.digit), uint64))
@@ -227,11 +282,11 @@ class _RadixSort:
 
     def _pass(self, number: Node, current: Node) -> None:
         """Move the words from the half that begins at `current` to the other one."""
-        out, row = self.out, self.row
-        other = out.emit(simplify.sub(row.size, current))
+        out = self.out
+        other = out.emit(simplify.sub(self.size, current))
         table = self._begin(number, cast(other, uint32))
         place = out.emit(math.ADD(self._shift(number), _word(_HALF)))
-        with out.loop(row.size) as i:
+        with out.loop(self.size) as i:
             word = out.load(self.words, simplify.add(current, i))
             out.store(self.words, self._take(table, word, place), word)
         out.assign(current, other)

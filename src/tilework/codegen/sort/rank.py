@@ -57,7 +57,7 @@ def sort_by_rank(out: Statements, row: Row, lanes: int) -> None:
             update = out.assign(count, math.ADD(count, cast(before, index)))
         total = out.read(count, update)
         rank = FOLD_LANES(total, attrs=FoldAttrs(Fold.ADD)) if lanes > 1 else total
-        out.store(row.target, simplify.add(row.target_start, out.emit(rank)), i)
+        row.put(out, out.emit(rank), i)
 
 
 def _spread(value: Node, lanes: int) -> Node:

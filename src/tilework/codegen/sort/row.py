@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tilework.ir.build import const_index
+from tilework.ir.ops import math
 from tilework.ir.symbolic import simplify
 
 if TYPE_CHECKING:
@@ -16,7 +18,9 @@ if TYPE_CHECKING:
 class Row:
     """Where the elements are, where their sorting positions go, and how many there are.
 
-    `limit` is the greatest value of `size`.
+    `limit` is the greatest value of `size`.  Of the sorted positions `count` from `first` on are
+    wanted (-1: all of them).  A long row may be sorted by several tasks, `parts` of them, of which
+    this is number `part`.
     """
 
     source: Node
@@ -26,6 +30,27 @@ class Row:
     size: Node
     limit: int
     descending: bool
+    first: int = 0
+    count: int = -1
+    part: Node | None = None
+    parts: int = 1
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether one task writes all positions."""
+        return self.parts == 1 and self.count < 0
+
+    def put(self, out: Statements, rank: Node, position: Node) -> None:
+        """Write the position of the element that has a rank, if it is wanted."""
+        if self.count < 0:
+            out.store(self.target, simplify.add(self.target_start, rank), position)
+            return
+        place = out.emit(simplify.sub(rank, const_index(self.first)))
+        inside = math.LT(place, const_index(self.count))
+        if self.first:
+            inside = math.AND(inside, math.LE(const_index(0), place))
+        with out.when(inside):
+            out.store(self.target, simplify.add(self.target_start, place), position)
 
     def element(self, out: Statements, position: Node) -> Node:
         """The element at a position of the row."""

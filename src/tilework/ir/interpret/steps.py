@@ -208,12 +208,13 @@ def _fault_if(node: Node, target: int, sources: list[int]) -> Any:
 
 def _sort_rows(node: Node, target: int, sources: list[int]) -> Any:
     written, read, size = sources
-    descending = node.attrs.descending
+    attrs = node.attrs
+    wanted = slice(attrs.first, attrs.first + attrs.count if attrs.count >= 0 else None)
 
     def step(frame: Frame) -> None:
         cells, start = frame[read]
         row = [cells.load(at, node) for at in range(start, start + frame[size])]
-        positions = folds.sorting_positions(row, descending=descending)
+        positions = folds.sorting_positions(row, descending=attrs.descending)[wanted]
         cells, start = frame[written]
         for at, position in enumerate(positions, start):
             cells.store(at, position, node)

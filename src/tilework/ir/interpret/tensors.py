@@ -192,14 +192,17 @@ def _scan(state: _Evaluation, node: Node, sources: list[Value]) -> Value:
 
 
 def _sort(state: _Evaluation, node: Node, sources: list[Value]) -> Value:
-    source = sources[0]
-    elements: list[Any] = [None] * len(source.elements)
-    for line in _lines(source.shape, (node.attrs.axis,)):
+    source, attrs = sources[0], node.attrs
+    shape = state.shape(node)
+    elements: list[Any] = [None] * prod(shape)
+    stop = attrs.first + attrs.count if attrs.count >= 0 else None
+    targets = _lines(shape, (attrs.axis,))
+    for line, target in zip(_lines(source.shape, (attrs.axis,)), targets, strict=True):
         held = [source.elements[at] for at in line]
-        order = folds.sorting_positions(held, descending=node.attrs.descending)
-        for at, position in zip(line, order, strict=True):
+        order = folds.sorting_positions(held, descending=attrs.descending)
+        for at, position in zip(target, order[attrs.first : stop], strict=True):
             elements[at] = position
-    return Value(source.shape, index, elements)
+    return Value(shape, index, elements)
 
 
 def _gather_places(

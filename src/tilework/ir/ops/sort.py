@@ -15,9 +15,14 @@ from tilework.ir.types import Type, make_type
 
 @dataclass(frozen=True, slots=True)
 class SortRowsAttrs(Attrs):
-    """Whether the greatest element comes first; equal ones keep their order either way."""
+    """Whether the greatest element comes first; equal ones keep their order either way.
+
+    Of the sorted positions `count` from `first` on are written (-1: all).
+    """
 
     descending: bool
+    first: int = 0
+    count: int = -1
 
 
 def _infer_sort_rows(src: tuple[Node, ...], attrs: Any) -> Type:
@@ -40,7 +45,8 @@ SORT_ROWS: OpDef = define_op(
     stages=Stage.KERNEL | Stage.TILED | Stage.LOWERED,
     doc=(
         "Write to the `size` elements from `target` on the positions, counted from `source`, that "
-        "sort the elements there, as SORT does. The rows that the free ranges give do not overlap."
+        "sort the elements there, as SORT does; with a `count` so many of them, from `first` on. "
+        "The rows that the free ranges give do not overlap."
     ),
     pure=False,
 )

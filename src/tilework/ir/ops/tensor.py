@@ -327,19 +327,34 @@ SCAN: OpDef = define_op(
 
 @dataclass(frozen=True, slots=True)
 class SortAttrs(Attrs):
-    """Stable sort along `axis`; NaN counts as greater than every number."""
+    """Stable sort along `axis`; NaN counts as greater than every number.
+
+    Of the sorted positions those from `first` on are given, `count` of them (-1: all the rest).
+    """
 
     axis: int
     descending: bool
+    first: int = 0
+    count: int = -1
+
+
+def _infer_sort(src: tuple[Node, ...], attrs: SortAttrs) -> Type:
+    shape = src[0].type.shape
+    if attrs.count < 0:
+        return make_type(shape, index)
+    return make_type((*shape[: attrs.axis], attrs.count, *shape[attrs.axis + 1 :]), index)
 
 
 SORT: OpDef = define_op(
     "sort",
     operands=("x",),
     attrs=SortAttrs,
-    infer=lambda src, attrs: make_type(src[0].type.shape, index),
+    infer=_infer_sort,
     stages=_T,
-    doc="The positions (int64) that sort x along `axis`, stable; NaN last (first if descending).",
+    doc=(
+        "The positions (int64) that sort x along `axis`, stable; NaN last (first if descending). "
+        "With a `count`, so many of them from `first` on."
+    ),
 )
 
 

@@ -77,6 +77,7 @@ COPY_BLOCK_BYTES: Final = 1 << 18  # one task of the copy and fill kernels
 
 _X86_PARTS: Final = {
     "futex": "202",
+    "madvise": "28",
     "declare": """
 declare void @llvm.x86.sse2.pause()
 declare void @llvm.x86.sse.stmxcsr(ptr)
@@ -94,6 +95,7 @@ declare void @llvm.x86.sse.ldmxcsr(ptr)
 }
 _AARCH64_PARTS: Final = {
     "futex": "98",
+    "madvise": "233",
     "declare": """
 declare void @llvm.aarch64.hint(i32)
 declare i64 @llvm.aarch64.get.fpcr()
@@ -452,6 +454,8 @@ grow:
   %refused = icmp eq i64 %pages.number, -1
   br i1 %refused, label %leave, label %swap
 swap:
+  ; Huge pages where they are to be had, as the caller's memory asks for them; else it is as it is.
+  %advised = call i64 (i64, ...) @syscall(i64 $madvise, ptr %fresh.pages, i64 %need, i64 14)
   %worn = load ptr, ptr %scratch
   store ptr %fresh.pages, ptr %scratch
   store i64 %need, ptr %scratch.bytes

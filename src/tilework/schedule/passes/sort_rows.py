@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilework.dtypes import index
@@ -9,7 +10,7 @@ from tilework.ir.node import make, toposort
 from tilework.ir.ops.index import RANGE, RangeAttrs
 from tilework.ir.ops.memory import INDEX, PARAM, SINK, ParamAttrs
 from tilework.ir.ops.sort import SORT_ROWS, SortRowsAttrs
-from tilework.ir.ops.tensor import PERMUTE, SORT, AxesAttrs, SortAttrs
+from tilework.ir.ops.tensor import PERMUTE, SORT, AxesAttrs
 from tilework.ir.symbolic import dims, simplify
 
 if TYPE_CHECKING:
@@ -38,19 +39,17 @@ def _moved(node: Node) -> Node:
     axes[axis], axes[last] = last, axis
     exchange = AxesAttrs(tuple(axes))
     rows = PERMUTE(node.src[0], attrs=exchange)
-    sorted_rows = SORT(rows, attrs=SortAttrs(last, node.attrs.descending))
+    sorted_rows = SORT(rows, attrs=replace(node.attrs, axis=last))
     return PERMUTE(sorted_rows, attrs=exchange)
 
 
 def sort_rows(node: Node) -> Node:
     """The kernel of a SORT along the last axis: PARAM 0 gets the positions, PARAM 1 is sorted."""
-    shape = node.shape
-    size = dims.as_node(shape[-1])
-    count = dims.product(shape[:-1])
-    numel = dims.product(shape)
-    row = RANGE(dims.as_node(count), attrs=RangeAttrs(0))
-    start = simplify.mul(row, size)
-    target = PARAM(attrs=ParamAttrs(0, (numel,), index))
-    source = PARAM(attrs=ParamAttrs(1, (numel,), node.src[0].dtype))
-    attrs = SortRowsAttrs(node.attrs.descending)
-    return SINK(SORT_ROWS(INDEX(target, start), INDEX(source, start), size, attrs=attrs))
+    shape, read = node.shape, node.src[0]
+    size = dims.as_node(read.shape[-1])
+    row = RANGE(dims.as_node(dims.product(shape[:-1])), attrs=RangeAttrs(0))
+    target = PARAM(attrs=ParamAttrs(0, (dims.product(shape),), index))
+    source = PARAM(attrs=ParamAttrs(1, (dims.product(read.shape),), read.dtype))
+    attrs = SortRowsAttrs(node.attrs.descending, node.attrs.first, node.attrs.count)
+    written = INDEX(target, simplify.mul(row, dims.as_node(shape[-1])))
+    return SINK(SORT_ROWS(written, INDEX(source, simplify.mul(row, size)), size, attrs=attrs))

@@ -43,7 +43,7 @@ def value_bounds(node: Node, fuel: int = _FUEL) -> Bounds:
     if fuel <= 0:
         return whole
     if op is tensor.SORT:
-        return _positions(node.type.shape[node.attrs.axis])
+        return _positions(node.src[0].type.shape[node.attrs.axis])
     if op is tensor.IOTA:
         found = _positions(node.type.shape[node.attrs.axis])
     elif op is math.CONST:
