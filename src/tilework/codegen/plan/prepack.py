@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _GATHER_VECTOR, _GATHER_SCALAR = 1.2, 5.0
 #: How much better the estimate must be before a kernel is split.
 _GAIN = 0.98
-_WORTH_CYCLES = 20_000.0
+_WORTH_CYCLES = 4_000.0
 #: With more panels than this for each core, one more for some core does not matter.
 _FEW_PANELS = 8
 

@@ -415,8 +415,12 @@ def _place_stores(kernel: Kernel) -> None:
 
 
 def stored_index(kernel: Kernel) -> Index:
-    """The output ranges of a kernel in the order in which what it stores lies in memory."""
-    outputs = [at for at in kernel.index if at.op is RANGE]
+    """The output ranges of a kernel in the order in which what it stores lies in memory.
+
+    A reduction that depends on outer loops alone is computed there; if another order moved loops
+    of others outside of it, it would be computed again and again, so the order is kept then.
+    """
+    outputs = tuple([at for at in kernel.index if at.op is RANGE])
     for store in kernel.stores:
         stored = store.buffer.stored
         index = kernel.index_for(store.buffer.shape)
@@ -426,5 +430,17 @@ def stored_index(kernel: Kernel) -> Index:
         for axis in stored.order:
             leaves = [leaf for leaf in leaves_in(index[axis]) if leaf.op is RANGE]
             found |= dict.fromkeys(sorted(leaves, key=lambda leaf: int(leaf.attrs.number)))
-        return (*found, *(at for at in outputs if at not in found))
-    return tuple(outputs)
+        ordered = (*found, *(at for at in outputs if at not in found))
+        return ordered if _keeps_reductions(kernel, ordered) else outputs
+    return outputs
+
+
+def _keeps_reductions(kernel: Kernel, ordered: Index) -> bool:
+    """Does what each reduction depends on stay outside of all other loops?"""
+    for step in kernel.steps:
+        if not step.ranges:
+            continue
+        depends = kernel.span(step.index)[0].intersection(ordered)
+        if not depends.issuperset(ordered[: len(depends)]):
+            return False
+    return True
