@@ -51,7 +51,7 @@ _SLOW: Final[dict[OpDef, float]] = {
 _ADD_LATENCY, _OTHER_LATENCY = 4.0, 1.0
 _LOOP_CYCLES = 0.7
 #: What a task takes besides its work, and a launch that is shared out.
-_TASK_CYCLES, _LAUNCH_CYCLES = 150.0, 2500.0
+_TASK_CYCLES, _LAUNCH_CYCLES = 8.0, 2500.0
 #: How much of the shorter of computing and fetching is not hidden behind the other.
 _EXPOSED = 0.3
 #: A line that is stored is fetched before, and written back.
@@ -99,14 +99,10 @@ class _Place:
     def lines(self, inside: list[_Loop]) -> float:
         """How many lines it touches while the loops `inside` run."""
         trips = {loop.range_: loop.trips for loop in inside}
-        extent, count = float(self.bytes_), 1.0
+        extent, count = self._together()
         steps = [
             (abs(size), self._values(most, ranges, trips)) for size, most, ranges in self.steps
         ]
-        if len(self.constants) > 1:
-            # Accesses beside each other are as many values of one more term.
-            span = max(self.constants) - min(self.constants)
-            steps.append((max(span // (len(self.constants) - 1), 1), float(len(self.constants))))
         for size, values in sorted(steps):
             if size <= max(extent, _LINE_BYTES):
                 extent += size * (values - 1)
@@ -114,6 +110,19 @@ class _Place:
                 count *= values
         lines = count * max(extent / _LINE_BYTES, 1.0)
         return lines * _COMPUTED_FACTOR if self.is_computed else lines
+
+    def _together(self) -> tuple[float, float]:
+        """The bytes of accesses that lie side by side, on the average, and how many such there are.
+
+        Those are the copies of a statement, at fixed distances from each other.
+        """
+        ends: list[tuple[int, int]] = []
+        for start in sorted(self.constants):
+            if ends and start <= ends[-1][1] + _LINE_BYTES:
+                ends[-1] = (ends[-1][0], start + self.bytes_)
+            else:
+                ends.append((start, start + self.bytes_))
+        return sum(end - start for start, end in ends) / len(ends), float(len(ends))
 
     def factor(self) -> float:
         """What a line takes more than one that is read in order."""
@@ -283,7 +292,10 @@ class _Walk:
         levels = self._levels()
         around = {place: place.loop.around() for place in self.places.values()}
         sizes: dict[_Loop, float] = {}
+        whole = sum(place.lines(loops) for place, loops in around.items()) * _LINE_BYTES
         for (cache, _), (_, cycles) in pairwise(levels):
+            if whole <= cache * self._shares():
+                continue  # it is still there from before
             for place, loops in around.items():
                 inside: list[_Loop] = []
                 for loop in loops:
@@ -295,6 +307,10 @@ class _Walk:
                     lines *= loop.trips
                 total += lines * cycles * (_STORED_LINES if place.is_stored else 1.0)
         return total
+
+    def _shares(self) -> float:
+        """Among how many cores, each with its own caches, the tasks are shared out."""
+        return float(min(self.tasks, self.target.cores))
 
     def _footprint(
         self, loop: _Loop, around: dict[_Place, list[_Loop]], sizes: dict[_Loop, float]

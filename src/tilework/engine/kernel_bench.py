@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from math import isfinite, isnan
 from typing import TYPE_CHECKING, Final
 
+from tilework.base.errors import TileworkError
 from tilework.dtypes import encode
 from tilework.engine.compile import compile_with_plan
 from tilework.ir.node import toposort
@@ -93,6 +94,36 @@ class KernelBench:
                 second.close()
         finally:
             program.close()
+
+    def rounds(self, plans: Sequence[AnyPlan], count: int) -> list[float | None]:
+        """The least time of each plan over `count` rounds through all of them.
+
+        A disturbance that lasts meets all plans of a round, and no plan in all rounds.  None for a
+        plan that does not compile.
+        """
+        loaded: list[tuple[Program, Launch] | None] = []
+        least: list[float | None] = [None] * len(plans)
+        try:
+            for plan in plans:
+                try:
+                    loaded.append(self._loaded(plan))
+                except TileworkError:
+                    loaded.append(None)
+            for _ in range(count):
+                for place, entry in enumerate(loaded):
+                    if entry is None:
+                        continue
+                    first = self._first(entry[1])
+                    runs = int(_SECONDS_PER_PLAN / count / max(first, 1e-7))
+                    runs = min(max(runs, _LEAST_RUNS), _MOST_RUNS)
+                    seconds = min(self._device.driver.time([entry[1]] * runs))
+                    known = least[place]
+                    least[place] = seconds if known is None else min(known, seconds)
+        finally:
+            for entry in loaded:
+                if entry is not None:
+                    entry[0].close()
+        return least
 
     def results(self) -> list[tuple[bytes, DType | None]]:
         """What the first run under the last plan has written, and the dtypes."""

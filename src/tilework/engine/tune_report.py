@@ -10,10 +10,10 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import combinations
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from tilework.base.errors import TileworkError
 from tilework.codegen.alternatives import alternatives
 from tilework.engine.device import Device
 from tilework.engine.kernel_bench import KernelBench
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 #: Plans of one kernel that are measured: those that the choice compared, and neighbours.
 PLANS_PER_KERNEL: Final = 16
+#: How often all plans of a kernel are measured, one after the other.
+ROUNDS: Final = 3
+#: Times that differ by less are taken for equal where plans are compared in pairs.
+APART: Final = 1.1
 #: Kernels with fewer plans say nothing of how these are ordered.
 _LEAST_PLANS: Final = 5
 
@@ -62,6 +66,8 @@ class ClassReport:
         over_all: Rank correlation of prediction and time over all samples.
         within: The median over kernels of the rank correlation among their plans.
         chosen_by: The same for the estimates by which plans are chosen.
+        ordered: Of all pairs of plans of one kernel whose times are apart, how many the prediction
+            orders rightly.
         lost: The default's time over the best measured plan's, the median over kernels.
         worst: The same, the greatest.
     """
@@ -71,6 +77,7 @@ class ClassReport:
     over_all: float | None
     within: float | None
     chosen_by: float | None
+    ordered: float | None
     lost: float
     worst: float
 
@@ -106,17 +113,20 @@ def _of_kernel(plans: Alternatives, bench: KernelBench) -> Iterator[Sample]:
     estimates: dict[AnyPlan, float] = {}
     for cycles, tiling in plans.compared():
         estimates[tiling] = min(cycles, estimates.get(tiling, cycles))
-    generator = random.Random(plans.name)
-    for plan in _chosen(plans, list(estimates), generator):
-        predicted = plans.predicted(plan)
-        if predicted is None:
-            continue
-        try:
-            seconds = bench.seconds(plan)
-        except TileworkError:
-            continue
-        is_default = plan == plans.default
-        yield Sample(plans.name, plans.kind, predicted, estimates.get(plan), seconds, is_default)
+    chosen = _chosen(plans, list(estimates), random.Random(plans.name))
+    predicted = {plan: plans.predicted(plan) for plan in chosen}
+    legal = [plan for plan in chosen if predicted[plan] is not None]
+    for plan, seconds in zip(legal, bench.rounds(legal, ROUNDS), strict=True):
+        cycles_of_plan = predicted[plan]
+        if seconds is not None and cycles_of_plan is not None:
+            yield Sample(
+                plans.name,
+                plans.kind,
+                cycles_of_plan,
+                estimates.get(plan),
+                seconds,
+                plan == plans.default,
+            )
 
 
 def _chosen(
@@ -143,12 +153,13 @@ def _report(samples: list[Sample]) -> ClassReport:
     kernels: dict[str, list[Sample]] = {}
     for each in samples:
         kernels.setdefault(each.kernel, []).append(each)
-    within, chosen, lost = [], [], []
+    within, chosen, lost, pairs = [], [], [], []
     for own in kernels.values():
         rank = _rank([(s.predicted, s.seconds) for s in own])
         within += [] if rank is None else [rank]
         rank = _rank([(s.chosen_by, s.seconds) for s in own if s.chosen_by is not None])
         chosen += [] if rank is None else [rank]
+        pairs += _pairs(own)
         defaults = [s.seconds for s in own if s.is_default]
         lost += [seconds / min(s.seconds for s in own) for seconds in defaults]
     return ClassReport(
@@ -157,9 +168,19 @@ def _report(samples: list[Sample]) -> ClassReport:
         correlation([s.predicted for s in samples], [s.seconds for s in samples]),
         median(within) if within else None,
         median(chosen) if chosen else None,
+        sum(pairs) / len(pairs) if pairs else None,
         median(lost) if lost else 1.0,
         max(lost, default=1.0),
     )
+
+
+def _pairs(samples: list[Sample]) -> list[bool]:
+    """For each pair of plans that are apart, whether the prediction orders it rightly."""
+    return [
+        (one.predicted < other.predicted) == (one.seconds < other.seconds)
+        for one, other in combinations(samples, 2)
+        if max(one.seconds, other.seconds) > APART * min(one.seconds, other.seconds)
+    ]
 
 
 def _rank(pairs: list[tuple[float, float]]) -> float | None:

@@ -39,7 +39,16 @@ def run(folder: Path, program: Callable[[], None] | None, seconds: float, consol
     console.result(document)
     console.table(
         f"{plural(len(samples), 'plan')} of {plural(len(calls), 'kernel')}",
-        ["class", "kernels", "plans", "rank, all", "rank, one kernel", "rank, choice", "lost"],
+        [
+            "class",
+            "kernels",
+            "plans",
+            "rank, all",
+            "rank, one kernel",
+            "rank, choice",
+            "ordered",
+            "lost",
+        ],
         [_cells(kind, report) for kind, report in reports.items()],
     )
     if picture is None:
@@ -73,6 +82,7 @@ def _cells(kind: str, report: ClassReport) -> list[str]:
         str(report.kernels),
         str(report.samples),
         *["-" if rank is None else f"{rank:.2f}" for rank in ranks],
+        "-" if report.ordered is None else f"{report.ordered:.0%}",
         f"{report.lost:.2f} ({report.worst:.2f})",
     ]
 
