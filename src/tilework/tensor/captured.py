@@ -22,6 +22,7 @@ from tilework.engine.link import check_variables
 from tilework.engine.stale import StaleBuffer, ruined
 from tilework.engine.stats import COUNTERS
 from tilework.ir.symbolic import dims
+from tilework.runtime.group import BufferGroup, parts_of, split_name
 from tilework.tensor import observe, realize
 from tilework.tensor.core import TensorBase
 from tilework.tensor.signature import (
@@ -41,6 +42,7 @@ from tilework.tensor.version import (
     Storage,
     Version,
     from_buffer,
+    from_parts,
     merge_bindings,
     next_epoch,
 )
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from tilework.engine.guards import Guards
     from tilework.engine.latency import Latency
     from tilework.engine.validate import Report
+    from tilework.ir.ops.multi import Layout
     from tilework.runtime.buffer import Buffer
     from tilework.tensor.version import Chain
 
@@ -87,6 +90,7 @@ class Held:
     buffer: Buffer | None
     is_written: bool
     needs_gradient: bool
+    part: int = 0  # over several devices: of which one it is the part
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +143,8 @@ class Made:
     dtype: Any
     needs_gradient: bool
     variables: tuple[str, ...]
+    first: int = 0  # the output of the program that it is, or its first part is
+    layout: Layout | None = None
 
 
 @dataclass(slots=True)
@@ -219,7 +225,7 @@ class Captured:
             for number, spec in enumerate(recipe.tensors)
             if spec.type.dtype.is_float
             and not spec.needs_gradient
-            and spec.source not in self.written_inputs
+            and not any(source in self.written_inputs for source in spec.sources)
         ]
         held = [row for row in recipe.held if not (row.is_written or row.needs_gradient)]
         return tensors, held
@@ -287,6 +293,9 @@ class Captured:
             if buffer is None:
                 difference = spec.difference(tensor) or ("signature", tensor, spec.type)
                 raise Mismatch(f"{spec.name}: {difference[0]}", *difference[1:])
+            if spec.layout is not None:
+                self._place_parts(spec, buffer, found)
+                continue
             before = found[spec.source]
             if before is None:
                 found[spec.source] = buffer
@@ -302,6 +311,15 @@ class Captured:
             if tensors[number]._storage.version.needs_gradient:
                 raise Mismatch(f"{self.recipe.tensors[number].name}: requires_grad", True, False)
         return found  # type: ignore[return-value]  # every source has a tensor
+
+    def _place_parts(self, spec: TensorSpec, buffer: Buffer, found: list[Buffer | None]) -> None:
+        """Take the parts of an argument over several devices as inputs."""
+        for source, part in zip(spec.sources, parts_of(buffer), strict=True):
+            before = found[source]
+            if before is None:
+                found[source] = part
+            elif before is not part and not _is_same_place(before, part):
+                raise Mismatch(f"{spec.name}: alias pattern", "another tensor", "the same tensor")
 
     def _variables(self, tensors: Sequence[TensorBase], flat: Flat | None) -> Mapping[str, int]:
         rows: list[Mapping[str, int] | None] = []
@@ -384,11 +402,11 @@ class Captured:
         program = self.recipe.program
         if buffer is None:
             raise InternalError("jit: a realized tensor has no memory")
-        old = program.held[held.slot]
-        if buffer.memory is not old.memory:
-            if buffer.size_bytes != old.size_bytes or version.node.type.dtype.itemsize == 0:
-                raise Mismatch("a tensor that the function holds", buffer.size_bytes)
-            program.replace_held(held.slot, buffer)
+        old, part = program.held[held.slot], parts_of(buffer)[held.part]
+        if part.memory is not old.memory:
+            if part.size_bytes != old.size_bytes or version.node.type.dtype.itemsize == 0:
+                raise Mismatch("a tensor that the function holds", part.size_bytes)
+            program.replace_held(held.slot, part)
             self.guarded = self._guarded_memory()
         held.buffer = buffer
 
@@ -421,7 +439,7 @@ class Captured:
         if self._has_writes:
             self._keep_old_contents(tensors, buffers)
         results = [self._result(number, values) for number in range(len(recipe.made))]
-        outputs = [result.buffer for result in results]
+        outputs = [part for result in results for part in parts_of(result.buffer)]
         check_variables(recipe.program.variables, values)
         try:
             self._run(buffers, outputs, values, latency, stamps, report)
@@ -459,7 +477,7 @@ class Captured:
             if held.is_written:
                 _ruin(held.storage.version)
         for spec, tensor in zip(self.recipe.tensors, tensors, strict=True):
-            if spec.source in self.written_inputs:
+            if any(source in self.written_inputs for source in spec.sources):
                 _ruin(tensor._storage.version)
 
     def _keep_old_contents(self, tensors: Sequence[TensorBase], buffers: list[Buffer]) -> None:
@@ -473,7 +491,7 @@ class Captured:
         if self.written_inputs:
             for number in self.written_inputs:
                 for spec, tensor in zip(self.recipe.tensors, tensors, strict=True):
-                    if spec.source == number:
+                    if number in spec.sources:
                         version = tensor._storage.version
                         if sys.getrefcount(version) != _OWN_REFERENCES:
                             del version
@@ -518,14 +536,20 @@ class Captured:
         return result
 
     def _new_result(self, number: int) -> _Result:
-        device, size = self.recipe.program.outputs[number]
-        COUNTERS.allocations += 1
-        buffer = Device[device].allocate(size)
-        return _Result(self._version(number, buffer), buffer, buffer.memory, buffer.address)
+        made = self.recipe.made[number]
+        count = len(split_name(made.device))
+        rows = self.recipe.program.outputs[made.first : made.first + count]
+        COUNTERS.allocations += count
+        parts = [Device[device].allocate(size) for device, size in rows]
+        buffer = parts[0] if count == 1 else BufferGroup(parts)
+        return _Result(self._version(number, buffer), buffer, buffer.memory, parts[0].address)
 
     def _version(self, number: int, buffer: Buffer) -> Version:
         made = self.recipe.made[number]
-        version = from_buffer(buffer, made.device, made.shape, made.dtype)
+        if made.layout is None:
+            version = from_buffer(buffer, made.device, made.shape, made.dtype)
+        else:
+            version = from_parts(buffer, made.layout, made.shape, made.dtype)
         if made.needs_gradient:
             # Its history is not there: a gradient through it must raise, and not be 0.
             version.needs_gradient = True
@@ -606,10 +630,13 @@ def preserve(storage: Storage) -> Version:
     buffer = old.buffer
     if buffer is None:
         raise InternalError("jit: a realized tensor has no memory")
-    device = Device[old.device]
-    kept = device.allocate(buffer.size_bytes)
-    copy_between(device, kept, device, buffer)
-    new = from_buffer(buffer, old.device, old.node.type.shape, old.node.type.dtype)
+    copies = [_copy_of(part) for part in parts_of(buffer)]
+    kept = copies[0] if len(copies) == 1 else BufferGroup(copies)
+    kind = old.node.type
+    if old.layout is None:
+        new = from_buffer(buffer, old.device, kind.shape, kind.dtype)
+    else:
+        new = from_parts(buffer, old.layout, kind.shape, kind.dtype)
     new.bindings = old.bindings
     new.is_state = old.is_state
     new.leaves = old.leaves
@@ -620,6 +647,13 @@ def preserve(storage: Storage) -> Version:
     storage.version = new
     next_epoch()
     return new
+
+
+def _copy_of(buffer: Buffer) -> Buffer:
+    device = Device[buffer.device]
+    kept = device.allocate(buffer.size_bytes)
+    copy_between(device, kept, device, buffer)
+    return kept
 
 
 def _is_same_place(one: Buffer, other: Buffer) -> bool:

@@ -16,6 +16,7 @@ from tilework.base import settings
 from tilework.base.errors import CaptureError, InternalError
 from tilework.engine import capture
 from tilework.engine.guards import Guards, Watcher
+from tilework.runtime.group import parts_of
 from tilework.tensor import observe, realize
 from tilework.tensor.captured import Captured, Held, Made, Output, Recipe
 from tilework.tensor.core import TensorBase
@@ -82,7 +83,7 @@ class _Arguments:
 
     def buffers(self) -> list[Buffer]:
         """Their memory."""
-        return [whole for whole in self._whole if whole is not None]
+        return [part for whole in self._whole if whole is not None for part in parts_of(whole)]
 
     def settle(self, seen: capture.Seen, fixed: set[int]) -> list[Buffer]:
         """Decide which of them may lie elsewhere at a replay, and return the program's inputs.
@@ -92,20 +93,21 @@ class _Arguments:
             fixed: arguments that may not.
         """
         ranges: list[Buffer] = []
+        places: list[tuple[int, ...]] = []
         movable = [
             spec.part is not None and number not in fixed for number, spec in enumerate(self.specs)
         ]
         while True:
             ranges.clear()
-            places: list[int] = []
+            places.clear()
             for spec, whole, can_move in zip(self.specs, self._whole, movable, strict=True):
                 if whole is None:
                     raise InternalError("jit: a realized argument has no memory", got=spec.name)
                 wanted = spec.part.within(whole) if can_move and spec.part is not None else whole
-                places.append(_index_of(ranges, wanted))
+                places.append(tuple([_index_of(ranges, part) for part in parts_of(wanted)]))
             allowed = seen.movable(ranges)
             still = [
-                before and allowed[place] for before, place in zip(movable, places, strict=True)
+                before and allowed[place[0]] for before, place in zip(movable, places, strict=True)
             ]
             if still == movable:
                 break
@@ -150,6 +152,11 @@ def _pending(observer: observe.Observer) -> list[Version]:
     return found
 
 
+def _is_made(seen: capture.Seen, buffer: Buffer) -> bool:
+    """Whether a run of the capture has made the memory, or that of a part, of `buffer`."""
+    return any(seen.has_made(part) for part in parts_of(buffer))
+
+
 def _reason_to_wait(observer: observe.Observer, seen: capture.Seen) -> str | None:
     """Why this very call cannot be replayed, though a later one may: it settled old work."""
     for reference in observer.realized:
@@ -161,7 +168,7 @@ def _reason_to_wait(observer: observe.Observer, seen: capture.Seen) -> str | Non
         if storage is None or observer.is_born(storage):
             continue
         buffer = storage.version.buffer
-        if buffer is None or seen.has_made(buffer):
+        if buffer is None or _is_made(seen, buffer):
             return "it gave memory to a tensor that had none before the call"
     return None
 
@@ -302,7 +309,7 @@ class _RecipeBuilder:
         if not self.observer.is_born(storage):
             return "storage", 0, storage
         buffer = version.buffer
-        if buffer is not None and self.seen.has_made(buffer):
+        if buffer is not None and _is_made(self.seen, buffer):
             return "made", self._made_number(version), None
         for number, argument in enumerate(self.flat.tensors):
             if argument._storage.version is version:
@@ -314,7 +321,9 @@ class _RecipeBuilder:
         if found is None:
             found = self._made_of[id(version.buffer)] = len(self._made)
             kind = version.node.type
-            self._made_buffers.append(version.buffer)
+            first = len(self._made_buffers)
+            if version.buffer is not None:
+                self._made_buffers += parts_of(version.buffer)
             self._made.append(
                 Made(
                     version.device,
@@ -322,6 +331,8 @@ class _RecipeBuilder:
                     kind.dtype,
                     version.needs_gradient,
                     tuple(sorted(version.bindings or ())),
+                    first,
+                    version.layout,
                 )
             )
         return found
@@ -345,11 +356,12 @@ class _RecipeBuilder:
         found: list[Held] = []
         for storage in storages.values():
             buffer = storage.version.buffer
-            slot = None if buffer is None else slots.get(id(buffer.memory))
-            if slot is not None:
-                is_written = len(self.inputs) + slot in program.written
-                wants = storage.version.needs_gradient
-                found.append(Held(storage, slot, buffer, is_written, wants))
+            for number, part in enumerate(() if buffer is None else parts_of(buffer)):
+                slot = slots.get(id(part.memory))
+                if slot is not None:
+                    is_written = len(self.inputs) + slot in program.written
+                    wants = storage.version.needs_gradient
+                    found.append(Held(storage, slot, buffer, is_written, wants, number))
         return found
 
     def _check_lost_state(self, held: list[Any]) -> None:
@@ -370,11 +382,11 @@ class _RecipeBuilder:
             for reference in versions:
                 version = reference()
                 if version is not None and version.buffer is not None:
-                    live.add(id(version.buffer.memory))
+                    live.update([id(part.memory) for part in parts_of(version.buffer)])
         for written in self.observer.written:
             storage = written()
             if storage is not None and storage.version.buffer is not None:
-                live.add(id(storage.version.buffer.memory))
+                live.update([id(part.memory) for part in parts_of(storage.version.buffer)])
         for buffer in held:
             if id(buffer.memory) in self.observer.old_memory - live:
                 raise CaptureError(
@@ -393,6 +405,6 @@ class _RecipeBuilder:
             if storage is None or id(storage) in returned or storage.version.is_state:
                 continue
             buffer = storage.version.buffer
-            if buffer is None or self.seen.has_made(buffer):
+            if buffer is None or _is_made(self.seen, buffer):
                 found.append(weakref.ref(storage))
         return found

@@ -52,7 +52,7 @@ class TensorBase:
     """
 
     __slots__ = (
-        "__weakref__", "_bindings", "_chain", "_grad", "_seen_from", "_seen_node", "_storage",
+        "__weakref__", "_bindings", "_bits", "_chain", "_grad", "_seen_from", "_seen_node", "_storage",
         "_type", "_wants_gradient",
     )  # fmt: skip
 
@@ -64,6 +64,7 @@ class TensorBase:
     _grad: Self | None
     _seen_from: Node | None
     _seen_node: Node | None
+    _bits: Self  # of packed dtypes alone: the bytes; see `PackedTensor`
 
     # --- making tensors ----------------------------------------------------------------------
 
@@ -335,8 +336,11 @@ class TensorBase:
         storage = self._storage
         old = storage.version
         if not self._chain and old.buffer is None and old.op is not memory.AFTER:
-            # Nothing is in memory yet, so there is no place to keep.
-            new = value._apply(None)._storage.version
+            # Nothing is in memory yet, so there is no place to keep, but which device has what.
+            layout = old.layout
+            is_kept = layout is None or value._layout() == layout
+            moved = value._apply(None) if is_kept or layout is None else value._resharded(layout)
+            new = moved._storage.version
         else:
             source = value._storage.version
             if source.device != old.device:

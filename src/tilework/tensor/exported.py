@@ -12,7 +12,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Final
 
-from tilework.base.errors import CaptureError, ModelFileError, TileworkError, UserError
+from tilework.base.errors import (
+    CaptureError,
+    ModelFileError,
+    TileworkError,
+    UnsupportedError,
+    UserError,
+)
 from tilework.engine.device import Device
 from tilework.engine.export import read_export, write_export
 from tilework.ir.node import Node
@@ -76,6 +82,12 @@ def export(
             "export: the function looks at the value of a variable",
             field="variables",
             got=recipe.pinned,
+        )
+    layouts = [spec.layout for spec in recipe.tensors] + [made.layout for made in recipe.made]
+    if any(layout is not None for layout in layouts):
+        raise UnsupportedError(
+            "export: the function has arguments or results over several devices",
+            try_="export what runs on one device: tensor.to(device)",
         )
     for held in recipe.held:
         if held.storage.version.buffer is not held.buffer:

@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from tilework.base.forks import new_lock
+from tilework.runtime.group import parts_of
 
 if TYPE_CHECKING:
     from tilework.tensor.version import Storage, Version
@@ -109,5 +110,5 @@ def run_ended(read: Sequence[Version], realized: Sequence[Version]) -> None:
         observer.read += [weakref.ref(version) for version in read]
         for version in read:
             if version.buffer is not None and not observer.is_born(version):
-                observer.old_memory.add(id(version.buffer.memory))
+                observer.old_memory.update([id(part.memory) for part in parts_of(version.buffer)])
         observer.realized += [weakref.ref(version) for version in realized]

@@ -58,6 +58,9 @@ def make_quick(captured: Captured, lock: threading.RLock, training: type[Any]) -
     fast = recipe.program.fast
     if fast is None or fast.leases or not captured.is_plain:
         return None
+    layouts = [spec.layout for spec in recipe.tensors] + [made.layout for made in recipe.made]
+    if any(layout is not None for layout in layouts):
+        return None  # over several devices
     if not _can_rebuild(recipe.result, recipe.outputs):
         return None
     if len(recipe.guards.entries) + len(recipe.held) > _MOST_CHECKS:

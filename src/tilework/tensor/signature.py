@@ -193,8 +193,8 @@ class TensorSpec:
     """
 
     __slots__ = (
-        "base", "chain", "device", "is_movable", "name", "needs_gradient", "part", "seen", "source",
-        "type", "variables",
+        "base", "chain", "device", "is_movable", "layout", "name", "needs_gradient", "part", "seen",
+        "source", "sources", "type", "variables",
     )  # fmt: skip
 
     def __init__(self, tensor: TensorBase, name: str) -> None:
@@ -207,13 +207,17 @@ class TensorSpec:
         self.device: str = version.device
         self.needs_gradient: bool = version.needs_gradient
         self.variables = _names(tensor._bindings, version.bindings)
-        self.part = None if self.variables else part_of(self.base, self.chain)
+        #: Over several devices: which part each holds.
+        self.layout = version.layout
+        is_alone = not self.variables and self.layout is None
+        self.part = part_of(self.base, self.chain) if is_alone else None
         self.is_movable = False
         self.source = -1  # which of the program's inputs it is
+        self.sources: tuple[int, ...] = ()  # and over several devices its parts
 
-    def settle(self, source: int, is_movable: bool) -> None:
-        """Note which input it is, and whether the place in its base may change."""
-        self.source = source
+    def settle(self, sources: tuple[int, ...], is_movable: bool) -> None:
+        """Note which inputs it is, and whether the place in its base may change."""
+        self.source, self.sources = sources[0], sources
         self.is_movable = is_movable
         if is_movable and self.part is not None:
             self.base, self.chain = self.part.type, self.part.rest
@@ -223,6 +227,8 @@ class TensorSpec:
         version = tensor._storage.version
         buffer = version.buffer
         if version.device != self.device or not is_alike(tensor._type, self.type):
+            return None
+        if self.layout is not None and version.layout != self.layout:
             return None
         chain = tensor._chain
         base = version.node.type
@@ -247,6 +253,7 @@ class TensorSpec:
             ("dtype", tensor.dtype.name, self.type.dtype.name),
             ("shape", format_shape(tensor._dims), format_shape(self.type.shape)),
             ("device", version.device, self.device),
+            ("layout over devices", version.layout, self.layout),
             ("base shape", format_shape(base.shape), format_shape(self.base.shape)),
             ("view", _chain_text(chain), _chain_text(self.chain)),
             ("variables", _names(tensor._bindings, version.bindings), self.variables),

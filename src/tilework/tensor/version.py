@@ -22,7 +22,7 @@ from tilework.ir.ops.index import VARIABLE
 from tilework.ir.ops.memory import AFTER, BUFFER, STORE, BufferAttrs
 from tilework.ir.ops.multi import UNSHARD, Layout
 from tilework.ir.ops.tensor import CONTIGUOUS
-from tilework.runtime.group import is_group, split_name
+from tilework.runtime.group import is_group, join_names, split_name
 from tilework.schedule.shard import spec
 from tilework.schedule.shard.propagate import layout_after
 from tilework.tensor import observe
@@ -319,7 +319,7 @@ def from_buffer(buffer: Buffer, device: str, shape: Shape, dtype: DType) -> Vers
 
 def from_parts(buffer: Buffer, layout: Layout, shape: Shape, dtype: DType) -> Version:
     """The version of which `buffer` holds a part on each device."""
-    version = Version(new_group_node(layout, shape, dtype), buffer.device)
+    version = Version(new_group_node(layout, shape, dtype), join_names(layout.devices))
     version.layout = layout
     version.buffer = buffer
     return version

@@ -111,7 +111,7 @@ class _Lowering:
         for root in function.src:
             value = self.values[root]
             if isinstance(value, _Single):
-                outputs.append(value.node)
+                outputs.append(self._as_output(value.node, value.device))
                 continue
             parts = self.parts(root, value.layout)
             for device, part in zip(value.layout.devices, parts, strict=True):
@@ -125,7 +125,7 @@ class _Lowering:
             held = held.src[0]
         if held.op is memory.PARAM:
             return make(tensor.CONTIGUOUS, (part,), None)
-        return _copied(part, device) if _is_free(part) else part
+        return _copied(part, device) if device and _is_free(part) else part
 
     # --- nodes -----------------------------------------------------------------------------------
 
