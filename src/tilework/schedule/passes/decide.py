@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tilework.schedule.passes.kernel_graph import Kernel, Step
     from tilework.schedule.schedule import Limits
 
+#: From how many computations of each of its elements a reduction is stored.
+_TWICE = 2
 _NEVER_STORED = MOVEMENT | IDENTITY
 
 
@@ -86,9 +88,15 @@ def _reduce(node: Node, steps: list[Step], costs: Costs, limits: Limits) -> str 
         if len(ranges) < len(outputs) and rows < limits.serial_rows and is_long:
             return "a reduction of few long rows, which threads share better on its own"
         rows_are_read = rows_are_read and _has_loops_inside(kernel, ranges)
-    if len(steps) == 1:
-        return None
     count = max(numel(node), 1)
+    if len(steps) == 1:
+        # A part of a larger result (what is joined or padded) is computed for all of it.
+        often = steps[0].kernel.span(steps[0].index)[1] / count
+        computed = often * (cost.work + cost.loads)
+        stored = cost.work + cost.loads + 2 * limits.memory_work + limits.launch_work / count
+        if often < _TWICE or computed <= stored:
+            return None
+        return f"a reduction that would be computed {often:.3g} times"
     if not rows_are_read:
         return _if_dearer(count, steps, cost, limits)
     # Each consumer runs through the row anyway, so a recomputation reads it from the cache.

@@ -1,12 +1,13 @@
 """Which folds over windows get a copied input."""
 
 from tilework.codegen.analysis import Kernel, analyse
+from tilework.codegen.pipeline import lower_kernel
 from tilework.codegen.plan.check import check
 from tilework.codegen.plan.window_plan import choose_window_plan
 from tilework.dtypes import float32
 from tilework.ir.build import const_index
 from tilework.ir.node import Node
-from tilework.ir.ops.index import RANGE, RangeAttrs
+from tilework.ir.ops.index import RANGE, RangeAttrs, Unit
 from tilework.ir.ops.memory import INDEX, LOAD, PARAM, SINK, STORE, ParamAttrs
 from tilework.ir.ops.tensor import REDUCE, Fold, ReduceAttrs
 from tilework.ir.symbolic import simplify
@@ -57,3 +58,50 @@ def test_too_few_outputs_for_a_vector_have_no_window_plan() -> None:
 
 def test_folds_without_overlap_have_no_window_plan() -> None:
     assert choose_window_plan(pooling(3, 1), TARGET) is None
+
+
+def deep_pooling(channels: int = 24, padding: int = 1) -> Kernel:
+    """The greatest of 3 x 3 elements of an image of 12 x 12 whose channels lie side by side."""
+    y, x, c, first, second = loop(0, 12), loop(1, 12), loop(2, channels), loop(3, 3), loop(4, 3)
+    size = 14 - 2 * padding
+    row = simplify.add(y, simplify.add(first, const_index(-padding)))
+    column = simplify.add(x, simplify.add(second, const_index(-padding)))
+    inside = simplify.all_of(
+        condition
+        for place in (row, column)
+        for condition in (
+            simplify.less(const_index(-1), place),
+            simplify.less(place, const_index(size)),
+        )
+    )
+    gate = [] if inside is simplify.TRUE else [inside]
+    pixel = simplify.add(simplify.scale(row, size), column)
+    buffer = PARAM(attrs=ParamAttrs(1, (size * size * channels,), float32))
+    read = LOAD(INDEX(buffer, simplify.add(simplify.scale(pixel, channels), c)), *gate)
+    target = PARAM(attrs=ParamAttrs(0, (144 * channels,), float32))
+    total = REDUCE(read, first, second, attrs=ReduceAttrs(Fold.MAX))
+    place = simplify.add(simplify.scale(simplify.add(simplify.scale(y, 12), x), channels), c)
+    return analyse(SINK(STORE(INDEX(target, place), total)))
+
+
+def test_channels_that_lie_side_by_side_get_the_lanes() -> None:
+    kernel = deep_pooling()
+    plan = choose_window_plan(kernel, TARGET)
+    assert plan is not None
+    check(plan, kernel, TARGET)
+    assert [part.unit for part in plan.split_of(2).tile] == [Unit.LANE]
+
+
+def test_channels_without_padding_are_read_where_they_lie() -> None:
+    plan = choose_window_plan(deep_pooling(padding=0), TARGET)
+    assert plan is not None
+    assert plan.staged == ()
+
+
+def test_a_copy_of_windows_takes_the_memory_of_one_tile_of_channels() -> None:
+    lowered = lower_kernel(deep_pooling().sink, TARGET)
+    assert 0 < lowered.scratch_bytes <= 14 * 14 * 8 * 4
+
+
+def test_too_few_channels_for_a_vector_have_no_window_plan() -> None:
+    assert choose_window_plan(deep_pooling(channels=3), TARGET) is None
