@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 from tilework.dtypes import index
 from tilework.ir.build import const_index
 from tilework.ir.node import Node
-from tilework.ir.ops import math
 from tilework.ir.ops.control import ACCUMULATE, ACCUMULATOR, END
 from tilework.ir.ops.index import RANGE, Unit
 from tilework.ir.ops.memory import AFTER, INDEX
@@ -39,16 +38,15 @@ def write_out(linear: Node, target: TargetSpec) -> Node:
     return _Writing(linear.src, target.num_vector_registers or 16).run()
 
 
-def fits_registers(accumulators: int, shared: int, passing: int, registers: int) -> bool:
+def fits_registers(accumulators: int, waiting: int, registers: int) -> bool:
     """Does a loop that is written out find in registers what it needs?
 
     Args:
         accumulators: What it folds into.
-        shared: Values that several of its iterations use.
-        passing: Values at a time that one iteration alone uses.
+        waiting: The most other values at a time that are still to be used.
         registers: How many there are.
     """
-    return accumulators + shared + passing <= registers
+    return accumulators + waiting <= registers
 
 
 class _Writing:
@@ -130,8 +128,9 @@ class _Writing:
         if not held or len(held) < len(updates):
             return None
         found: dict[Node, None] = {}
-        copies = [self._copy(loop, value, body, held, found) for value in range(size)]
-        if not self._fits(body, held, copies):
+        for value in range(size):
+            self._copy(loop, value, body, held, found)
+        if not self._fits({update.src[0]: update for update in updates}, found):
             return None
         for update in updates:
             new = ACCUMULATE(update.src[0], held[update.src[0]])
@@ -146,8 +145,8 @@ class _Writing:
         body: list[Node],
         held: dict[Node, Node],
         found: dict[Node, None],
-    ) -> set[Node]:
-        """What the values of one iteration are; `found` takes the statements that are new.
+    ) -> None:
+        """Add the statements of one iteration to `found`, as far as they are new.
 
         `held` is what accumulators hold before the iteration, and then after it.
         """
@@ -158,7 +157,6 @@ class _Writing:
                 continue
             new = renewed[node] = _renewed(node, renewed)
             self._take(new, found)
-        return {renewed[node] for node in body if node in renewed}
 
     def _take(self, node: Node, found: dict[Node, None]) -> None:
         """Add a value, and first what it is made of, as far as neither stands yet."""
@@ -167,20 +165,30 @@ class _Writing:
                 self._take(source, found)
             found[node] = None
 
-    def _fits(self, body: list[Node], held: dict[Node, Node], copies: list[set[Node]]) -> bool:
-        """Do the accumulators and what several copies use stay in registers?"""
+    def _fits(self, held: dict[Node, Node], found: dict[Node, None]) -> bool:
+        """Do the accumulators and what waits for its last use stay in registers?"""
         shapes = {accumulator.type.shape for accumulator in held}
-        counts: dict[Node, int] = {}
-        for copy in copies:
-            for node in copy:
-                is_address = node.op is INDEX or node.type.dtype is index
-                if node.type.shape in shapes and not is_address:
-                    counts[node] = counts.get(node, 0) + 1
-        shared = sum(count > 1 for count in counts.values())
-        products = [node for node in body if node.op is math.MULACC or node.op in math.DOTS]
-        sides = [len({node.src[side] for node in products}) for side in (0, 1)]
-        passing = min(sides) + 1 if products else 2
-        return fits_registers(len(held), shared, passing, self.registers)
+        updates: set[Node] = set(held)
+        last: dict[Node, int] = {}
+        for place, node in enumerate(found):
+            if not updates.isdisjoint(node.src):
+                updates.add(node)
+            for source in node.src:
+                if source in found:
+                    last[source] = place
+        waiting: dict[int, int] = {}
+        most = now = 0
+        for place, node in enumerate(found):
+            now -= waiting.pop(place, 0)
+            is_address = node.op is INDEX or node.type.dtype is index
+            if node in updates or is_address or node.type.shape not in shapes or node not in last:
+                continue
+            # A value that only the next statement uses is an operand of it.
+            if last[node] > place + 1:
+                waiting[last[node]] = waiting.get(last[node], 0) + 1
+                now += 1
+                most = max(most, now)
+        return fits_registers(len(held), most, self.registers)
 
 
 def _is_repeatable(node: Node) -> bool:

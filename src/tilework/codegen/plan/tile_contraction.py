@@ -54,8 +54,9 @@ _LEAST_TRANSPOSE = 4
 _LONGEST_GROUP = 7
 #: Cycles to convert an element each time that it is multiplied.
 _CONVERT_SCALAR = 0.75
-#: Cycles from an accumulator to itself: four on most machines, and some slack.
-_LATENCY = 5.0
+#: Cycles from an accumulator to itself: four on most machines, and some slack, less where steps
+#: are written out.
+_LATENCY, _LATENCY_WRITTEN = 5.0, 4.25
 #: What one step along k takes beyond its multiply-adds: its own, and for each load.
 _STEP_CYCLES, _LOAD_CYCLES = 0.5, 0.1
 #: What one core reads in a cycle from its L2, and from beyond when all cores do.
@@ -118,13 +119,24 @@ class ShortSteps:
     count: int
     side_by_side: bool
 
-    def cost(self, height: int, vectors: int, registers: int) -> tuple[float, float]:
-        """Loads in a step of a tile, and cycles beyond its loads and multiply-adds."""
-        shared = height + self.count - 3 if self.side_by_side else 0
-        if not fits_registers(height * vectors, shared, min(height, vectors) + 1, registers):
-            return height + vectors, 2 * _STEP_CYCLES  # a loop around the loop
+    def cost(self, height: int, vectors: int, registers: int) -> float:
+        """Cycles of one step of a tile."""
+        # Of the shorter side of a tile all values wait, of rows that share values these do as well.
+        waiting = 1 + min(height, vectors)
+        if self.side_by_side:
+            waiting = height + (1 if height <= vectors else vectors)
+        if not fits_registers(height * vectors, waiting, registers):
+            # A loop around the loop.
+            return _step_cycles(height, vectors, height + vectors, _LATENCY) + _STEP_CYCLES
         reads = height + self.count - 1 if self.side_by_side else height * self.count
-        return reads / self.count + vectors, _STEP_CYCLES / self.count
+        loads = reads / self.count + vectors
+        spared = _STEP_CYCLES * (1 - 1 / self.count)
+        return _step_cycles(height, vectors, loads, _LATENCY_WRITTEN) - spared
+
+
+def _step_cycles(height: int, vectors: int, loads: float, latency: float) -> float:
+    """Two multiply-adds or loads a cycle, or the latency, and what a step and each load add."""
+    return max(height * vectors / 2, loads / 2, latency) + _STEP_CYCLES + _LOAD_CYCLES * loads
 
 
 class _Tiling:
@@ -553,11 +565,10 @@ def register_tile(
 ) -> tuple[int, int, float]:
     """Rows and vectors of accumulators, and the cycles of one step along k.
 
-    The shape with the fewest cycles over the whole matrix wins: two fused multiply-adds or loads
-    a cycle, the latency from an accumulator to itself, and what a step and each load add to that.
-    Registers hold the accumulators, one row of vectors of b and one value of a.  With `exact` the
-    shape divides the matrix.  Each of the rows may stand for a `group` of them.  The innermost loop
-    along k may be short: then it is written out where registers allow that.
+    The shape with the fewest cycles over the whole matrix wins.  Registers hold the accumulators,
+    the shorter side of the tile and one value of the longer one.  With `exact` the shape divides
+    the matrix.  Each of the rows may stand for a `group` of them.  The innermost loop along k may
+    be short: then it is written out where registers allow that.
     """
     registers = target.num_vector_registers or 16
     best: tuple[float, int, int, float] = (float("inf"), 1, 1, 4.0)
@@ -566,15 +577,15 @@ def register_tile(
             break
         for count in range(1, 15):
             height = count * group
-            if count > rows or height * vectors + vectors + 1 > registers:
+            if count > rows or height * vectors + min(height, vectors) + 1 > registers:
                 break
             if exact and (rows % count or columns % (lanes * vectors)):
                 continue
             tiles = ceil_div(rows, count) * ceil_div(columns, lanes * vectors)
-            loads, around = float(height + vectors), _STEP_CYCLES
-            if steps is not None:
-                loads, around = steps.cost(height, vectors, registers)
-            step = max(height * vectors / 2, loads / 2, _LATENCY) + around + _LOAD_CYCLES * loads
+            if steps is None:
+                step = _step_cycles(height, vectors, height + vectors, _LATENCY)
+            else:
+                step = steps.cost(height, vectors, registers)
             if tiles * step < best[0] * 0.999:
                 best = (tiles * step, count, vectors, step)
     return best[1], best[2], best[3]
