@@ -498,6 +498,8 @@ class CapturedProgram:
             if self._linked is not None:
                 self._linked.synchronize()
             if stamps is not None:
+                for device in self.open_devices():
+                    device.synchronize()  # what runs ahead is timed to its end
                 stamps.append(perf_counter_ns())
 
     def validate(

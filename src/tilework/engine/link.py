@@ -269,6 +269,11 @@ def table_driver(device: OpenDevice) -> TableDriver | None:
     return cast("TableDriver", device.driver) if hasattr(device.driver, "make_table") else None
 
 
+def runs_ahead(device: OpenDevice) -> bool:
+    """Whether the host need not wait for the work that it gives to `device`."""
+    return bool(getattr(device.driver, "runs_ahead", False))
+
+
 @dataclass(slots=True)
 class Place:
     """The address of a slot that stands in a table now, and the words with their offsets."""
@@ -544,9 +549,13 @@ class LinkedSteps:
         self.synchronize()
 
     def synchronize(self) -> None:
-        """Wait for the devices.  Raises what kernels reported."""
+        """Wait for the devices, but for those that run ahead.  Raises what kernels reported.
+
+        A device that runs ahead does what it is given in order, and frees memory in that order;
+        what its kernels report is raised by the next read or wait.
+        """
         for device, _ in self.groups:
-            if device is not None and table_driver(device) is None:
+            if device is not None and table_driver(device) is None and not runs_ahead(device):
                 device.synchronize()
 
     def make_instance(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> list[Any]:

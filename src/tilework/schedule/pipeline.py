@@ -90,7 +90,7 @@ def build_schedule(function: Node, limits: Limits = DEFAULT_LIMITS) -> Schedule:
             clock.ended("shards", function)
         function = split_reductions(function)
         clock.ended("split-reductions", function)
-        function = sort_last_axis(split_scans(function))
+        function = sort_last_axis(split_scans(function, limits.scans_reading_twice_on))
         clock.ended("split-scans", function)
         layout = Layout(function, inputs)
         clock.ended("prepare", layout)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tilework.base.errors import ShapeError, UserError
 from tilework.tensor.random import Random
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from tilework.dtypes import DType
 
 
 class Functional(Random):
@@ -107,7 +109,11 @@ class Functional(Random):
             times = query._fixed_size(-3, "attention") // keys._fixed_size(-3, "attention")
             keys, values = keys.repeat_interleave(times, -3), values.repeat_interleave(times, -3)
         factor = 1 / math.sqrt(query._fixed_size(-1, "attention")) if scale is None else scale
-        scores = query.matmul(keys.transpose(-2, -1)) * factor
+        products = query.matmul(keys.transpose(-2, -1))
+        if self.dtype is not query.dtype:
+            # Their gradients are factors of products too, like the weights below.
+            products = products._with_gradient(_rounded_to(self.dtype), products)
+        scores = products * factor
         if is_causal:
             if attn_mask is not None:
                 raise UserError("scaled_dot_product_attention: both attn_mask and is_causal")
@@ -125,3 +131,12 @@ class Functional(Random):
         # Small floats: weights are rounded to their dtype, which matrix units need, sums are not.
         rounded = weights.dropout(dropout_p).cast(self.dtype)._wide()
         return rounded.matmul(values).cast(self.dtype)
+
+
+def _rounded_to(dtype: DType) -> Callable[[tuple[Any, ...], Any], tuple[Any, ...]]:
+    """The rule of a value that stays, whose gradient is rounded to `dtype`."""
+
+    def rule(sources: tuple[Any, ...], g: Any) -> tuple[Any, ...]:
+        return (g.cast(dtype).cast(g.dtype),)
+
+    return rule

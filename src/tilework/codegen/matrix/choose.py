@@ -1,8 +1,9 @@
 """Tiles, warp groups and depth of a ring for a contraction, by a cost model.
 
 A tile takes as long as the slowest of three: the matrix unit, the reads of TILE memory that it
-makes, and the copies from far memory.  Tiles run in waves over the machine's multiprocessors; a
-last wave that is not full counts as a full one.
+makes, and the copies from the cache that all share.  Tiles run in waves over the machine's
+multiprocessors; a last wave that is not full counts as a full one.  All of it takes as long as the
+operands need to come from far memory once.
 """
 
 from __future__ import annotations
@@ -36,8 +37,12 @@ if TYPE_CHECKING:
 _UNIT = "warp_group"
 #: Multiply-adds of 16-bit operands in one cycle of a multiprocessor; narrower ones go faster.
 _PRODUCTS_PER_CYCLE = 2048
-#: Bytes a cycle and multiprocessor from TILE memory, and from far memory when all read or few do.
-_TILE_BYTES, _FAR_BYTES, _MOST_FAR_BYTES = 128.0, 20.0, 40.0
+#: Bytes a cycle and multiprocessor from TILE memory, and from the cache that all share, when all
+#: read or few do.
+_TILE_BYTES, _NEAR_BYTES, _MOST_NEAR_BYTES = 128.0, 44.0, 60.0
+#: The share of the far memory's bandwidth that copies reach, and how much of the shorter of work
+#: and far reads is not hidden by the longer.
+_FAR_SHARE, _OVERLAP = 0.9, 0.1
 #: Cycles until the first slot has come, and for each 1024 results of a tile at its end.
 _START, _FINISH = 1500.0, 48.0
 #: TILE memory that stays free for signals and alignment.
@@ -46,7 +51,7 @@ _MOST_SLOTS = 8
 #: Of tiles whose slots are filled by threads at least so much is no padding.
 _LEAST_SHARE = 1 / 16
 #: Cycles in which a thread fills one element of a slot, and for each node that computes it.
-_FILL, _FILL_NODE = 24.0, 1.0
+_FILL, _FILL_NODE = 60.0, 1.0
 #: Registers of one thread that sums may take.
 _SUM_REGISTERS = 128
 #: Places of one axis that a box may span.
@@ -280,18 +285,24 @@ def outgoing_bytes(ring: Ring) -> int:
 
 
 def _cycles(kernel: Kernel, ring: Ring, target: TargetSpec) -> float:
+    contraction = ring.contraction
     units = max(target.unit("grid").count, 1)
     itemsize = ring.a.dtype.itemsize
     compute = ring.rows * ring.columns * ring.a.depth / _PRODUCTS_PER_CYCLE * itemsize / 2
     reads = ring.groups * (ring.instruction.m + ring.columns) * ROW_BYTES / _TILE_BYTES
     active = min(ring.tiles, units)
-    far = ring.slot_bytes / min(_FAR_BYTES * units / active, _MOST_FAR_BYTES)
+    near = ring.slot_bytes / min(_NEAR_BYTES * units / active, _MOST_NEAR_BYTES)
     finish = _START + ring.rows * ring.columns / 1024 * _FINISH
     if any(stride(s.src[0].src[1], ring.b.own[0]) != 1 for s in kernel.stores):
         finish *= 4  # results leave one by one
     waves = ceil_div(ring.tiles, units)
     fill = sum(_fill_cycles(operand) for operand in (ring.a, ring.b))
-    return waves * (ring.steps * max(compute, reads, far, fill) + finish)
+    work = waves * (ring.steps * max(compute, reads, near, fill) + finish)
+    shared = [*contraction.batch, *contraction.k]
+    elements = product([*shared, *contraction.m]) + product([*shared, *contraction.n])
+    far = next(memory for memory in target.memories if memory.name == "global")
+    moved = elements * itemsize / (far.bandwidth_bytes_per_cycle * _FAR_SHARE)
+    return max(work, moved) + _OVERLAP * min(work, moved)
 
 
 def _fill_cycles(operand: Operand) -> float:

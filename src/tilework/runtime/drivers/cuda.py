@@ -147,6 +147,8 @@ class CudaDriver:
 
     #: Recordings are graphs, which the engine makes of what it runs again and again.
     has_graphs: Final = True
+    #: The host need not wait for work: all of it is in one queue, and memory is freed in its order.
+    runs_ahead: Final = True
 
     def __init__(
         self,

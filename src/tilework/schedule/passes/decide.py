@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilework.ir.ops import tensor
+from tilework.ir.ops import math, tensor
 from tilework.ir.ops.index import RANGE
 from tilework.schedule.passes.movement import MOVEMENT
 from tilework.schedule.passes.prepare import IDENTITY, numel
@@ -40,7 +40,7 @@ def reason_to_store(
         limits: what memory, launches and work cost.
         is_wanted: whether something else needs a node in the kernel of a step at its index.
     """
-    if node.op in _NEVER_STORED:
+    if node.op in _NEVER_STORED or _widens(node):
         return None
     if node.op is tensor.REDUCE:
         return _reduce(node, steps, costs, limits)
@@ -61,6 +61,13 @@ def reason_to_store(
     if not cost.is_heavy and cost.work <= limits.cheap_work and cost.loads <= 2:
         return None
     return _if_dearer(count, steps, cost, limits)
+
+
+def _widens(node: Node) -> bool:
+    """Is this a cast of fewer bytes to more?  Then what it casts is stored, if anything is."""
+    if node.op is not math.CAST:
+        return False
+    return node.src[0].type.dtype.itemsize < node.type.dtype.itemsize
 
 
 def _reduce(node: Node, steps: list[Step], costs: Costs, limits: Limits) -> str | None:
