@@ -342,6 +342,11 @@ def load(environment: Mapping[str, str] | None = None, folder: Path | None = Non
     return Settings(**values)
 
 
+def environment() -> Mapping[str, str]:
+    """Return the variables of the process, for conventions of other programs (launchers)."""
+    return os.environ
+
+
 def from_plain(plain: Mapping[str, object]) -> Settings:
     """Rebuild the settings that `Settings.to_plain` described."""
     return Settings(**_checked(plain, "the given data"))

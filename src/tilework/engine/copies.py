@@ -13,9 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from tilework.base import trace
-from tilework.base.errors import ShapeError
+from tilework.base.errors import DeviceError, ShapeError
 from tilework.base.text import format_bytes
 from tilework.engine.device import Device
 from tilework.runtime.driver import Copy
@@ -31,6 +32,7 @@ class Route(StrEnum):
     NOTHING = "nothing to move"
     HOST = "within the memory of the host"
     DEVICE = "within one device"
+    PEER = "from device to device"
     UPLOAD = "upload"
     DOWNLOAD = "download"
     STAGED = "through the memory of the host"
@@ -91,6 +93,8 @@ def plan_copy(
         route, transfers, waits = Route.DOWNLOAD, 1, (target_device.name, source_device.name)
     elif source_device is target_device and not overlaps:
         route, transfers, waits = Route.DEVICE, 1, ()
+    elif can_reach(target_device, source_device):
+        route, transfers, waits = Route.PEER, 1, (source_device.name,)
     else:
         route, transfers, staging = Route.STAGED, 2, size
         waits = (source_device.name, target_device.name)
@@ -104,6 +108,32 @@ def plan_copy(
         waits,
         overlaps,
     )
+
+
+def can_reach(target_device: OpenDevice, source_device: OpenDevice) -> bool:
+    """Whether a device reads the memory of another one by itself.
+
+    Asked once for each pair.  Where it cannot, also where asking fails, copies go through the
+    memory of the host: a link that is missing makes them slower, and stops nothing.
+    """
+    group = target_device.spec.peer_group
+    ask = getattr(target_device.driver, "can_copy_from", None)
+    if target_device is source_device or ask is None or not group:
+        return False
+    if group != source_device.spec.peer_group:
+        return False
+    known: WeakKeyDictionary[OpenDevice, bool] = target_device.caches.setdefault(
+        "reach", WeakKeyDictionary()
+    )
+    found = known.get(source_device)
+    if found is None:
+        try:
+            found = bool(ask(source_device.driver))
+        except DeviceError as error:
+            trace.warn("device", f"{target_device.name} cannot reach {source_device.name}: {error}")
+            found = False
+        known[source_device] = found
+    return found
 
 
 def run_copy(
@@ -129,6 +159,13 @@ def run_copy(
             copy = Copy(target, source)
             target_device.last_ticket = target_device.driver.submit([copy])
             target.memory.changes += 1
+        case Route.PEER:
+            source_device.synchronize()
+            copy = Copy(target, source)
+            target_device.last_ticket = target_device.driver.submit([copy])
+            target.memory.changes += 1
+            # Whoever writes to the source next is in another queue, which must not overtake.
+            target_device.synchronize()
         case Route.STAGED:
             staging = memoryview(bytearray(plan.staging_bytes))
             source_device.copy_out(source, staging)

@@ -68,6 +68,8 @@ class OpenDevice:
         #: Loaded kernels and linked schedules, owned by engine.link; they go with the device.
         self.caches: dict[str, Any] = {}
         self.is_closed = False
+        #: How long a wait may take before the device counts as lost.
+        self.wait_seconds = WAIT_SECONDS
         #: Does what waiting does where work is done when it was submitted.
         self._settle: Callable[[], None] | None = getattr(self.driver, "settle", None)
         if hasattr(self.driver, "describe_fault"):
@@ -119,12 +121,16 @@ class OpenDevice:
         self.synchronize()
         return buffer.as_memoryview()
 
-    def synchronize(self, timeout_seconds: float = WAIT_SECONDS) -> None:
-        """Wait for all work of this device.  Raises what a kernel reported, once."""
+    def synchronize(self, timeout_seconds: float | None = None) -> None:
+        """Wait for all work of this device, no longer than `wait_seconds` unless told otherwise.
+
+        Raises what a kernel reported, once; DeviceTimeoutError.
+        """
         if self._settle is not None:
             self._settle()
             return
-        self.driver.wait(self.last_ticket, WaitLimit.of(timeout_seconds))
+        seconds = self.wait_seconds if timeout_seconds is None else timeout_seconds
+        self.driver.wait(self.last_ticket, WaitLimit.of(seconds))
 
     def memory_used(self) -> Mapping[str, int]:
         """Bytes by pool: `used`, `kept` for reuse, `peak`."""
@@ -187,6 +193,10 @@ class Devices:
                 self._opened.clear()
             self._opened[name] = found
         return found
+
+    def opened_as(self, name: str) -> OpenDevice | None:
+        """Return the device called `name` if it is open; opens nothing."""
+        return _registry.peek(parse_device_name(self.canonicalize(name)))
 
     def canonicalize(self, name: str | Sequence[str] | None = None) -> str:
         """Return the one name of the device `name` (None: the default device); opens nothing.

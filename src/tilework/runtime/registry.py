@@ -110,6 +110,10 @@ class Registry(Generic[T]):
                 found = self._open[name] = self._open_device(name)
             return found
 
+    def peek(self, name: DeviceName) -> T | None:
+        """Return the device called `name` if it is open."""
+        return self._open.get(name)
+
     def names(self) -> tuple[DeviceName, ...]:
         """Return the names of the open devices, in the order of opening."""
         return tuple(self._open)

@@ -19,6 +19,7 @@ from tilework.engine.capture import share_a_byte
 from tilework.engine.copies import copy_between
 from tilework.engine.device import Device
 from tilework.engine.link import check_variables
+from tilework.engine.sharing import end_all
 from tilework.engine.stale import StaleBuffer, ruined
 from tilework.engine.stats import COUNTERS
 from tilework.ir.symbolic import dims
@@ -444,6 +445,7 @@ class Captured:
         try:
             self._run(buffers, outputs, values, latency, stamps, report)
         except BaseException:
+            end_all([device.name for device in recipe.program.open_devices()])
             if self._has_writes:
                 self.ruin_state(tensors)
             raise

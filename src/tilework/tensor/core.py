@@ -52,8 +52,8 @@ class TensorBase:
     """
 
     __slots__ = (
-        "__weakref__", "_bindings", "_bits", "_chain", "_grad", "_seen_from", "_seen_node", "_storage",
-        "_type", "_wants_gradient",
+        "__weakref__", "_bindings", "_chain", "_grad", "_packed", "_seen_from", "_seen_node",
+        "_storage", "_type", "_wants_gradient",
     )  # fmt: skip
 
     _storage: Storage
@@ -64,7 +64,7 @@ class TensorBase:
     _grad: Self | None
     _seen_from: Node | None
     _seen_node: Node | None
-    _bits: Self  # of packed dtypes alone: the bytes; see `PackedTensor`
+    _packed: tuple[Self, DType]  # of packed dtypes alone; see `PackedTensor`
 
     # --- making tensors ----------------------------------------------------------------------
 

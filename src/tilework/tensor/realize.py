@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from tilework.base.forks import new_outer_lock
 from tilework.engine import execute
+from tilework.engine.sharing import check_can_share, end_all
 from tilework.engine.stale import ruined
 from tilework.ir.node import make, sweep, toposort
 from tilework.ir.ops.memory import AFTER
@@ -115,22 +116,15 @@ def _realize_group(roots: list[Version]) -> None:
         values.update(version.bindings or {})
     for version in leaves:
         values.update(version.bindings or {})
-    buffers = _buffers_of(leaves)
-
-    def find(node: Node) -> Buffer:
-        found = buffers[node]
-        assert found is not None
-        return found
-
-    device = split_name(plan.outputs[0][0].device)[0]
-    made = execute.run(
-        [_spread(version, node) for version, node in plan.outputs],
-        find,
-        values,
-        device,
-        partial(_settle, plan, leaves),
-    )
-    results = _grouped(plan, made)
+    groups = dict.fromkeys([each.device for each in (*order, *leaves) if is_group(each.device)])
+    for name in groups:
+        check_can_share(split_name(name))
+    try:
+        results = _grouped(plan, _run(plan, leaves, values))
+    except BaseException:
+        for name in groups:
+            end_all(split_name(name))
+        raise
     next_epoch()
     if observe.active:
         observe.run_ended(leaves, [version for version, _ in plan.outputs])
@@ -140,6 +134,29 @@ def _realize_group(roots: list[Version]) -> None:
         else:
             version.move_to(buffer)
     sweep()
+
+
+def _run(plan: _Plan, leaves: Sequence[Version], values: dict[str, int]) -> list[Buffer]:
+    """Compute what the plan says; over several devices a buffer for each part."""
+    buffers = _buffers_of(leaves)
+
+    def find(node: Node) -> Buffer:
+        found = buffers[node]
+        assert found is not None
+        return found
+
+    device = split_name(plan.outputs[0][0].device)[0]
+    nodes = [_spread(version, node) for version, node in plan.outputs]
+    return execute.run(nodes, find, values, device, partial(_settle, plan, leaves))
+
+
+def nodes_of(versions: Sequence[Version]) -> tuple[list[Node], str]:
+    """The expressions that realizing `versions` would compute, and where what is free is made."""
+    with _lock:
+        roots = list(dict.fromkeys([version for version in versions if version.buffer is None]))
+        _walk(roots)
+        device = split_name(roots[0].device)[0] if roots else ""
+        return [_spread(version, version.node) for version in roots], device
 
 
 def _buffers_of(leaves: Sequence[Version]) -> dict[Node, Buffer | None]:

@@ -17,14 +17,17 @@ from typing import TYPE_CHECKING, Self
 from tilework.base.errors import ShapeError, UserError
 from tilework.engine.device import Device
 from tilework.engine.sharing import check_can_share
-from tilework.ir.ops import tensor
-from tilework.runtime.group import split_name
+from tilework.ir.node import make
+from tilework.ir.ops import multi, tensor
+from tilework.ir.ops.multi import Layout
+from tilework.runtime.group import is_group, join_names, split_name
 from tilework.schedule.shard import spec
 from tilework.tensor import observe, realize
 from tilework.tensor.convolution import Convolution
+from tilework.tensor.version import Version, merge_bindings
 
 if TYPE_CHECKING:
-    from tilework.ir.ops.multi import Layout
+    from tilework.ir.ops.multi import Box, Interval
 
 Axes = int | None | Sequence[int | None]
 
@@ -91,6 +94,46 @@ class Sharding(Convolution):
         """All of it on one device: `device`, or the first of those that it is on."""
         first = split_name(self._storage.version.device)[0]
         return self.to(first if device is None else device)
+
+    def _assembled(self, others: Sequence[Self], axis: int) -> Self:
+        """This tensor and others of other devices as the parts of one along `axis`."""
+        parts = (self, *others)
+        number = self._axis(axis, "assemble")
+        names = [part._storage.version.device for part in parts]
+        if any(map(is_group, names)) or len(set(names)) != len(names):
+            raise UserError(
+                "assemble: each part must be on one device, which no other part is on",
+                got=", ".join(names),
+            )
+        check_can_share(names)
+        boxes: list[Box] = []
+        start = 0
+        for part in parts:
+            stop = start + part._fixed_size(number, "assemble")
+            box: list[Interval] = [None] * part.ndim
+            box[number] = (start, stop)
+            boxes.append(tuple(box))
+            start = stop
+        if len(parts) == 1:
+            return self
+        whole = [
+            spec.interval(*bounds, start) for bounds in [box[number] for box in boxes] if bounds
+        ]
+        boxes = [
+            (*box[:number], cut, *box[number + 1 :]) for box, cut in zip(boxes, whole, strict=True)
+        ]
+        layout = Layout(tuple(names), tuple(boxes))
+        version = Version(
+            make(multi.UNSHARD, tuple([part.node for part in parts]), layout),
+            join_names(names),
+            multi.UNSHARD,
+            layout,
+            tuple([part._storage.version for part in parts]),
+            tuple([part._chain for part in parts]),
+            merge_bindings([part._live_bindings() for part in parts], "assemble"),
+        )
+        version.layout = layout
+        return self._over(version)
 
     @property
     def axis(self) -> int | None:

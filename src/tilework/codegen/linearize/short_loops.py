@@ -75,7 +75,7 @@ class _Writing:
                         self._write(node)
                     at += len(body) + 2
                     continue
-            self._write(self._now(statement))
+            self._write_anew(self._now(statement))
             at += 1
         # A value stands in one block alone.  Where two loops, written out, would both hold it, none
         # is.
@@ -88,6 +88,13 @@ class _Writing:
         if new is not statement:
             self.became[statement] = new
         return new
+
+    def _write_anew(self, node: Node) -> None:
+        """A statement; in another normal form it may be made of values that stand nowhere yet."""
+        for source in node.src:
+            if source.op.elementwise and source.src and source not in self.known:
+                self._write_anew(source)
+        self._write(node)
 
     def _write(self, node: Node) -> None:
         """A statement, and the block that it opens or closes; a value stands once."""

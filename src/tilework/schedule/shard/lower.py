@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tilework.base import settings
 from tilework.base.errors import InternalError, UserError
-from tilework.dtypes import bool_ as _BOOL
-from tilework.ir.build import const
 from tilework.ir.fold import combine
 from tilework.ir.node import make, toposort
 from tilework.ir.ops import index, math, memory, multi, tensor
 from tilework.ir.ops.multi import Box, Layout
-from tilework.schedule.shard import spec
+from tilework.schedule.shard import indexing, spec
 from tilework.schedule.shard.allreduce import choose, fold_all
 from tilework.schedule.shard.movement import MOVES, cut, forward, local, needed
 from tilework.schedule.shard.propagate import Work, work_of
@@ -28,6 +26,7 @@ from tilework.schedule.shard.transfer import assemble, nothing, sources_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tilework.dtypes import DType
     from tilework.ir.node import Node
     from tilework.ir.types import Shape
 
@@ -80,14 +79,21 @@ class _Spread:
     with those of the other devices of its group.
     """
 
-    __slots__ = ("fold", "groups", "is_open", "layout", "parts")
+    __slots__ = ("dtype", "fold", "groups", "is_open", "layout", "parts")
 
     def __init__(self, layout: Layout, parts: Sequence[Node], *, is_open: bool = False) -> None:
         self.layout = layout
         self.parts = list(parts)
         self.fold: tensor.Fold | None = None
+        self.dtype: DType | None = None  # of what the folded bits are
         self.groups: tuple[tuple[int, ...], ...] | None = None
         self.is_open = is_open  # made elementwise from a fold that need not be finished
+
+    def finished(self, part: Node) -> Node:
+        """What was folded, in its dtype."""
+        if self.dtype is None or self.dtype is part.type.dtype:
+            return part
+        return make(math.BITCAST, (part,), math.CastAttrs(self.dtype))
 
 
 _Value = _Single | _Spread
@@ -214,7 +220,11 @@ class _Lowering:
         ]
         found = _Spread(work.result, parts)
         if work.groups is not None:
-            found.fold, found.groups, found.is_open = node.attrs.fold, work.groups, True
+            found.groups, found.is_open = work.groups, True
+            if node.op is tensor.GATHER:
+                found.fold, found.dtype = tensor.Fold.ADD, node.type.dtype  # bits and zeros
+            else:
+                found.fold = node.attrs.fold
         elif node.op.elementwise or node.op in MOVES or node.op in _UNARY:
             spread = [self.values[source] for source in node.src]
             others = [each for each in spread if isinstance(each, _Spread)]
@@ -248,48 +258,10 @@ class _Lowering:
             part = cut(src[0], have, exact, node.src[0].type.shape)
             return local(node, exact, box, part)
         if node.op is tensor.SCATTER:
-            return self._local_scatter(node, work, number, src)
+            return indexing.scatter(node, box, src)
+        if node.op is tensor.GATHER and work.groups is not None:
+            return indexing.gather(node, work.sources[0].boxes[number], src)
         return make(node.op, tuple(src), node.attrs)
-
-    def _local_scatter(self, node: Node, work: Work, number: int, src: Sequence[Node]) -> Node:
-        """Updates that fall into other parts go to a row beyond the end, which is cut off again.
-
-        An index that is outside of the whole tensor stays so, and is reported.
-        """
-        box, shape = work.result.boxes[number], node.type.shape
-        if work.groups is not None and all(members[0] != number for members in work.groups):
-            pass  # zeros and zeros add up, so nobody's start counts twice
-        at = node.attrs.axis
-        axes = [at + place for place in range(len(src) - 2)]
-        if all(box[axis] is None for axis in axes):
-            return make(tensor.SCATTER, tuple(src), node.attrs)
-        first = next(axis for axis in axes if box[axis] is not None)
-        indices = list(src[2:])
-        mine = const(True, _BOOL, indices[0].type.shape)
-        beyond = const(False, _BOOL, indices[0].type.shape)
-        for axis, where in zip(axes, indices, strict=True):
-            start, stop = spec.bounds_of(box[axis], shape[axis])
-            kind, sizes = where.type.dtype, where.type.shape
-            low, high = const(start, kind, sizes), const(stop, kind, sizes)
-            inside = math.AND(_not(math.LT(where, low)), math.LT(where, high))
-            mine = math.AND(mine, inside)
-            end = const(spec.bounds_of(None, shape[axis])[1], kind, sizes)
-            outside = math.OR(math.LT(where, const(0, kind, sizes)), _not(math.LT(where, end)))
-            beyond = math.OR(beyond, outside)
-        moved = []
-        for axis, where in zip(axes, indices, strict=True):
-            start, stop = spec.bounds_of(box[axis], shape[axis])
-            kind, sizes = where.type.dtype, where.type.shape
-            inner = math.SUB(where, const(start, kind, sizes))
-            elsewhere = const(stop - start if axis == first else 0, kind, sizes)
-            nowhere = const(stop - start + 1 if axis == first else 0, kind, sizes)
-            found = math.WHERE(mine, inner, math.WHERE(beyond, nowhere, elsewhere))
-            moved.append(found)
-        pads: list[Any] = [(0, 1) if axis == first else (0, 0) for axis in range(len(shape))]
-        wide = make(tensor.PAD, (src[0],), tensor.PadAttrs(tuple(pads)))
-        written = make(tensor.SCATTER, (wide, src[1], *moved), node.attrs)
-        bounds: list[Any] = [(0, size, 1) for size in src[0].type.shape]
-        return make(tensor.SHRINK, (written,), tensor.ShrinkAttrs(tuple(bounds)))
 
     # --- writes ----------------------------------------------------------------------------------
 
@@ -513,7 +485,7 @@ class _Lowering:
             for number, group in enumerate(groups):
                 if group == members and found[number] is None:
                     found[number] = _send(value.layout, folded[number % len(members)], number)
-        value.parts = [part for part in found if part is not None]
+        value.parts = [value.finished(part) for part in found if part is not None]
         value.groups = None
         return value.parts
 
@@ -527,7 +499,8 @@ class _Lowering:
         for number, want in enumerate(target.boxes):
             wanted = spec.numbers(want, shape)
             if not spec.count(wanted):
-                found.append(nothing(value.parts[0].type.dtype, spec.local_shape(want, shape)))
+                dtype = value.dtype or value.parts[0].type.dtype
+                found.append(nothing(dtype, spec.local_shape(want, shape)))
                 continue
             if spec.common(wanted, rows[number]) != wanted:
                 settled = self._settled(value)
@@ -539,7 +512,7 @@ class _Lowering:
                 total = part if total is None else combine(fold, total, part)
             if total is None:
                 raise InternalError("shard: a group has no members")
-            found.append(total)
+            found.append(value.finished(total))
         return found
 
 
@@ -613,7 +586,3 @@ def _rebased(view: Node, base: Node, new: Node) -> Node:
     for step in reversed(chain):
         new = make(step.op, (new,), step.attrs)
     return new
-
-
-def _not(condition: Node) -> Node:
-    return math.XOR(condition, const(True, _BOOL, condition.type.shape))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from tilework.ir.ops import math, memory, multi, tensor
 from tilework.ir.ops.multi import Box, Layout
 from tilework.schedule.shard import spec
+from tilework.schedule.shard.indexing import word_of
 from tilework.schedule.shard.movement import MOVES, natural
 
 if TYPE_CHECKING:
@@ -233,7 +234,38 @@ def _gather(node: Node, layouts: Sequence[Layout | None]) -> Work:
 
     complete = [pair for pair in candidates if spec.layout_covers(result_of(pair), node.type.shape)]
     best = min(complete, key=cost)
+    partial = _partial_gather(node, layouts, cost(best)[0])
+    if partial is not None:
+        return partial
     return Work((best[0], *[best[1]] * count), result_of(best))
+
+
+def _partial_gather(node: Node, layouts: Sequence[Layout | None], moved_bytes: int) -> Work | None:
+    """Rows of a table that is cut: each device gives those that it has, if that moves less.
+
+    So a lookup of a few tokens moves their rows, and not the vocabulary.
+    """
+    table, indices = layouts[0], node.src[1:]
+    at, rank = node.attrs.axis, len(indices[0].type.shape)
+    axes = tuple(range(at, at + len(indices)))
+    word = word_of(node.type.dtype)
+    if table is None or word is None or not spec.cut_axes(table) & set(axes):
+        return None
+    groups = fold_groups(table, axes, node.src[0].type.shape)
+    if groups is None or _is_local(groups):
+        return None
+    nowhere = spec.replicated(table.devices, rank)
+    boxes = [(*box[:at], *[None] * rank, *box[at + len(axes) :]) for box in table.boxes]
+    result = Layout(table.devices, tuple(boxes))
+    most = max(len(group) for group in groups)
+    moved = 2 * (most - 1) * spec.largest_part(result, node.type.shape) * word.itemsize
+    moved += sum(
+        _bytes_moved(have, nowhere, source)
+        for have, source in zip(layouts[1:], indices, strict=True)
+    )
+    if moved >= moved_bytes:
+        return None
+    return Work((table, *[nowhere] * len(indices)), result, groups)
 
 
 def _scatter(node: Node, layouts: Sequence[Layout | None]) -> Work:

@@ -22,7 +22,6 @@ no_gradient("it has no sources", tensor.IOTA, memory.BUFFER, memory.PARAM, index
 no_gradient("positions are integers", tensor.SORT)
 no_gradient("an effect, not a value", memory.STORE, memory.SINK, program.CALL)
 no_gradient("an integer", index.BIND)
-no_gradient("only what is in memory is made of parts", multi.UNSHARD)
 
 
 # --- movement ------------------------------------------------------------------------------------
@@ -128,6 +127,19 @@ def _reshard(step: Step, g: Tensor) -> Gradients:
     source = step.sources[0]
     layout = source._layout()
     return (g.to(source.device) if layout is None else g._resharded(layout),)
+
+
+@gradient_of(multi.UNSHARD)
+def _unshard(step: Step, g: Tensor) -> Gradients:
+    """Each device takes the gradient of its part."""
+    found = []
+    for source, box in zip(step.sources, step.attrs.boxes, strict=True):
+        bounds = [
+            (0, size, 1) if cut is None else (*cut, 1)
+            for size, cut in zip(g._dims, box, strict=True)
+        ]
+        found.append(g._cut(bounds).to(source.device))
+    return tuple(found)
 
 
 # --- folds and scans -----------------------------------------------------------------------------
