@@ -18,9 +18,11 @@ from tilework.dtypes.table import (
     float32,
     fp8e4m3,
     fp8e5m2,
+    int8,
     int16,
     int32,
     int64,
+    uint8,
     uint64,
 )
 
@@ -44,6 +46,8 @@ def promote(a: DType, b: DType) -> DType:
         >>> dtypes.promote(dtypes.int32, dtypes.float16)
         dtypes.float16
     """
+    if a.is_packed or b.is_packed:
+        return _promote_packed(a, b)
     if a is b:
         return a
     if a.kind is Kind.BOOL:
@@ -60,6 +64,20 @@ def promote(a: DType, b: DType) -> DType:
     if signed.bits > unsigned.bits:
         return signed
     return _SIGNED_BY_BITS.get(unsigned.bits * 2, default_float)
+
+
+def value_dtype(dtype: DType) -> DType:
+    """The dtype in which values of `dtype` are computed with: another one for packed dtypes."""
+    if not dtype.is_packed:
+        return dtype
+    return float32 if dtype.is_float else int8 if dtype.is_signed else uint8
+
+
+def _promote_packed(a: DType, b: DType) -> DType:
+    """Packed dtypes count as the dtype of their values; a packed float as the least of floats."""
+    if a.is_float and b.is_float and not (a.is_packed and b.is_packed):
+        return b if a.is_packed else a
+    return promote(value_dtype(a), value_dtype(b))
 
 
 def _promote_floats(a: DType, b: DType) -> DType:

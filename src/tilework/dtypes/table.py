@@ -2,7 +2,8 @@
 
 One row per dtype.  Formats of the low-precision floats: IEEE 754 binary16; bfloat16 (the upper
 half of binary32); OCP 8-bit floating point, e4m3 without infinities and e5m2 (Open Compute
-Project, "OFP8", revision 1.0).
+Project, "OFP8", revision 1.0); 4-bit floats e2m1 without infinities and NaN (OCP, "Microscaling
+Formats", version 1.0).
 """
 
 from __future__ import annotations
@@ -10,6 +11,12 @@ from __future__ import annotations
 import math
 from enum import Enum
 from typing import Final
+
+#: Names under which dtypes show themselves, where it is not their own.
+SHOWN_NAMES: Final[dict[str, str]] = {}  # bounded by the dtypes that there are
+
+#: The width of dtypes of which two elements share a byte.
+PACKED_BITS: Final = 4
 
 
 class Kind(Enum):
@@ -27,12 +34,14 @@ class DType:
     `exponent_bits` and `mantissa_bits` (stored bits, without the hidden one) describe floats and
     are 0 otherwise; `finite_only` marks formats without infinities (fp8 e4m3).  `itemsize` is the
     bytes that one stored element takes.  `is_integer` means a signed or unsigned integer, never
-    bool; `minimum` and `maximum` are those of an integer or bool dtype.
+    bool; `minimum` and `maximum` are those of an integer or bool dtype.  Of a packed dtype two
+    elements share a byte; it is stored and converted, and never computed with.
     """
 
     __slots__ = (
-        "bits", "exponent_bits", "finite_only", "is_bool", "is_float", "is_integer", "is_signed",
-        "is_unsigned", "itemsize", "kind", "mantissa_bits", "maximum", "minimum", "name", "rank",
+        "bits", "exponent_bits", "finite_only", "is_bool", "is_float", "is_integer", "is_packed",
+        "is_signed", "is_unsigned", "itemsize", "kind", "mantissa_bits", "maximum", "minimum",
+        "name", "rank",
     )  # fmt: skip
 
     def __init__(
@@ -54,6 +63,7 @@ class DType:
         self.finite_only: Final = finite_only
         # Facts that follow are stored: the compiler asks for them at nearly every node.
         self.itemsize: Final = (bits + 7) // 8
+        self.is_packed: Final = bits == PACKED_BITS
         self.is_float: Final = kind is Kind.FLOAT
         self.is_bool: Final = kind is Kind.BOOL
         self.is_signed: Final = kind is Kind.SIGNED
@@ -65,12 +75,17 @@ class DType:
     @property
     def min(self) -> float:
         """Least value of any dtype; that of floats is -inf."""
-        return -math.inf if self.is_float else self.minimum
+        return -math.inf if self.is_float else False if self.is_bool else self.minimum
 
     @property
     def max(self) -> float:
         """Greatest value of any dtype; that of floats is inf."""
-        return math.inf if self.is_float else self.maximum
+        return math.inf if self.is_float else True if self.is_bool else self.maximum
+
+    @property
+    def priority(self) -> int:
+        """Another name for `rank`."""
+        return self.rank
 
     @property
     def bitsize(self) -> int:
@@ -78,7 +93,7 @@ class DType:
         return self.bits
 
     def __repr__(self) -> str:
-        return f"dtypes.{self.name}"
+        return f"dtypes.{SHOWN_NAMES.get(self.name, self.name)}"
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return (by_name, (self.name,))
@@ -100,6 +115,11 @@ bfloat16 = DType("bfloat16", Kind.FLOAT, 16, 12, 8, 7)
 float32 = DType("float32", Kind.FLOAT, 32, 13, 8, 23)
 float64 = DType("float64", Kind.FLOAT, 64, 14, 11, 52)
 
+#: Two elements share a byte, the first in its low half.
+int4 = DType("int4", Kind.SIGNED, PACKED_BITS, 1)
+uint4 = DType("uint4", Kind.UNSIGNED, PACKED_BITS, 1)
+fp4e2m1 = DType("fp4e2m1", Kind.FLOAT, PACKED_BITS, 9, 2, 1, True)
+
 #: The type of index arithmetic: ranges, offsets and sizes.
 index = int64
 
@@ -107,10 +127,12 @@ ALL: Final[tuple[DType, ...]] = (
     bool_, int8, uint8, int16, uint16, int32, uint32, int64, uint64,
     fp8e4m3, fp8e5m2, float16, bfloat16, float32, float64,
 )  # fmt: skip
+#: Dtypes that are stored and converted only; `ALL` are those that are computed with.
+PACKED: Final = (int4, uint4, fp4e2m1)
 FLOATS: Final = tuple(dtype for dtype in ALL if dtype.is_float)
 INTEGERS: Final = tuple(dtype for dtype in ALL if dtype.is_integer)
 
-_BY_NAME: Final = {dtype.name: dtype for dtype in ALL}
+_BY_NAME: Final = {dtype.name: dtype for dtype in (*ALL, *PACKED)}
 
 
 def by_name(name: str) -> DType:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any, Self
 
 from tilework import dtypes
+from tilework.base.errors import ShapeError
 from tilework.dtypes import DType
 from tilework.ir.ops import math as ops
 from tilework.tensor.creation import Creation, as_dtype
 from tilework.tensor.movement import Movement
+
+
+def packed_module() -> Any:
+    """The module of packed tensors, loaded when the first one is made."""
+    return importlib.import_module("tilework.tensor.packed_tensor")
 
 
 class Conversion(Creation, Movement):
@@ -20,11 +27,14 @@ class Conversion(Creation, Movement):
         """The values in another dtype.
 
         Floats to integers truncate; out of range they saturate, NaN gives 0.  Integers keep the
-        value modulo 2**width.
+        value modulo 2**width.  Two elements of a packed dtype (int4, uint4, fp4e2m1) share a byte.
         """
-        kind = dtype if isinstance(dtype, DType) else as_dtype(dtype)
+        kind = dtype if isinstance(dtype, DType) else as_dtype(dtype, may_be_packed=True)
         if kind is self.dtype:
             return self
+        if kind.is_packed:
+            found: Self = packed_module().packed_as(self, kind)
+            return found
         return self._apply(ops.CAST, attrs=ops.CastAttrs(kind))
 
     def type(self, dtype: DType | str) -> Self:
@@ -33,9 +43,16 @@ class Conversion(Creation, Movement):
 
     def bitcast(self, dtype: DType | str) -> Self:
         """The bits read as another dtype; the last axis scales if the widths differ."""
-        kind = as_dtype(dtype)
+        kind = as_dtype(dtype, may_be_packed=True)
         if kind is self.dtype:
             return self
+        if kind.is_packed:
+            data = self.bitcast(dtypes.uint8)
+            if not data.ndim:
+                raise ShapeError("bitcast: a scalar has no axis that could grow", got="shape ()")
+            shape = (*data._sizes()[:-1], 2 * data._sizes()[-1])
+            found: Self = packed_module().made(data, kind, shape)
+            return found
         return self._apply(ops.BITCAST, attrs=ops.CastAttrs(kind))
 
     def float(self) -> Self:

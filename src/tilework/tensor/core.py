@@ -64,7 +64,7 @@ class TensorBase:
     _grad: Self | None
     _seen_from: Node | None
     _seen_node: Node | None
-    _packed: tuple[Self, DType]  # of packed dtypes alone; see `PackedTensor`
+    _packed: tuple[Any, DType]  # of packed dtypes alone; see `PackedTensor`
 
     # --- making tensors ----------------------------------------------------------------------
 

@@ -30,8 +30,24 @@ if TYPE_CHECKING:
     from tilework.ir.types import Shape
 
 
-def as_dtype(dtype: Any) -> DType:
-    """A dtype given by itself, by name ("float32", "half"), or as one of NumPy's."""
+def as_dtype(dtype: Any, may_be_packed: bool = False) -> DType:
+    """A dtype given by itself, by name ("float32", "half"), or as one of NumPy's.
+
+    Raises:
+        DTypeError: there is none, or it is a packed one where that can't be.
+    """
+    found = _named_dtype(dtype)
+    if found.is_packed and not may_be_packed:
+        raise DTypeError(
+            "dtype: elements of a packed dtype are stored and converted only",
+            got=found.name,
+            expected="a dtype that is computed with",
+            try_=f"make a tensor of another dtype, then .cast(dtypes.{found.name})",
+        )
+    return found
+
+
+def _named_dtype(dtype: Any) -> DType:
     owner = dtype if isinstance(dtype, type) else type(dtype)
     if owner.__module__.partition(".")[0] in ("numpy", "ml_dtypes"):
         # `np.float32` is a class with this name, `np.dtype("float32")` has it as `name`.
@@ -98,9 +114,12 @@ class Creation(TensorBase):
         sizes, bindings = read_sizes(as_sizes((shape,)), "full")
         if not hasattr(type(fill_value), "__float__"):
             raise DTypeError("full: the value is not a real number", got=repr(fill_value))
-        kind = dtype_of_number(fill_value) if dtype is None else as_dtype(dtype)
+        kind = dtype_of_number(fill_value) if dtype is None else as_dtype(dtype, may_be_packed=True)
         check_fits(kind, fill_value, "full")
         _check_sizes(sizes)
+        if kind.is_packed:
+            values = const(fill_value, dtypes.value_dtype(kind), sizes)
+            return cls._finish(values, device, requires_grad, bindings).cast(kind)
         return cls._finish(const(fill_value, kind, sizes), device, requires_grad, bindings)
 
     @classmethod

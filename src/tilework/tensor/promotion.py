@@ -45,6 +45,7 @@ def dtype_with_number(dtype: DType, value: Number, what: str) -> DType:
     Raises:
         DTypeError: an integer that fits no dtype together with the tensor's values.
     """
+    dtype = dtypes.value_dtype(dtype) if dtype.is_packed else dtype
     if isinstance(value, bool) or dtype.is_float:
         return dtype
     if isinstance(value, float):

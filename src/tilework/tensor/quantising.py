@@ -40,7 +40,7 @@ class Quantising(Pooling):
             >>> Tensor([-1.0, 0.0, 0.26]).quantize(0.1, 3).tolist()
             [-7, 3, 6]
         """
-        kind = as_dtype(dtype)
+        kind = as_dtype(dtype, may_be_packed=True)
         if not kind.is_integer:
             raise DTypeError("quantize: needs an integer dtype", got=kind.name)
         places = self._quantised(scale, zero_point, axis, "quantize")
@@ -70,7 +70,9 @@ class Quantising(Pooling):
         step, zero = self._per_channel(scale, axis), self._per_channel(zero_point, axis)
         wide = dtypes.int64 if self.dtype.bits > 16 else dtypes.int32
         shifted = self.cast(wide) - (zero.cast(wide) if hasattr(zero, "cast") else int(zero))
-        found: Self = (shifted.cast(dtypes.float32) * step).cast(as_dtype(dtype))
+        found: Self = (shifted.cast(dtypes.float32) * step).cast(
+            as_dtype(dtype, may_be_packed=True)
+        )
         return found
 
     def fake_quantize(

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from tilework.engine.guards import same_value
 from tilework.ir.ops.tensor import RESHAPE
 from tilework.ir.types import make_type
 from tilework.schedule.parts import longest_part
+from tilework.tensor.conversion import packed_module
 from tilework.tensor.core import TensorBase
 from tilework.tensor.variable import Variable, format_shape
 from tilework.tensor.version import Chain
 
 if TYPE_CHECKING:
+    from tilework.dtypes import DType
     from tilework.ir.node import Node
     from tilework.ir.types import Type
     from tilework.runtime.buffer import Buffer
@@ -44,6 +47,24 @@ class Branch:
     items: tuple[Leaf | Branch, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class PackedPlace:
+    """The kind of a branch that stands for a tensor of a packed dtype: its bytes are the item."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+
+    @staticmethod
+    @cache
+    def of(dtype: DType, shape: tuple[int, ...]) -> PackedPlace:
+        """The one instance, so that places compare by identity as types do."""
+        return PackedPlace(dtype, shape)
+
+    def __call__(self, items: Sequence[Any]) -> Any:
+        """The tensor over bytes."""
+        return packed_module().made(items[0], self.dtype, self.shape)
+
+
 Tree = Leaf | Branch
 
 
@@ -66,6 +87,9 @@ def flatten(value: Any, name: str) -> Flat:
 
 def _flatten(value: Any, name: str, flat: Flat) -> Tree:
     if isinstance(value, TensorBase):
+        if value.dtype.is_packed:
+            place: Any = PackedPlace.of(value.dtype, value._sizes())
+            return Branch(place, None, (_flatten(value._packed[0], name, flat),))
         flat.tensors.append(value)
         return Leaf("tensor", len(flat.tensors) - 1, name)
     if isinstance(value, Variable):

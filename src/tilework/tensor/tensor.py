@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import math
 from contextlib import ContextDecorator
@@ -64,8 +65,10 @@ class Tensor(Differentiation):
         dtype: DType | str | None = None,
         requires_grad: bool | None = None,
     ) -> None:
-        kind = None if dtype is None else as_dtype(dtype)
-        if isinstance(data, TensorBase):
+        kind = None if dtype is None else as_dtype(dtype, may_be_packed=True)
+        if kind is not None and kind.is_packed:
+            self._init_packed(data, device, kind)
+        elif isinstance(data, TensorBase):
             moved: Any = data.to(device) if device is not None else data
             moved = moved if kind is None else moved.cast(kind)
             moved = moved._apply(None)
@@ -77,6 +80,15 @@ class Tensor(Differentiation):
                 converted = self.cast(kind)
                 self._set(converted._storage, (), converted._type, converted._bindings)
         self._owned(requires_grad)
+
+    def _init_packed(self, data: Any, device: str | None, kind: DType) -> None:
+        """Integers must fit; other values become what `cast` makes of them."""
+        values = Tensor(data, device)
+        if not isinstance(data, TensorBase) and values.dtype.is_integer and values._count():
+            for value in (values.min().item(), values.max().item()):
+                check_fits(kind, value, "Tensor")
+        packing: Any = importlib.import_module("tilework.tensor.packed_tensor")
+        packing.become_packed(self, values, kind)
 
     @classmethod
     def _lift(cls, value: Any, device: str) -> Self:

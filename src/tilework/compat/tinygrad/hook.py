@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, Final
 
-from tilework import errors
+from tilework import dtypes, errors
 
 NAME: Final = "tinygrad"
 _HERE: Final = __name__.rpartition(".")[0]
@@ -33,6 +33,14 @@ SERVED: Final[dict[str, str | None]] = {
     "tinygrad.uop": None,
     "tinygrad.uop.ops": "uop",
 }
+
+
+#: How programs see dtypes printed.
+_SHOWN: Final[dict[str, str]] = {
+    "int8": "char", "uint8": "uchar", "int16": "short", "uint16": "ushort", "int32": "int",
+    "uint32": "uint", "int64": "long", "uint64": "ulong", "float16": "half", "float32": "float",
+    "float64": "double",
+}  # fmt: skip
 
 
 def _children(name: str) -> list[str]:
@@ -115,6 +123,7 @@ def install() -> None:
             try_="install the hook before anything imports it",
         )
     sys.meta_path.insert(0, _FINDER)
+    dtypes.SHOWN_NAMES.update(_SHOWN)
 
 
 def uninstall() -> None:
@@ -122,5 +131,6 @@ def uninstall() -> None:
     if not is_installed():
         return
     sys.meta_path.remove(_FINDER)
+    dtypes.SHOWN_NAMES.clear()
     for name in [each for each in sys.modules if each.partition(".")[0] == NAME]:
         del sys.modules[name]

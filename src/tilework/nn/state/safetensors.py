@@ -3,6 +3,9 @@
 A file is written beside its place and put there by a rename, so a reader sees the old file or the
 new one.  What was loaded is memory of the file that was opened: it never changes when a new file
 takes the place, and is copied to a device when it is first written to.
+
+The format has no 4-bit integers: they are bytes (U8) there, and `tilework.packed` in the metadata
+says which names are to be seen as what.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ from tilework.dtypes import DType
 from tilework.engine.device import Device
 from tilework.runtime.lease import Lease, LeaseKind
 from tilework.tensor import host
+from tilework.tensor.packed import packed_shape
+from tilework.tensor.packed_tensor import made
 from tilework.tensor.tensor import Tensor
 from tilework.tensor.version import from_buffer
 
@@ -34,6 +39,8 @@ safe_dtypes: dict[str, DType] = {
     "F64": dtypes.float64, "F8_E4M3": dtypes.fp8e4m3, "F8_E5M2": dtypes.fp8e5m2,
 }  # fmt: skip
 _CODES = {dtype: name for name, dtype in safe_dtypes.items()}
+_FLOAT4 = "F4"
+_PACKED_KEY = "tilework.packed"
 _MOST_HEADER_BYTES = 100 << 20
 _ALIGNMENT = 64
 
@@ -64,14 +71,23 @@ def safe_save(
     if metadata:
         header["__metadata__"] = {str(key): str(value) for key, value in metadata.items()}
     offset = 0
+    packed: dict[str, Any] = {}
     for name, tensor in tensors.items():
-        size = tensor.nbytes()
+        size, shape = tensor.nbytes(), tensor._sizes()
+        code = _CODES.get(tensor.dtype, "U8")
+        if tensor.dtype is dtypes.fp4e2m1 and product(shape) == 2 * size:
+            code = _FLOAT4
+        elif tensor.dtype.is_packed:
+            packed[name] = [tensor.dtype.name, shape]
+            shape = packed_shape(shape)
         header[name] = {
-            "dtype": _CODES[tensor.dtype],
-            "shape": list(tensor._sizes()),
+            "dtype": code,
+            "shape": list(shape),
             "data_offsets": [offset, offset + size],
         }
         offset += size
+    if packed:
+        header.setdefault("__metadata__", {})[_PACKED_KEY] = json.dumps(packed)
     head = json.dumps(header, separators=(",", ":")).encode()
     head += b" " * (-(len(head) + 8) % _ALIGNMENT)
     _write_atomically(Path(fn), len(head).to_bytes(8, "little") + head, tensors)
@@ -103,6 +119,8 @@ def _umask() -> int:
 
 def tensor_bytes(tensor: Tensor) -> bytes:
     """The elements of a realized tensor as bytes, row-major, in its own dtype."""
+    if tensor.dtype.is_packed:
+        return tensor_bytes(tensor._packed[0])
     source = tensor.contiguous().realize()
     version = source._storage.version
     assert version.buffer is not None
@@ -125,7 +143,35 @@ def safe_load(fn: str | Path | Tensor) -> dict[str, Tensor]:
     for name, row in header.items():
         if name != "__metadata__":
             dtype, shape, begin, end = _checked(name, row, len(data) - start)
-            found[name] = source.tensor(start + begin, end - begin, dtype, shape)
+            kind = dtypes.uint8 if dtype.is_packed else dtype
+            sizes = packed_shape(shape) if dtype.is_packed else shape
+            found[name] = source.tensor(start + begin, end - begin, kind, sizes)
+            if dtype.is_packed:
+                found[name] = made(found[name], dtype, shape)
+    for name, dtype, shape in _packed_rows(header, str(fn)):
+        if name not in found or found[name].shape != packed_shape(shape):
+            raise ModelFileError(
+                f"safe_load: {name!r} does not hold what the metadata says",
+                got=f"{dtype.name} of shape {shape}",
+            )
+        found[name] = made(found[name], dtype, shape)
+    return found
+
+
+def _packed_rows(header: dict[str, Any], where: str) -> list[tuple[str, DType, tuple[int, ...]]]:
+    """The names that are to be seen in a packed dtype, with it and their shape."""
+    try:
+        rows = json.loads(header.get("__metadata__", {}).get(_PACKED_KEY, "{}"))
+        found = [(name, dtypes.by_name(kind), tuple(shape)) for name, (kind, shape) in rows.items()]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ModelFileError(
+            "safe_load: the metadata is damaged", got=f"{where}: {_PACKED_KEY}"
+        ) from error
+    for _, kind, shape in found:
+        if not kind.is_packed or not all(type(size) is int and size >= 0 for size in shape):
+            raise ModelFileError(
+                "safe_load: the metadata is damaged", got=f"{where}: {kind.name} {shape}"
+            )
     return found
 
 
@@ -171,7 +217,7 @@ def _checked(name: str, row: Any, room: int) -> tuple[DType, tuple[int, ...], in
         begin, end = row["data_offsets"]
     except (TypeError, KeyError, ValueError) as error:
         raise ModelFileError(f"safe_load: the row of {name!r} is damaged", got=f"{row}") from error
-    dtype = safe_dtypes.get(code)
+    dtype = dtypes.fp4e2m1 if code == _FLOAT4 else safe_dtypes.get(code)
     if dtype is None:
         raise UnsupportedError(
             f"safe_load: {name!r} has a dtype that is not known",
@@ -180,7 +226,10 @@ def _checked(name: str, row: Any, room: int) -> tuple[DType, tuple[int, ...], in
         )
     numbers = (*shape, begin, end)
     is_whole = all(isinstance(number, int) and number >= 0 for number in numbers)
-    if not is_whole or not begin <= end <= room or end - begin != product(shape) * dtype.itemsize:
+    bits = (
+        product(shape) * (dtype.bits if dtype.is_packed else 8 * dtype.itemsize) if is_whole else 0
+    )
+    if not is_whole or not begin <= end <= room or 8 * (end - begin) != bits:
         raise ModelFileError(
             f"safe_load: the row of {name!r} contradicts the file",
             got=f"{row}, {room} bytes of data",

@@ -1,0 +1,270 @@
+"""`PackedTensor`: what `Tensor(..., dtype=dtypes.int4)` and `x.cast(dtypes.int4)` give."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from tilework import dtypes
+from tilework.base.errors import DTypeError, ShapeError, UnsupportedError
+from tilework.tensor import packed
+from tilework.tensor.creation import as_dtype
+from tilework.tensor.promotion import check_same_kind
+from tilework.tensor.tensor import Tensor
+from tilework.tensor.variable import format_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tilework.dtypes import DType
+    from tilework.tensor.version import Version
+
+
+class PackedTensor(Tensor):
+    """Elements of a packed dtype: stored, moved, indexed and converted, never computed with.
+
+    `_packed` holds the bytes and the dtype; the rest of the state is that of their values, an
+    expression over the bytes in `dtypes.value_dtype(dtype)`, so that whatever computes with this
+    tensor reads bytes and unpacks them on the way.  Results of movement and indexing are packed
+    again, and values of their own: a packed tensor has no views, and is written as a whole, by
+    `assign`.
+    """
+
+    __slots__ = ()
+
+    # --- what it is --------------------------------------------------------------------------
+
+    @property
+    def dtype(self) -> DType:
+        """The packed dtype."""
+        return self._packed[1]
+
+    @property
+    def is_realized(self) -> bool:
+        """Whether the bytes are in memory."""
+        return self._held.is_realized
+
+    @property
+    def _held(self) -> Tensor:
+        found: Tensor = self._packed[0]
+        return found
+
+    def nbytes(self) -> int:
+        """The bytes that the elements take."""
+        return self._held.nbytes()
+
+    def unpacked(self) -> Tensor:
+        """The values, in the dtype that they are computed with."""
+        found = Tensor.__new__(Tensor)
+        found._set(self._storage, self._chain, self._type, self._bindings)
+        return found._apply(None)
+
+    def _host_array(self) -> Any:
+        return self.unpacked()._host_array()
+
+    # --- conversion --------------------------------------------------------------------------
+
+    def cast(self, dtype: DType | str) -> Any:
+        """The values in another dtype."""
+        kind = as_dtype(dtype, may_be_packed=True)
+        return self if kind is self.dtype else self.unpacked().cast(kind)
+
+    def bitcast(self, dtype: DType | str) -> Any:
+        """The bytes in a dtype of one byte, the last axis half as long; or in another packed one.
+
+        Raises:
+            DTypeError: an element of the dtype has more than one byte.
+            ShapeError: the last axis has an odd size.
+        """
+        kind = as_dtype(dtype, may_be_packed=True)
+        if kind.is_packed:
+            return made(self._held, kind, self._sizes())
+        if kind.bits != 8:
+            raise DTypeError(
+                "bitcast: the elements share bytes", got=kind.name, expected="a dtype of 8 bits"
+            )
+        if not self.ndim or self._sizes()[-1] % 2:
+            raise ShapeError(
+                "bitcast: the last axis has an odd size",
+                got=format_shape(self._dims),
+                expected="an even number of elements, two for each byte",
+            )
+        return self._held._apply(None).bitcast(kind)
+
+    # --- memory ------------------------------------------------------------------------------
+
+    def _version_to_realize(self) -> Version:
+        return self._held._version_to_realize()
+
+    def to(self, device: Any) -> Any:
+        """This tensor on `device`."""
+        moved = self._held.to(device)
+        return self if moved is self._held else made(moved, self.dtype, self._sizes())
+
+    def contiguous(self) -> Any:
+        """This tensor; it has no other order."""
+        return self
+
+    def clone(self, device: str | None = None) -> Any:
+        """A copy with memory of its own."""
+        return made(self._held.clone(device), self.dtype, self._sizes())
+
+    def detach(self) -> Any:
+        """The same bytes, through which no gradient flows."""
+        return made(self._held, self.dtype, self._sizes())
+
+    def assign(self, value: Any) -> Self:
+        """Write all elements; returns this tensor.
+
+        Raises:
+            DTypeError: the value is of another kind.
+            ShapeError: it has another shape.
+        """
+        given = value if isinstance(value, Tensor) else Tensor(value, device=self.device)
+        if given.dtype is not self.dtype:
+            check_same_kind(dtypes.value_dtype(given.dtype), self._type.dtype, "assign")
+            if given.dtype.is_integer and not given.dtype.is_packed:
+                raise DTypeError(
+                    "assign: the integers may not fit",
+                    got=f"{given.dtype.name} into {self.dtype.name}",
+                    try_=f"cast them: value.cast(dtypes.{self.dtype.name})",
+                )
+        if given._dims != self._dims:
+            given = given.unpacked() if isinstance(given, PackedTensor) else given
+            given = given.expand(self.shape)
+        self._held.assign(given.cast(self.dtype)._packed[0])
+        _see(self, self._held, self.dtype, self._sizes())
+        return self
+
+    def replace(self, other: Any) -> Self:
+        """Make this tensor refer to the bytes of `other`."""
+        if other.dtype is not self.dtype or other._dims != self._dims:
+            raise ShapeError(
+                "replace: the tensors differ",
+                got=f"{other.dtype.name}{format_shape(other._dims)}",
+                expected=f"{self.dtype.name}{format_shape(self._dims)}",
+            )
+        _see(self, other._held, self.dtype, self._sizes())
+        return self
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise UnsupportedError(
+            "setitem: elements of a packed dtype share bytes",
+            got=self.dtype.name,
+            try_="write into x.cast(dtypes.int8) and cast it back",
+        )
+
+    def __copy__(self) -> Any:
+        return made(self._held, self.dtype, self._sizes())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        copied = self.clone()
+        memo[id(self)] = copied
+        return copied
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return made, (self._held, self.dtype, self._sizes())
+
+    # --- what is made of it ------------------------------------------------------------------
+
+    def _apply(self, *arguments: Any, **options: Any) -> Any:
+        return self.unpacked()._apply(*arguments, **options)
+
+    def _seen(self, *arguments: Any, **options: Any) -> Any:
+        return self.unpacked()._seen(*arguments, **options)
+
+
+def made(bits: Tensor, dtype: DType, shape: Sequence[int]) -> PackedTensor:
+    """The tensor of a packed dtype whose bytes are `bits`, as `packed.packed_shape` lays them."""
+    found = PackedTensor.__new__(PackedTensor)
+    _see(found, bits, dtype, shape)
+    return found
+
+
+def become_packed(target: Tensor, values: Tensor, dtype: DType) -> None:
+    """Turn a tensor that is being made into one of a packed dtype with these values."""
+    target.__class__ = PackedTensor
+    found = packed_as(values, dtype)
+    target._set(found._storage, found._chain, found._type, found._bindings)
+    target._packed = found._packed
+
+
+def packed_as(values: Tensor, dtype: DType) -> PackedTensor:
+    """Values in a packed dtype; the gradient of a float passes as that of a cast."""
+    found = made(packed.pack(values.detach(), dtype), dtype, values._sizes())
+    if dtype.is_float and values.dtype.is_float:
+        own = values.dtype
+        through = found.unpacked()._with_gradient(lambda _, g: (g.cast(own),), values)
+        found._set(through._storage, through._chain, through._type, through._bindings)
+    return found
+
+
+def _see(target: PackedTensor, bits: Tensor, dtype: DType, shape: Sequence[int]) -> None:
+    """Make `target` show `bits`."""
+    value = packed.unpack(bits, dtype, tuple(shape))
+    target._set(value._storage, value._chain, value._type, value._bindings)
+    target._packed = (bits, dtype)
+
+
+#: Methods whose result keeps the dtype; those of one operand or more of the same dtype.
+_MOVEMENT: Final = frozenset((
+    "__getitem__", "__iter__", "broadcast_to", "cat", "chunk", "diagonal", "expand", "expand_as",
+    "flatten", "flip", "gather", "index_select", "movedim", "narrow", "permute", "ravel", "repeat",
+    "reshape", "reshape_as", "roll", "select", "shrink", "split", "squeeze", "stack", "swapaxes",
+    "t", "take", "tile", "transpose", "unbind", "unflatten", "unsqueeze", "view", "view_as",
+))  # fmt: skip
+_SPECIAL: Final = frozenset((
+    "__getitem__", "__iter__", "__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__",
+    "__truediv__", "__rtruediv__", "__floordiv__", "__rfloordiv__", "__mod__", "__rmod__",
+    "__pow__", "__rpow__", "__matmul__", "__rmatmul__", "__and__", "__or__", "__xor__",
+    "__invert__", "__lshift__", "__rshift__", "__neg__", "__lt__", "__le__", "__gt__", "__ge__",
+    "__eq__", "__ne__", "__contains__",
+))  # fmt: skip
+_KEPT: Final = frozenset((
+    "dim", "element_size", "item", "max_numel", "numel", "numpy", "realize", "requires_grad_",
+    "size", "tolist", "type", "data",
+))  # fmt: skip
+
+
+def _again(found: Any, dtype: DType) -> Any:
+    if isinstance(found, Tensor):
+        return found.cast(dtype)
+    return type(found)([_again(each, dtype) for each in found])
+
+
+def _moved(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(plain)
+    def method(self: PackedTensor, *arguments: Any, **options: Any) -> Any:
+        dtype = self.dtype
+        if name in ("cat", "stack"):
+            rest = arguments[0] if arguments and isinstance(arguments[0], list) else arguments
+            if any(each.dtype is not dtype for each in rest):
+                return plain(self.unpacked(), *arguments, **options)
+        found = plain(self.unpacked(), *arguments, **options)
+        return iter(_again(list(found), dtype)) if name == "__iter__" else _again(found, dtype)
+
+    return method
+
+
+def _computed(plain: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(plain)
+    def method(self: PackedTensor, *arguments: Any, **options: Any) -> Any:
+        return plain(self.unpacked(), *arguments, **options)
+
+    return method
+
+
+def _fill() -> None:
+    """Give `PackedTensor` all methods of `Tensor`, computed from its values."""
+    own = vars(PackedTensor)
+    for name in dir(Tensor):
+        is_wanted = name in _SPECIAL if name.startswith("_") else name not in _KEPT
+        plain = inspect.getattr_static(Tensor, name)
+        if not is_wanted or name in own or not inspect.isfunction(plain):
+            continue
+        method = _moved(name, plain) if name in _MOVEMENT else _computed(plain)
+        setattr(PackedTensor, name, method)
+
+
+_fill()
