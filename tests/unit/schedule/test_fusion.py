@@ -207,3 +207,11 @@ def test_intermediates_are_the_only_arena() -> None:
     made = schedule(math.SUB(x, expand(reduce(x, 0, keep=True), (64, 32))))
     kinds = [slot.kind for slot in made.slots]
     assert kinds == [SlotKind.INPUT, SlotKind.OUTPUT, SlotKind.ARENA]
+
+
+def test_a_relu_is_computed_where_its_operand_is_and_not_by_each_reader() -> None:
+    x = conv2d(param(0, (1, 16, 16, 16)), param(1, (16, 16, 3, 3)))
+    zero = like(0.0, x)
+    positive = math.WHERE(math.LT(zero, x), x, zero)
+    made = schedule(conv2d(positive, param(2, (16, 16, 3, 3))))
+    assert made.reports[0].stores[0].startswith("where")

@@ -44,6 +44,8 @@ _WORK: dict[OpDef, float] = {
 }
 #: What may come between a contraction and the elementwise ops after it.
 _EPILOGUE = frozenset((tensor.RESHAPE, tensor.PERMUTE, tensor.DETACH))
+#: How many ops two uses of a value may be apart from where they meet again.
+_NEAR = 32
 _HEAVY = frozenset(op for op, work in _WORK.items() if work >= 14)
 
 
@@ -93,16 +95,39 @@ class Costs:
 
 
 def _ends(order: list[Node]) -> set[Node]:
-    """The nodes that several nodes use, or one that is not elementwise."""
-    used: set[Node] = set()
-    ends: set[Node] = set()
-    for node in order:
+    """The nodes that are used otherwise than by elementwise ops that meet in one value again.
+
+    A relu uses its operand twice, by a comparison and a choice: what it is applied to is no end.
+    """
+    #: Where all that is computed from a node by elementwise ops meets; None: nowhere.
+    meets: dict[Node, Node | None] = {}
+    depth: dict[Node, int] = {}
+    for node in reversed(order):
+        after = meets.get(node)
+        depth[node] = 0 if after is None else depth[after] + 1
         follows = node.op.elementwise or node.op in _EPILOGUE
         for source in set(node.src):
-            if not follows or source in used:
-                ends.add(source)
-            used.add(source)
-    return ends
+            if not follows:
+                meets[source] = None
+            elif source not in meets:
+                meets[source] = node
+            else:
+                meets[source] = _meeting(meets[source], node, meets, depth)
+    return {node for node, after in meets.items() if after is None}
+
+
+def _meeting(
+    one: Node | None, other: Node | None, meets: dict[Node, Node | None], depth: dict[Node, int]
+) -> Node | None:
+    """The first value through which all results of both nodes go, if it is near."""
+    for _ in range(_NEAR):
+        if one is other or one is None or other is None:
+            return one if one is other else None
+        if depth[one] >= depth[other]:
+            one = meets.get(one)
+        else:
+            other = meets.get(other)
+    return None
 
 
 def cost_of(node: Node, costs: dict[Node, Cost]) -> Cost:
