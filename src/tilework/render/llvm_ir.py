@@ -20,6 +20,7 @@ from tilework.ir.ops.program import FAULT_IF
 from tilework.ir.symbolic.bounds import bounds
 from tilework.render.base import cannot_render, check_gate, check_input, gate_of, locality
 from tilework.render.llvm_dot import INSTRUCTIONS, written_out
+from tilework.render.llvm_quotients import Divisor, Writer, shared_divisors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -141,6 +142,8 @@ class _Function:
         self.counter = 0
         self.loops: list[_Loop] = []
         self.conditions: list[str] = []  # where each open IF goes on
+        self.shared_divisors = shared_divisors(kernel.linear.src)
+        self.divisors: dict[Node, Divisor] = {}
         #: Addresses without their constant parts, in this block.
         self.bases: dict[tuple[Node, Node], str] = {}
 
@@ -186,6 +189,9 @@ class _Function:
         self.emit(f"{label}:")
         self.block = label
         self.bases.clear()
+
+    def quotients(self) -> Writer:
+        return Writer(self.define, self.emit, self.label, self.begin_block, self.declare)
 
     def declare(self, result: str, name: str, *arguments: str) -> str:
         self.declarations[f"declare {result} @{name}({', '.join(arguments)})"] = None
@@ -637,10 +643,21 @@ def _bitcast(function: _Function, node: Node) -> str:
 def _broadcast(function: _Function, node: Node) -> str:
     kind = type_of(node)
     lanes = node.attrs.lanes
-    first = function.define(f"insertelement {kind} poison, {function.typed(node.src[0])}, i64 0")
-    return function.define(
+    scalar = function.operand(node.src[0])
+    first = function.define(f"insertelement {kind} poison, {type_of(node.src[0])} {scalar}, i64 0")
+    whole = function.define(
         f"shufflevector {kind} {first}, {kind} poison, <{lanes} x i32> zeroinitializer"
     )
+    if node in function.shared_divisors:
+        function.divisors[node] = function.quotients().divisor(node, scalar, whole)
+    return whole
+
+
+def _divide(function: _Function, node: Node) -> str:
+    shared = function.divisors.get(node.src[1])
+    if shared is not None:
+        return function.quotients().quotient(node, function.operand(node.src[0]), shared)
+    return _infix("fdiv", "fdiv")(function, node)
 
 
 def _stack(function: _Function, node: Node) -> str:
@@ -711,7 +728,7 @@ EMITTERS: dict[OpDef, Any] = {
     math.ADD: _infix("add", "fadd"),
     math.SUB: _infix("sub", "fsub"),
     math.MUL: _infix("mul", "fmul"),
-    math.FDIV: _infix("fdiv", "fdiv"),
+    math.FDIV: _divide,
     math.CDIV: _signed_infix("sdiv", "udiv"),
     math.CMOD: _signed_infix("srem", "urem"),
     math.AND: _infix("and"),

@@ -11,7 +11,12 @@ from tilework.codegen import audit
 from tilework.codegen.analysis import analyse
 from tilework.codegen.cascade.find import find_cascade
 from tilework.codegen.cascade.phases import BLOCK_NAME, Phases
-from tilework.codegen.cascade.rotate import fused, rotates, with_tile_of
+from tilework.codegen.cascade.rotate import (
+    folds_what_is_stored,
+    fused,
+    rotates,
+    with_tile_of,
+)
 from tilework.codegen.cascade.running import RunningPhases, find_running
 from tilework.codegen.cascade.tile import choose_tile, planned_tile
 from tilework.codegen.linearize.order import linearise
@@ -33,7 +38,7 @@ from tilework.ir.symbolic import simplify
 from tilework.ir.types import Memory as MemoryKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tilework.codegen.analysis import Kernel
     from tilework.codegen.cascade.find import Cascade
@@ -252,7 +257,7 @@ class _Composition:
         outside = set(self.placed)
         rows = self._open_rows(start, extent)
         row = self.fixed[variable]
-        plans = [repr(plan[1]), *(self._phase(sink) for sink in sinks[1:-1])]
+        plans = [repr(plan[1]), *self._phase_by_phase(sinks[1:-1])]
         kernel, last = self._planned(sinks[-1])
         reduced = next((s for s in plan[1].splits if s.tile_size > 1), None)
         last = with_tile_of(last, kernel, reduced)
@@ -323,7 +328,7 @@ class _Composition:
     def _group(self, group: Group) -> list[str]:
         """The phases of a group, in a loop over blocks if it has one; their plans as text."""
         if group.count is None:
-            return [self._phase(sink) for sink in group.sinks]
+            return self._phase_by_phase(group.sinks)
         count, first = simplify.substitute([group.count, group.first], self.fixed)
         count, first = decompose(count, self.target), decompose(first, self.target)
         self._place(count)
@@ -337,16 +342,33 @@ class _Composition:
             for node in toposort(sink)
             if node.op is VARIABLE and node.attrs.name == BLOCK_NAME
         )
-        plans = [self._phase(sink) for sink in group.sinks]
+        plans = self._phase_by_phase(group.sinks)
         self.statements.append(END(loop))
         self.placed = outside
         return plans
 
-    def _phase(self, sink: Node) -> str:
-        """Append the statements of a phase; its plan as text."""
-        kernel, plan = self._planned(sink)
-        self.statements += self._lowered(kernel, plan)
-        return repr(plan)
+    def _phase_by_phase(self, sinks: Sequence[Node]) -> list[str]:
+        """Append the statements of phases; their plans as text."""
+        plans: list[str] = []
+        waiting = [self._planned(sink) for sink in sinks]
+        while waiting:
+            kernel, plan = waiting.pop(0)
+            following = waiting[0] if waiting else None
+            if following is None or not folds_what_is_stored(kernel, *following):
+                self.statements += self._lowered(kernel, plan)
+                plans.append(repr(plan))
+                continue
+            waiting.pop(0)
+            (split,) = following[1].splits
+            plan = with_tile_of(plan, kernel, split)
+            check(plan, kernel, self.alone)
+            statements = self._lowered(kernel, plan), self._lowered(*following)
+            if plan.splits[0].tile == split.tile:
+                self.statements += fused(*statements)
+            else:
+                self.statements += statements[0] + statements[1]
+            plans += [repr(plan), repr(following[1])]
+        return plans
 
     def _planned(self, sink: Node) -> tuple[Kernel, Plan]:
         kernel = analyse(drop_single(sink))

@@ -1,7 +1,8 @@
 """Two loops of one length as one, and what of the next row may run in a loop of this one.
 
 The last phase of a row waits for the divider and for memory, the first one of the next row for
-neither; side by side they take little longer than one of them.
+neither; side by side they take little longer than one of them.  A phase that stores what the next
+one folds hands it on in registers.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from tilework.codegen.plan.extents import number, size
 from tilework.ir.node import Node, toposort
 from tilework.ir.ops.control import END
 from tilework.ir.ops.index import RANGE, Unit
+from tilework.ir.ops.memory import INDEX
 from tilework.ir.ops.tensor import REDUCE
 from tilework.ir.symbolic import simplify
 
@@ -60,10 +62,28 @@ def with_tile_of(plan: Plan, kernel: Kernel, other: Split | None) -> Plan:
     return replace(plan, splits=splits, nest=((split.number, 0),))
 
 
+def folds_what_is_stored(kernel: Kernel, following: Kernel, plan: Plan) -> bool:
+    """Does a phase fold, position by position in one loop, what the one before it stores?"""
+    if len(kernel.stores) != 1 or len(kernel.outputs) != 1 or kernel.reduces:
+        return False
+    if len(following.reduces) != 1 or following.outputs or plan.nest or len(plan.splits) != 1:
+        return False
+    (store,), (fold,) = kernel.stores, following.reduces
+    (split,), address = plan.splits, store.src[0]
+    if fold.src[1:] != tuple(kernel.outputs) or len(split.outer) != 1 or split.tile_size == 1:
+        return False
+    if size(fold.src[1]) % split.tile_size:
+        return False
+    # Ranges have names by their order, so that equal positions are one node.
+    places = {node for node in following.order if node.op is INDEX}
+    read = {place for place in places if place.src[0] is address.src[0]}
+    return read == {address}
+
+
 def fused(first: list[Node], second: list[Node]) -> list[Node]:
     """Two phases, the last loop of `first` and the first one of `second` as one if they agree.
 
-    The phases must not depend on each other.
+    An iteration of `second` may depend on the same one of `first`, and else on nothing in it.
     """
     a, b = _last_loop(first), _first_loop(second)
     if a is None or b is None:

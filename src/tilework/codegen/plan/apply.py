@@ -15,9 +15,10 @@ from tilework.codegen.passes.normalise import merge_neighbours
 from tilework.codegen.plan.nests import Nests, Space, with_gate
 from tilework.codegen.plan.staging import Staging
 from tilework.codegen.plan.windows import staged_contractions
-from tilework.ir.build import const_index
-from tilework.ir.fold import combine
+from tilework.ir.build import const_bits, const_index
+from tilework.ir.fold import combine, identity_bits
 from tilework.ir.node import toposort
+from tilework.ir.ops import math
 from tilework.ir.ops.index import RANGE, RangeAttrs, Unit
 from tilework.ir.ops.memory import LOAD, STORE
 from tilework.ir.ops.program import FAULT_IF
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from tilework.codegen.plan.plan import Plan, Split
     from tilework.ir.node import Node
+    from tilework.ir.ops.tensor import Fold
 
 
 class _Numbers:
@@ -42,6 +44,20 @@ class _Numbers:
         number = self.next
         self.next += 1
         return RANGE(node, attrs=RangeAttrs(number, unit))
+
+
+#: A part of a vector with fewer elements than this is folded element by element.
+_LEAST_PART = 3
+
+
+@dataclass(frozen=True)
+class _Rest:
+    """Elements that no whole tile has: `count` times `lanes` from `start` on, `used` of each."""
+
+    start: int
+    count: int
+    lanes: int
+    used: int
 
 
 @dataclass
@@ -180,13 +196,32 @@ class Application:
     def _spaces(self, node: Node) -> list[Space]:
         """A reduction's whole tiles, and the rest of each range that is tiled."""
         bound = node.src[1:]
-        rests = [self._rest_ranges(bound, *uneven) for uneven in self._uneven(bound)]
+        rests = [
+            self._rest_ranges(bound, tiled, rest)
+            for tiled, size, tile in self._uneven(bound)
+            for rest in self._rests_of(tiled, size, tile)
+        ]
         return [self._main_ranges(bound), *rests]
+
+    def _rests_of(self, range_: Node, size: int, tile: int) -> list[_Rest]:
+        """What whole tiles leave: whole vectors, then a part of one or single elements."""
+        last = self.plan.split_of(int(range_.attrs.number)).tile[-1]
+        lanes = last.size if last.unit is Unit.LANE else 1
+        start, left = size - size % tile, size % tile
+        vectors, single = divmod(left, lanes) if lanes > 1 else (0, left)
+        found = []
+        if vectors:
+            found.append(_Rest(start, vectors, lanes, lanes))
+        if single >= _LEAST_PART:
+            found.append(_Rest(size - single, 1, lanes, single))
+        elif single:
+            found.append(_Rest(size - single, single, 1, 1))
+        return found
 
     def _folded(self, node: Node, spaces: list[Space], values: list[Node]) -> Node:
         """What the whole tiles give, folded with what the rests give."""
         first, *others = [
-            REDUCE(value, *space.ranges, attrs=node.attrs)
+            REDUCE(_within(space, value, node.attrs.fold), *space.ranges, attrs=node.attrs)
             for space, value in zip(spaces, values, strict=True)
         ]
         for other in others:
@@ -222,20 +257,30 @@ class Application:
             tiles.extend(parts)
         return Space(ranges + tiles, values)
 
-    def _rest_ranges(self, bound: tuple[Node, ...], tiled: Node, size: int, tile: int) -> Space:
+    def _rest_ranges(self, bound: tuple[Node, ...], tiled: Node, rest: _Rest) -> Space:
         ranges: list[Node] = []
         values: dict[Node, Node] = {}
+        gates: dict[Node, Node] = {}
+        tile: list[Node] = []
         # The rest of an earlier range has been folded along with all of this one.
         covered = {r: n - n % t for r, n, t in self._uneven(bound[: bound.index(tiled)])}
         for range_ in bound:
             if range_ is tiled:
-                loop = self.numbers.range(size % tile, Unit.LOOP)
-                values[range_] = simplify.add(loop, const_index(size - size % tile))
-            else:
-                loop = self.numbers.range(covered.get(range_, range_.src[0]), Unit.LOOP)
-                values[range_] = loop
+                continue
+            loop = self.numbers.range(covered.get(range_, range_.src[0]), Unit.LOOP)
+            values[range_] = loop
             ranges.append(loop)
-        return Space(ranges, values)
+        if rest.lanes == 1:
+            tile.append(self.numbers.range(rest.count, Unit.LOOP))
+        elif rest.count > 1:
+            tile.append(self.numbers.range(rest.count, Unit.UNROLL))
+        if rest.lanes > 1:
+            tile.append(self.numbers.range(rest.lanes, Unit.LANE))
+        inside = within_tile(tile)
+        values[tiled] = simplify.add(inside, const_index(rest.start))
+        if rest.used < rest.lanes:
+            gates[tiled] = simplify.less(inside, const_index(rest.used))
+        return Space(ranges + tile, values, gates)
 
     # ---- gates
 
@@ -264,6 +309,14 @@ class Application:
             else:
                 done[node] = node if src == node.src else simplify.rebuild(node, src)
         return done[sink]
+
+
+def _within(space: Space, value: Node, fold: Fold) -> Node:
+    """What is folded in a space: nothing where a gate is shut."""
+    for gate in space.gates.values():
+        dtype = value.type.dtype
+        value = math.WHERE(gate, value, const_bits(identity_bits(fold, dtype), dtype))
+    return value
 
 
 def within_tile(parts: list[Node]) -> Node:

@@ -395,9 +395,9 @@ def test_the_first_phase_of_a_row_runs_beside_the_last_one_of_the_row_before() -
     depth = [0]
     for node in linear.src:
         depth.append(depth[-1] + (node.op is RANGE) - (node.op is END))
-    # Tasks, rows, and in them the terms, their sum, and the quotients with the next maximum; the
-    # maximum of a task's first row comes before.
-    assert sum(node.op is RANGE for node in linear.src) == 6
+    # Tasks, rows, and in them the terms with their sum, and the quotients with the next maximum;
+    # the maximum of a task's first row comes before.
+    assert sum(node.op is RANGE for node in linear.src) == 5
     assert max(depth) == 3
 
 
