@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tilework.base.settings import override
     from tilework.engine.device import Device
     from tilework.engine.stats import counters
+    from tilework.tensor.autocasting import autocast
     from tilework.tensor.exported import export, load
     from tilework.tensor.jit import TinyJit, jit
     from tilework.tensor.tensor import Tensor
@@ -32,6 +33,7 @@ _WHERE: dict[str, tuple[str, str | None]] = {
     "Tensor": ("tilework.tensor.tensor", "Tensor"),
     "TinyJit": ("tilework.tensor.jit", "TinyJit"),
     "Variable": ("tilework.tensor.variable", "Variable"),
+    "autocast": ("tilework.tensor.autocasting", "autocast"),
     "counters": ("tilework.engine.stats", "counters"),
     "dtypes": ("tilework.dtypes", None),
     "errors": ("tilework.base.errors", None),
@@ -45,8 +47,8 @@ _WHERE: dict[str, tuple[str, str | None]] = {
 }
 
 __all__ = [
-    "Device", "Tensor", "TinyJit", "Variable", "counters", "dtypes", "errors", "export", "jit",
-    "load", "nn", "onnx", "override", "settings",
+    "Device", "Tensor", "TinyJit", "Variable", "autocast", "counters", "dtypes", "errors", "export",
+    "jit", "load", "nn", "onnx", "override", "settings",
 ]  # fmt: skip
 
 

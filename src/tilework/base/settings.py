@@ -29,6 +29,7 @@ CONFIG_FILE = "tilework.toml"
 _PACKAGE = str(Path(__file__).resolve().parent.parent) + os.sep
 
 FpMode = Literal["strict", "contract", "fast"]
+Autocast = Literal["", "float16", "bfloat16"]
 VerifyMode = Literal["off", "stage", "pass"]
 AllReduce = Literal["auto", "naive", "ring", "all2all"]
 
@@ -87,7 +88,12 @@ class Settings:
         Affects.SCHEDULE | Affects.CODE,
     )
     allow_tf32: bool = setting(
-        False, "let float32 matmul use TF32 tensor cores (no device has any yet)", Affects.CODE
+        False,
+        "let float32 products be shortened to TF32 where a device has matrix units for it",
+        Affects.SCHEDULE | Affects.CODE,
+    )
+    autocast: Autocast = setting(
+        "", "make products of wider floats in this dtype; `tilework.autocast` sets it for a block"
     )
     deterministic: bool = setting(
         False,

@@ -15,6 +15,7 @@ from tilework.base.integers import ceil_div
 from tilework.ir.ops import tensor
 from tilework.ir.ops.tensor import Fold
 from tilework.ir.symbolic import dims
+from tilework.tensor.autocasting import narrowed
 from tilework.tensor.counting import Counting
 from tilework.tensor.variable import format_shape
 
@@ -172,6 +173,7 @@ class Convolution(Counting):
             return one.conv2d(weight, bias, groups, stride, dilation, padding, dtype).squeeze(0)
         self._check_channels(weight, weight._dims[1], groups, "conv2d")
         count = weight.ndim - 2
+        self, weight = narrowed(self, weight) if dtype is None else (self, weight)
         compute, result = self._product_dtypes(weight, dtype)
         kernel = tuple([weight._fixed_size(axis, "conv2d") for axis in range(2, weight.ndim)])
         plan = _Plan(
@@ -271,6 +273,7 @@ class Convolution(Counting):
                 expected="(n, ci, ...) and (ci, co / groups, ...)",
             )
         count = weight.ndim - 2
+        self, weight = narrowed(self, weight)
         compute, result = self._product_dtypes(weight, None)
         kernel = tuple([weight._fixed_size(axis, what) for axis in range(2, weight.ndim)])
         steps, spread = per_axis(stride, count, what), per_axis(dilation, count, what)
@@ -418,6 +421,8 @@ class Convolution(Counting):
     ) -> Any:
         """The greatest element of each window over the last axes; padding never wins.
 
+        Of equal elements the first one gets the gradient.
+
         Args:
             kernel_size: size of the window; one for each pooled axis.
             stride: distance of windows; the kernel's size by default.
@@ -432,15 +437,31 @@ class Convolution(Counting):
         grown = self._overhang(pads, sizes) if ceil_mode else pads
         windows = self._pad_axes(grown, self._least())._pooled(*sizes, "max_pool2d")
         axes = tuple(range(self.ndim, self.ndim + count))
-        found = windows._fold(Fold.MAX, axes, keepdim=False)
-        if not return_indices:
-            return found
         spatial = self.shape[self.ndim - count :]
-        place = type(self).arange(dims.greatest(dims.product(spatial)), dtype=dtypes.int64)
+        count_of = dims.greatest(dims.product(spatial))
+        place = type(self).arange(count_of, dtype=dtypes.int64, device=self.device)
         place = place.reshape(spatial)._pad_axes(grown, 1 << 62)._pooled(*sizes, "max_pool2d")
-        best = windows._fold(Fold.MAX, axes, keepdim=True)
-        is_best = (windows == best) | windows.isnan()
-        return found, is_best.where(place, 1 << 62)._fold(Fold.MIN, axes, keepdim=False)
+        found = windows._greatest_in(axes, place)
+        return (found, windows._first_greatest(axes, place)) if return_indices else found
+
+    def _greatest_in(self, axes: tuple[int, ...], place: Self) -> Self:
+        """The greatest over `axes`; of equals the one at the least `place` gets the gradient."""
+
+        def rule(sources: tuple[Self, ...], g: Self) -> tuple[Self, ...]:
+            first = sources[0]._first_greatest(axes, place)
+            for axis in axes:
+                first, g = first.unsqueeze(axis), g.unsqueeze(axis)
+            return (place.eq(first).where(g, 0.0),)
+
+        found = self._fold(Fold.MAX, axes, keepdim=False)
+        return found._with_gradient(rule, self) if self.dtype.is_float else found
+
+    def _first_greatest(self, axes: tuple[int, ...], place: Self) -> Self:
+        """The least `place` of the greatest elements over `axes`; NaN is greatest."""
+        x = self.detach()
+        best = x._fold(Fold.MAX, axes, keepdim=True)
+        is_best = x.eq(best) | x.isnan()
+        return is_best.where(place, 1 << 62)._fold(Fold.MIN, axes, keepdim=False)
 
     def _least(self) -> Any:
         if self.dtype.is_float:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Self
 
+from tilework.base import settings
 from tilework.base.errors import ShapeError, UserError
+from tilework.tensor.autocasting import autocast, narrowed
 from tilework.tensor.random import Random
 
 if TYPE_CHECKING:
@@ -104,6 +106,13 @@ class Functional(Random):
 
         Shape: self (..., l, e), key (..., s, e), value (..., s, v) -> (..., l, v)
         """
+        if settings.current().autocast:
+            narrow = narrowed(self, key, value)
+            with autocast(None):  # scores and weights stay wide
+                found: Self = narrow[0].scaled_dot_product_attention(
+                    *narrow[1:], attn_mask, dropout_p, is_causal, enable_gqa, scale
+                )
+            return found
         query, keys, values = self._wide(), key._wide(), value._wide()
         if enable_gqa:
             times = query._fixed_size(-3, "attention") // keys._fixed_size(-3, "attention")

@@ -13,6 +13,7 @@ from tilework import dtypes
 from tilework.base.errors import ShapeError, UserError
 from tilework.dtypes import DType, promote, sum_dtype
 from tilework.ir.ops.tensor import Fold
+from tilework.tensor.autocasting import narrowed
 from tilework.tensor.creation import as_dtype
 from tilework.tensor.reduce import Reduce
 from tilework.tensor.variable import format_shape
@@ -67,6 +68,8 @@ class Linalg(Reduce):
                 got=f"{format_shape(x._dims)} @ {format_shape(y._dims)}",
                 expected="(..., m, k) @ (..., k, n)",
             )
+        if dtype is None:
+            x, y = narrowed(x, y)
         compute, result = x._product_dtypes(y, dtype)
         a, b = x.cast(compute), y.cast(compute)
         if y.ndim > 1:
@@ -256,6 +259,8 @@ def _place(tensor: T, own: list[str], order: list[str]) -> T:
 
 def _contract(placed: list[T], kept: int, sizes: list[Dim], dtype: DType | str | None) -> T:
     """Multiply, and add over the axes after the first `kept`."""
+    if dtype is None and len(placed) > 1:
+        placed = list(narrowed(*placed))
     common = placed[0]
     for other in placed[1:]:
         common = common.cast(promote(common.dtype, other.dtype))
