@@ -83,6 +83,11 @@ def _known_items(item: Any) -> list[Any]:
     return [KnownIndex(flat, tuple(shape))]
 
 
+def _as_vectors(*values: Any) -> tuple[Any, ...]:
+    """Scalars as vectors of one element; numbers and longer tensors as they are."""
+    return tuple([x.reshape(1) if isinstance(x, TensorBase) and not x.ndim else x for x in values])
+
+
 def _not_integers(index: Any, what: str) -> IndexingError:
     return IndexingError(
         f"{what}: the index must hold integers",
@@ -470,6 +475,9 @@ class Indexing(Joining):
         if reduce not in folds:
             raise UserError("scatter: unknown reduce", got=reduce, expected="add or multiply")
         axis = self._axis(dim, "scatter")
+        if not self.ndim:
+            found = self.reshape(1).scatter(axis, *_as_vectors(index, src), reduce)
+            return found.reshape(())
         self._check_index(axis, index, "scatter")
         updates = self._updates(index, src, "scatter")
         return self._scattered(0, updates, self._all_indices(axis, index), folds[reduce])
@@ -510,6 +518,10 @@ class Indexing(Joining):
         if reduce not in folds:
             raise UserError("scatter_reduce: unknown reduce", got=reduce, expected=", ".join(folds))
         axis = self._axis(dim, "scatter_reduce")
+        if not self.ndim:
+            vectors = _as_vectors(index, src)
+            found = self.reshape(1).scatter_reduce(axis, *vectors, reduce, include_self)
+            return found.reshape(())
         self._check_index(axis, index, "scatter_reduce")
         indices = self._all_indices(axis, index)
         updates = self._updates(index, src, "scatter_reduce")

@@ -109,7 +109,9 @@ class Joining(Linalg):
         if chunks < 1:
             raise ShapeError("chunk: the number must be at least 1", got=chunks)
         length = self._fixed_size(axis, "chunk")
-        return list(self.split(max(-(-length // chunks), 1), axis))
+        if not length:
+            return [self] * chunks
+        return list(self.split(-(-length // chunks), axis))
 
     def unbind(self, dim: int = 0) -> tuple[Self, ...]:
         """The slices along `dim`, without that axis."""

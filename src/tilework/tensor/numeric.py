@@ -128,7 +128,7 @@ class Numeric(Statistics):
 
     def prelu(self, weight: Self) -> Self:
         """self where positive, else self * weight; a weight for each channel (axis 1), or one."""
-        factor = weight
+        factor = weight if self.ndim else weight.reshape(())
         if weight.ndim == 1 and weight._dims[0] != 1 and self.ndim > 1:
             factor = self._along(weight, 1)
         return (self > 0).where(self, self * factor)

@@ -294,12 +294,8 @@ class Pooling(Resizing):
             x = x._parts(axis + axis - first, number, self._least())[0]
             place = place._parts(axis + axis - first, number, 1 << 62)[0]
         taps = tuple(range(first + 1, first + 2 * len(sizes), 2))
-        found = x._fold(Fold.MAX, taps, keepdim=False)
-        if not return_indices:
-            return found
-        best = x.detach()._fold(Fold.MAX, taps, keepdim=True)
-        is_best = x.detach().eq(best) | x.detach().isnan()
-        return found, is_best.where(place, 1 << 62)._fold(Fold.MIN, taps, keepdim=False)
+        found = x._greatest_in(taps, place)
+        return (found, x._first_greatest(taps, place)) if return_indices else found
 
 
 def _each(value: Ints, count: int) -> tuple[Any, ...]:
