@@ -57,8 +57,11 @@ _CONVERT_SCALAR = 0.75
 #: Cycles from an accumulator to itself: four on most machines, and some slack, less where steps
 #: are written out.
 _LATENCY, _LATENCY_WRITTEN = 5.0, 4.25
-#: What one step along k takes beyond its multiply-adds: its own, and for each load.
-_STEP_CYCLES, _LOAD_CYCLES = 0.5, 0.1
+#: What one step along k takes beyond its multiply-adds: its own, for each load, and for each vector
+#: of b, which is fetched again by each row of tiles.
+_STEP_CYCLES, _LOAD_CYCLES, _FETCH_CYCLES = 0.5, 0.1, 0.1
+#: What each row beyond so many takes where all rows lie in the same lines of the first cache.
+_ROWS_APART, _ALIAS_CYCLES = 6, 0.25
 #: What one core reads in a cycle from its L2, and from beyond when all cores do.
 _L2_BYTES_PER_CYCLE, _FAR_BYTES_PER_CYCLE = 64.0, 6.0
 #: The same where it is read in order, ahead of its use, while the multiply-adds go on.
@@ -136,7 +139,8 @@ class ShortSteps:
 
 def _step_cycles(height: int, vectors: int, loads: float, latency: float) -> float:
     """Two multiply-adds or loads a cycle, or the latency, and what a step and each load add."""
-    return max(height * vectors / 2, loads / 2, latency) + _STEP_CYCLES + _LOAD_CYCLES * loads
+    busy = max(height * vectors / 2, loads / 2, latency)
+    return busy + _STEP_CYCLES + _LOAD_CYCLES * loads + _FETCH_CYCLES * vectors
 
 
 class _Tiling:
@@ -175,6 +179,7 @@ class _Tiling:
             exact=exact,
             group=group,
             steps=self._short_steps(),
+            is_aliased=self._is_aliased(),
         )
         self.rows, self.vectors, self.step = shape
         self.height = self.rows * group
@@ -446,6 +451,13 @@ class _Tiling:
         side_by_side = any(w.own is self.row and w.inside is innermost for w in self.windows)
         return ShortSteps(count, side_by_side)
 
+    def _is_aliased(self) -> bool:
+        """Do rows that are read where they lie share the lines of the first cache?"""
+        step = load_stride(self.contraction.a, self.row)
+        if not step or self.windows:
+            return False
+        return step * self.contraction.a.type.dtype.itemsize % _PAGE_BYTES == 0
+
     # ---- cycles
 
     def _compute(self) -> float:
@@ -495,7 +507,7 @@ class _Tiling:
             if product(self.contraction.n) * self.depth * item > self.cache // 2:
                 return _AHEAD_BYTES
         panel = self.columns * self.depth * item
-        return _NEAR_AHEAD_BYTES if panel > self.target.l1_bytes // 2 else 0
+        return _NEAR_AHEAD_BYTES if panel > self.target.l1_bytes else 0
 
     def _copy_b(self) -> float:
         if self.square > 1:
@@ -562,13 +574,15 @@ def register_tile(
     exact: bool = False,
     group: int = 1,
     steps: ShortSteps | None = None,
+    is_aliased: bool = False,
 ) -> tuple[int, int, float]:
     """Rows and vectors of accumulators, and the cycles of one step along k.
 
     The shape with the fewest cycles over the whole matrix wins.  Registers hold the accumulators,
     the shorter side of the tile and one value of the longer one.  With `exact` the shape divides
     the matrix.  Each of the rows may stand for a `group` of them.  The innermost loop along k may
-    be short: then it is written out where registers allow that.
+    be short: then it is written out where registers allow that.  With `is_aliased` the rows lie
+    whole pages apart.
     """
     registers = target.num_vector_registers or 16
     best: tuple[float, int, int, float] = (float("inf"), 1, 1, 4.0)
@@ -586,6 +600,8 @@ def register_tile(
                 step = _step_cycles(height, vectors, height + vectors, _LATENCY)
             else:
                 step = steps.cost(height, vectors, registers)
+            if is_aliased:
+                step += _ALIAS_CYCLES * max(height - _ROWS_APART, 0)
             if tiles * step < best[0] * 0.999:
                 best = (tiles * step, count, vectors, step)
     return best[1], best[2], best[3]
