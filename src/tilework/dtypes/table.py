@@ -28,6 +28,16 @@ class Kind(Enum):
     FLOAT = "f"
 
 
+_BFLOAT16_BITS: Final = 7
+#: Codes of the struct module.
+_CODES: Final = {
+    (Kind.BOOL, 1): "?", (Kind.SIGNED, 8): "b", (Kind.UNSIGNED, 8): "B", (Kind.SIGNED, 16): "h",
+    (Kind.UNSIGNED, 16): "H", (Kind.SIGNED, 32): "i", (Kind.UNSIGNED, 32): "I",
+    (Kind.SIGNED, 64): "q", (Kind.UNSIGNED, 64): "Q", (Kind.FLOAT, 16): "e",
+    (Kind.FLOAT, 32): "f", (Kind.FLOAT, 64): "d",
+}  # fmt: skip
+
+
 class DType:
     """One element type; the table below holds the only instances, so identity is equality.
 
@@ -86,6 +96,11 @@ class DType:
     def priority(self) -> int:
         """Another name for `rank`."""
         return self.rank
+
+    @property
+    def fmt(self) -> str | None:
+        """The code by which the struct module names it, or None."""
+        return _CODES.get((self.kind, self.bits)) if self.mantissa_bits != _BFLOAT16_BITS else None
 
     @property
     def bitsize(self) -> int:

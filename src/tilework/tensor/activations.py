@@ -44,21 +44,41 @@ class Activations(Functions):
     __slots__ = ()
 
     def relu(self) -> Self:
-        """The positive part; its gradient at 0 is 0, NaN stays NaN."""
+        """The positive part; its gradient at 0 is 0, NaN stays NaN.
+
+        Example:
+            >>> Tensor([-1.0, 2.0]).relu().tolist()
+            [0.0, 2.0]
+        """
         return (self <= 0).where(0, self)
 
     def relu6(self) -> Self:
-        """The part between 0 and 6."""
+        """The part between 0 and 6.
+
+        Example:
+            >>> Tensor([-1.0, 3.0, 9.0]).relu6().tolist()
+            [0.0, 3.0, 6.0]
+        """
         return self.hardtanh(0, 6)
 
     def hardtanh(self, min_val: float = -1, max_val: float = 1) -> Self:
-        """The part between two bounds; no gradient at the bounds and outside."""
+        """The part between two bounds; no gradient at the bounds and outside.
+
+        Example:
+            >>> Tensor([-3.0, 0.5]).hardtanh().tolist()
+            [-1.0, 0.5]
+        """
         x = (self <= min_val).where(min_val, self)
         found = (x >= max_val).where(max_val, x)
         return found if self.dtype.is_float else found.cast(self.dtype)
 
     def leaky_relu(self, neg_slope: float = 0.01) -> Self:
-        """self where positive, else self * neg_slope."""
+        """self where positive, else self * neg_slope.
+
+        Example:
+            >>> Tensor([-100.0, 1.0]).leaky_relu(0.5).tolist()
+            [-50.0, 1.0]
+        """
         return (self > 0).where(self, self * neg_slope)
 
     @rounded_once
@@ -93,7 +113,12 @@ class Activations(Functions):
 
     @rounded_once
     def silu(self) -> Self:
-        """self * sigmoid(self)."""
+        """self * sigmoid(self).
+
+        Example:
+            >>> Tensor([0.0]).silu().tolist()
+            [0.0]
+        """
         return self * self.sigmoid()
 
     def swish(self) -> Self:
@@ -111,6 +136,10 @@ class Activations(Functions):
 
         Args:
             approximate: "tanh" for the usual formula with tanh, "none" for the exact one with erf.
+
+        Example:
+            >>> Tensor([-1.0, 0.0, 1.0]).gelu().numpy().round(3).tolist()
+            [-0.1589999943971634, 0.0, 0.8410000205039978]
         """
         if approximate == "none":
             return self * 0.5 * ((self * math.sqrt(0.5)).erf() + 1)

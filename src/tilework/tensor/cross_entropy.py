@@ -177,6 +177,10 @@ class CrossEntropy(Losses):
         """The negative of the log-probability (axis 1) at each class number.
 
         Shape: self (n, classes, ...), Y (n, ...) -> () or (n, ...)
+
+        Example:
+            >>> Tensor([[0.5, 0.5]]).log().nll_loss(Tensor([1])).numpy().round(4).item()
+            0.6930999755859375
         """
         axis = 1 if self.ndim > 1 else 0
         if Y._dims != (*self._dims[:axis], *self._dims[axis + 1 :]):

@@ -128,6 +128,10 @@ class Elementwise(Conversion):
             other: the divisor (the dividend if `reverse`).
             reverse: exchange the operands.
             rounding_mode: None, or "floor" or "trunc" to round the quotient.
+
+        Example:
+            >>> Tensor([7, -7]).div(2, rounding_mode="floor").tolist()
+            [3, -4]
         """
         if rounding_mode is None:
             x, y = self._matched(other, "div", as_float=True)
@@ -185,12 +189,22 @@ class Elementwise(Conversion):
         return (rest.ne(0) & ((x < 0) != (y < 0))).where(rest - y, rest)
 
     def maximum(self, other: Operand) -> Self:
-        """The greater one; NaN if one is NaN."""
+        """The greater one; NaN if one is NaN.
+
+        Example:
+            >>> Tensor([1, 5]).maximum(3).tolist()
+            [3, 5]
+        """
         x, y = self._matched(other, "maximum")
         return x._apply(ops.OR if x.dtype.is_bool else ops.MAXIMUM, y)
 
     def minimum(self, other: Operand) -> Self:
-        """The lesser one; NaN if one is NaN."""
+        """The lesser one; NaN if one is NaN.
+
+        Example:
+            >>> Tensor([1, 5]).minimum(3).tolist()
+            [1, 3]
+        """
         x, y = self._matched(other, "minimum")
         return x._apply(ops.AND if x.dtype.is_bool else ops.MINIMUM, y)
 
@@ -212,7 +226,12 @@ class Elementwise(Conversion):
         return (x > 0).where(1, (x < 0).where(-1, x))
 
     def lerp(self, end: Operand, weight: Operand) -> Self:
-        """self + (end - self) * weight."""
+        """self + (end - self) * weight.
+
+        Example:
+            >>> Tensor([0.0]).lerp(Tensor([4.0]), 0.25).tolist()
+            [1.0]
+        """
         return self + (self._other(end) - self) * self._other(weight)
 
     def _other(self, value: Operand) -> Self:
@@ -229,6 +248,10 @@ class Elementwise(Conversion):
 
         Raises:
             DTypeError: an integer tensor to a negative Python int.
+
+        Example:
+            >>> Tensor([2, 3]).pow(3).tolist()
+            [8, 27]
         """
         exponent = self._operand(other, "pow")
         if isinstance(exponent, bool | int | float):
@@ -457,13 +480,23 @@ class Elementwise(Conversion):
         return first.cast(dtype), second.cast(dtype)
 
     def masked_fill(self, mask: Operand, value: Operand) -> Self:
-        """`value` where `mask` is True, else this tensor."""
+        """`value` where `mask` is True, else this tensor.
+
+        Example:
+            >>> Tensor([1, 2, 3]).masked_fill(Tensor([1, 2, 3]) > 1, 0).tolist()
+            [1, 0, 0]
+        """
         if self.dtype.is_bool and isinstance(value, int | float):
             value = bool(value)
         return self._other(mask).where(value, self)
 
     def clamp(self, min_: Operand = None, max_: Operand = None) -> Self:
-        """Values below `min_` become `min_`, those above `max_` become `max_`; NaN stays."""
+        """Values below `min_` become `min_`, those above `max_` become `max_`; NaN stays.
+
+        Example:
+            >>> Tensor([-5, 5]).clamp(-1, 1).tolist()
+            [-1, 1]
+        """
         if min_ is None and max_ is None:
             raise DTypeError("clamp: neither a minimum nor a maximum is given")
         x = self
@@ -489,7 +522,12 @@ class Elementwise(Conversion):
         return self.eq(-math.inf).where(-largest if neginf is None else neginf, x)
 
     def copysign(self, other: Operand) -> Self:
-        """The magnitude of this tensor with the sign of `other`, -0.0 included."""
+        """The magnitude of this tensor with the sign of `other`, -0.0 included.
+
+        Example:
+            >>> Tensor([1.0, 2.0]).copysign(Tensor([-0.0, 1.0])).tolist()
+            [-1.0, 2.0]
+        """
         x, y = self._matched(other, "copysign", as_float=True)
         return x._apply(ops.COPYSIGN, y)
 

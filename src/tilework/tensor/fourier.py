@@ -83,6 +83,10 @@ class Fourier(Spectral):
         """The first half of the transform of real numbers; the rest are its conjugates.
 
         Shape: (..., m) -> (..., n // 2 + 1, 2)
+
+        Example:
+            >>> Tensor([1.0, 0.0]).rfft().tolist()
+            [[1.0, 0.0], [1.0, 0.0]]
         """
         return self._real_transform([n], [dim], norm, "rfft")
 
@@ -90,6 +94,10 @@ class Fourier(Spectral):
         """The real numbers of which this is `rfft`; `n` is even unless it is given.
 
         Shape: (..., m, 2) -> (..., n), with n = 2 * (m - 1) by default
+
+        Example:
+            >>> Tensor([1.0, 0.0, 0.0, 0.0]).rfft().irfft().tolist()
+            [1.0, 0.0, 0.0, 0.0]
         """
         return self._half_transform([n], [dim], norm, is_inverse=True, what="irfft")
 
@@ -158,7 +166,12 @@ class Fourier(Spectral):
         return self._real_transform(sizes, axes, norm, "ihfftn", is_inverse=True)
 
     def fftshift(self, dim: Dims = None) -> Self:
-        """The first half of real axes moved behind the second, so that frequency 0 is in front."""
+        """The first half of real axes moved behind the second, so that frequency 0 is in front.
+
+        Example:
+            >>> Tensor([0, 1, 2]).fftshift().tolist()
+            [2, 0, 1]
+        """
         axes = self._axes(dim, "fftshift")
         return self.roll([self._fixed_size(axis, "fftshift") // 2 for axis in axes], list(axes))
 

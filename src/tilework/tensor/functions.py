@@ -22,7 +22,12 @@ class Functions(Elementwise):
         return self._float_unary(ops.EXP)
 
     def exp2(self) -> Self:
-        """2 to the power of self."""
+        """2 to the power of self.
+
+        Example:
+            >>> Tensor([3.0]).exp2().tolist()
+            [8.0]
+        """
         return self._float_unary(ops.EXP2)
 
     def expm1(self) -> Self:
@@ -34,7 +39,12 @@ class Functions(Elementwise):
         return self._float_unary(ops.LOG)
 
     def log2(self) -> Self:
-        """The logarithm to base 2."""
+        """The logarithm to base 2.
+
+        Example:
+            >>> Tensor([8.0]).log2().tolist()
+            [3.0]
+        """
         return self._float_unary(ops.LOG2)
 
     def log10(self) -> Self:
@@ -106,7 +116,12 @@ class Functions(Elementwise):
         return self._apply(op) if self.dtype.is_float else self
 
     def floor(self) -> Self:
-        """The greatest integer not above each element."""
+        """The greatest integer not above each element.
+
+        Example:
+            >>> Tensor([-1.5]).floor().tolist()
+            [-2.0]
+        """
         return self._rounded(ops.FLOOR)
 
     def ceil(self) -> Self:
@@ -114,7 +129,12 @@ class Functions(Elementwise):
         return self._rounded(ops.CEIL)
 
     def trunc(self) -> Self:
-        """Each element rounded towards zero."""
+        """Each element rounded towards zero.
+
+        Example:
+            >>> Tensor([-1.5]).trunc().tolist()
+            [-1.0]
+        """
         return self._rounded(ops.TRUNC)
 
     def round(self, decimals: int = 0) -> Self:
@@ -122,6 +142,10 @@ class Functions(Elementwise):
 
         Args:
             decimals: round to so many digits behind the point; negative ones before it.
+
+        Example:
+            >>> Tensor([0.5, 1.5, 2.5]).round().tolist()
+            [0.0, 2.0, 2.0]
         """
         if decimals == 0:
             return self._rounded(ops.ROUND)

@@ -35,11 +35,21 @@ class Losses(Functional):
     # --- distances of values -----------------------------------------------------------------
 
     def mse_loss(self, target: Self, reduction: str = "mean") -> Self:
-        """The squared difference."""
+        """The squared difference.
+
+        Example:
+            >>> Tensor([1.0, 2.0]).mse_loss(Tensor([1.0, 4.0])).item()
+            2.0
+        """
         return self._loss(lambda x: (x - target).square()._reduced(reduction))
 
     def l1_loss(self, target: Self, reduction: str = "mean") -> Self:
-        """The magnitude of the difference."""
+        """The magnitude of the difference.
+
+        Example:
+            >>> Tensor([1.0, 2.0]).l1_loss(Tensor([1.0, 4.0]), "sum").item()
+            2.0
+        """
         return self._loss(lambda x: (x - target).abs()._reduced(reduction))
 
     def smooth_l1_loss(self, target: Self, beta: float = 1.0, reduction: str = "mean") -> Self:
@@ -61,6 +71,10 @@ class Losses(Functional):
 
         Raises:
             UserError: `delta` is not positive.
+
+        Example:
+            >>> Tensor([0.0]).huber_loss(Tensor([3.0])).item()
+            2.5
         """
         if delta <= 0:
             raise UserError("huber_loss: delta must be positive", got=delta)
@@ -140,7 +154,12 @@ class Losses(Functional):
     def hinge_embedding_loss(
         self, target: Self, margin: float = 1.0, reduction: str = "mean"
     ) -> Self:
-        """The distance itself where `target` is 1, what it lacks of `margin` where it is -1."""
+        """The distance itself where `target` is 1, what it lacks of `margin` where it is -1.
+
+        Example:
+            >>> Tensor([2.0, 0.25]).hinge_embedding_loss(Tensor([1, -1]), reduction="none").tolist()
+            [2.0, 0.75]
+        """
 
         def compute(x: Self) -> Self:
             far = target.eq(1).where(0.0, (margin - x).relu())

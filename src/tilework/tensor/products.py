@@ -146,7 +146,12 @@ class Products(Special):
         return type(self).einsum(f"{left},{right}->{''.join(kept)}", self, other)
 
     def kron(self, other: Self) -> Self:
-        """Kronecker's product: each element here times the whole of `other`."""
+        """Kronecker's product: each element here times the whole of `other`.
+
+        Example:
+            >>> Tensor([1, 2]).kron(Tensor([1, 1])).tolist()
+            [1, 1, 2, 2]
+        """
         ndim = max(self.ndim, other.ndim)
         x = self.reshape((1,) * (ndim - self.ndim) + self.shape)
         y = other.reshape((1,) * (ndim - other.ndim) + other.shape)
@@ -160,6 +165,10 @@ class Products(Special):
 
         Raises:
             ShapeError: the axis has another size.
+
+        Example:
+            >>> Tensor([1, 0, 0]).cross(Tensor([0, 1, 0])).tolist()
+            [0, 0, 1]
         """
         x, y = self._together(other, "cross")
         if dim is None:

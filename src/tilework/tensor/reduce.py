@@ -76,7 +76,12 @@ class Reduce(Activations):
     def prod(
         self, axis: Axis = None, keepdim: bool = False, dtype: DType | str | None = None
     ) -> Self:
-        """The product over `axis` (all by default)."""
+        """The product over `axis` (all by default).
+
+        Example:
+            >>> Tensor([2, 3, 4]).prod().item()
+            24
+        """
         wanted = sum_dtype(self.dtype) if dtype is None else as_dtype(dtype)
         x = self.cast(wanted) if dtype is not None or not self.dtype.is_float else self
         axes = self._axes(axis, "prod")
@@ -87,6 +92,10 @@ class Reduce(Activations):
 
         Raises:
             ShapeError: there is no element.
+
+        Example:
+            >>> Tensor([[1, 2], [3, 4]]).max(1).tolist()
+            [2, 4]
         """
         axes = self._nonempty(axis, "max")
         return self._fold(Fold.MAX, axes, keepdim)
@@ -115,15 +124,30 @@ class Reduce(Activations):
         return axes
 
     def any(self, axis: Axis = None, keepdim: bool = False) -> Self:
-        """Whether an element is not zero."""
+        """Whether an element is not zero.
+
+        Example:
+            >>> Tensor([[0, 1], [0, 0]]).any(1).tolist()
+            [True, False]
+        """
         return self._truth()._fold(Fold.MAX, self._axes(axis, "any"), keepdim)
 
     def all(self, axis: Axis = None, keepdim: bool = False) -> Self:
-        """Whether no element is zero."""
+        """Whether no element is zero.
+
+        Example:
+            >>> Tensor([[0, 1], [2, 3]]).all(1).tolist()
+            [False, True]
+        """
         return self._truth()._fold(Fold.MIN, self._axes(axis, "all"), keepdim)
 
     def argmax(self, axis: int | None = None, keepdim: bool = False) -> Self:
-        """The position (int64) of the greatest element, the first of equals; NaN is greatest."""
+        """The position (int64) of the greatest element, the first of equals; NaN is greatest.
+
+        Example:
+            >>> Tensor([[1, 9], [7, 4]]).argmax(1).tolist()
+            [1, 0]
+        """
         return self._position_of(Fold.MAX, axis, keepdim)
 
     def argmin(self, axis: int | None = None, keepdim: bool = False) -> Self:
@@ -145,7 +169,12 @@ class Reduce(Activations):
     # --- statistics --------------------------------------------------------------------------
 
     def mean(self, axis: Axis = None, keepdim: bool = False) -> Self:
-        """The mean over `axis`; of integers as float32, from an exact sum."""
+        """The mean over `axis`; of integers as float32, from an exact sum.
+
+        Example:
+            >>> Tensor([[1, 2], [3, 4]]).mean(1).tolist()
+            [1.5, 3.5]
+        """
         axes = self._axes(axis, "mean")
         count = self._count_over(axes)
         if self.dtype.is_float:
@@ -162,7 +191,12 @@ class Reduce(Activations):
         return found._broadcast_to(self._dims, self._bindings, "size")
 
     def var(self, axis: Axis = None, keepdim: bool = False, correction: int = 1) -> Self:
-        """The variance over `axis`, the sum of squares divided by the count less `correction`."""
+        """The variance over `axis`, the sum of squares divided by the count less `correction`.
+
+        Example:
+            >>> Tensor([1.0, 3.0]).var().item()
+            2.0
+        """
         axes = self._axes(axis, "var")
         x = self._wide() if self.dtype.is_float else self.float()
         center = x.mean(axes, keepdim=True)
@@ -188,7 +222,12 @@ class Reduce(Activations):
         return self.std(axis, keepdim, correction), self.mean(axis, keepdim)
 
     def norm(self, axis: Axis = None, keepdim: bool = False, p: float = 2.0) -> Self:
-        """The p-norm over `axis`: of p = 0 the count of what is not 0; its gradient at 0 is 0."""
+        """The p-norm over `axis`: of p = 0 the count of what is not 0; its gradient at 0 is 0.
+
+        Example:
+            >>> Tensor([3.0, 4.0]).norm().item()
+            5.0
+        """
         x = self._as_float()
         if p == math.inf:
             return x.abs().max(axis, keepdim)
@@ -213,7 +252,12 @@ class Reduce(Activations):
     # --- exponentials ------------------------------------------------------------------------
 
     def softmax(self, axis: int = -1, dtype: DType | str | None = None) -> Self:
-        """exp(self) divided by its sum along `axis`."""
+        """exp(self) divided by its sum along `axis`.
+
+        Example:
+            >>> Tensor([1.0, 1.0]).softmax().tolist()
+            [0.5, 0.5]
+        """
         x = self._as_float() if dtype is None else self.cast(dtype)
         if not x.ndim:
             return x.ones_like()
@@ -270,7 +314,12 @@ class Reduce(Activations):
         return self.cast(wanted)._wide()._scan(fold, where).cast(wanted)
 
     def cumsum(self, axis: int = 0, dtype: DType | str | None = None) -> Self:
-        """The running sum along `axis`; integers add up in 64 bits."""
+        """The running sum along `axis`; integers add up in 64 bits.
+
+        Example:
+            >>> Tensor([1, 2, 3]).cumsum(0).tolist()
+            [1, 3, 6]
+        """
         return self._running(Fold.ADD, axis, "cumsum", dtype)
 
     def cumprod(self, axis: int = 0, dtype: DType | str | None = None) -> Self:

@@ -264,6 +264,10 @@ class Resizing(Signals):
         """Groups of channels as blocks of pixels.
 
         Shape: (..., c * r * r, h, w) -> (..., c, h * r, w * r)
+
+        Example:
+            >>> Tensor.arange(4).reshape(1, 4, 1, 1).pixel_shuffle(2).tolist()
+            [[[[0, 1], [2, 3]]]]
         """
         r = upscale_factor
         if self.ndim < 3 or r < 1 or self._fixed_size(-3, "pixel_shuffle") % (r * r):

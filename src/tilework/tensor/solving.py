@@ -126,7 +126,12 @@ class Solving(Decompositions):
     # --- determinants ------------------------------------------------------------------------
 
     def det(self) -> Self:
-        """The determinant of square matrices; its gradient is right for singular ones too."""
+        """The determinant of square matrices; its gradient is right for singular ones too.
+
+        Example:
+            >>> Tensor([[2.0, 0.0], [0.0, 3.0]]).det().item()
+            6.0
+        """
         a = self._matrices("det", is_square=True)
         sign, diagonal = a._sign_and_diagonal()
         value = sign * diagonal.prod(-1)

@@ -21,7 +21,12 @@ class Sorting(Indexing):
     __slots__ = ()
 
     def argsort(self, dim: int = -1, descending: bool = False) -> Self:
-        """The positions (int64) that sort along `dim`; equals keep their order."""
+        """The positions (int64) that sort along `dim`; equals keep their order.
+
+        Example:
+            >>> Tensor([3, 9, 5]).argsort().tolist()
+            [0, 2, 1]
+        """
         if not self.ndim:
             return self._constant(0, dtypes.index)
         axis = self._axis(dim, "argsort")
@@ -52,6 +57,10 @@ class Sorting(Indexing):
 
         Raises:
             ShapeError: there are fewer than `k`.
+
+        Example:
+            >>> Tensor([3, 9, 5]).topk(2)[0].tolist()
+            [9, 5]
         """
         axis = self._axis(dim, "topk")
         length = self._fixed_size(axis, "topk") if self.ndim else 1
@@ -93,6 +102,10 @@ class Sorting(Indexing):
         """The median, the lower of the two middle elements; with its position if `dim` is given.
 
         NaN if one of them is NaN.
+
+        Example:
+            >>> Tensor([3, 9, 5]).median().item()
+            5
         """
         if dim is None:
             if self.dtype.is_float and 0 in self._dims:

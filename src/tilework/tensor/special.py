@@ -57,7 +57,12 @@ class Special(CrossEntropy):
     # --- error functions ---------------------------------------------------------------------
 
     def erfc(self) -> Self:
-        """1 - erf(self), accurate also where it is tiny."""
+        """1 - erf(self), accurate also where it is tiny.
+
+        Example:
+            >>> Tensor([0.0]).erfc().tolist()
+            [1.0]
+        """
 
         def slope(x: Self) -> Self:
             return (-(x * x)).exp() * (-2 / math.sqrt(math.pi))
@@ -86,7 +91,12 @@ class Special(CrossEntropy):
         return self._in_double(value, lambda x: x * x.erfcx() * 2.0 - 2 / math.sqrt(math.pi))
 
     def erfinv(self) -> Self:
-        """The number whose `erf` is this one; infinite at -1 and 1, NaN beyond."""
+        """The number whose `erf` is this one; infinite at -1 and 1, NaN beyond.
+
+        Example:
+            >>> Tensor([0.0, 1.0]).erfinv().tolist()
+            [0.0, inf]
+        """
 
         def slope(x: Self) -> Self:
             found = x.erfinv()
@@ -148,7 +158,12 @@ class Special(CrossEntropy):
     # --- gamma -------------------------------------------------------------------------------
 
     def lgamma(self) -> Self:
-        """log |gamma(self)|; infinite at 0 and the negative integers."""
+        """log |gamma(self)|; infinite at 0 and the negative integers.
+
+        Example:
+            >>> Tensor([1.0, 5.0]).lgamma().exp().numpy().round(3).tolist()
+            [1.0, 24.0]
+        """
 
         def value(x: Self) -> Self:
             is_low = x < 0.5
@@ -266,7 +281,12 @@ class Special(CrossEntropy):
     # --- Bessel functions --------------------------------------------------------------------
 
     def i0(self) -> Self:
-        """The modified Bessel function of the first kind, of order 0."""
+        """The modified Bessel function of the first kind, of order 0.
+
+        Example:
+            >>> Tensor([0.0]).i0().tolist()
+            [1.0]
+        """
         return self._in_double(lambda x: x.abs().exp() * x._bessel(0), lambda x: x.i1())
 
     def i0e(self) -> Self:
@@ -311,7 +331,12 @@ class Special(CrossEntropy):
     # --- products with logarithms ------------------------------------------------------------
 
     def xlogy(self, other: Operand) -> Self:
-        """self * log(other); 0 where this is 0, unless `other` is NaN."""
+        """self * log(other); 0 where this is 0, unless `other` is NaN.
+
+        Example:
+            >>> Tensor([0.0]).xlogy(Tensor([0.0])).tolist()
+            [0.0]
+        """
         x, y = self._matched(other, "xlogy", as_float=True)
         return x._times_log(y, lambda z: z.log())
 

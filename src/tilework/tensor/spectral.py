@@ -151,7 +151,12 @@ class Spectral(Solving):
         return left, parts[1], right
 
     def svdvals(self) -> Self:
-        """The singular values, descending."""
+        """The singular values, descending.
+
+        Example:
+            >>> Tensor([[3.0, 0.0], [0.0, 4.0]]).svdvals().tolist()
+            [4.0, 3.0]
+        """
         return self.svd()[1]
 
     def _any_svd(self) -> tuple[Self, Self, Self]:

@@ -35,7 +35,12 @@ class Statistics(Products):
     def nansum(
         self, axis: Axis = None, keepdim: bool = False, dtype: DType | str | None = None
     ) -> Self:
-        """`sum` of the elements that are not NaN."""
+        """`sum` of the elements that are not NaN.
+
+        Example:
+            >>> Tensor([1.0, float("nan")]).nansum().item()
+            1.0
+        """
         return self.isnan().where(0, self).sum(axis, keepdim, dtype)
 
     def nanmean(
@@ -109,6 +114,10 @@ class Statistics(Products):
             dim: the axis; all by default.
             keepdim: keep the axis with size 1.
             interpolation: "linear", "lower", "higher", "midpoint" or "nearest" between elements.
+
+        Example:
+            >>> Tensor([0.0, 1.0, 4.0]).quantile(0.75).item()
+            2.5
         """
         return self._quantile(q, dim, keepdim, interpolation, skips_nan=False)
 
@@ -180,6 +189,10 @@ class Statistics(Products):
             correction: taken from the count.
             fweights: how often each observation counts (integers).
             aweights: how much each observation counts.
+
+        Example:
+            >>> Tensor([[1.0, 2.0], [3.0, 5.0]]).cov().tolist()
+            [[0.5, 1.0], [1.0, 2.0]]
         """
         if self.ndim > 2:
             raise ShapeError("cov: needs at most two axes", got=format_shape(self._dims))
@@ -212,7 +225,12 @@ class Statistics(Products):
     def diff(
         self, n: int = 1, dim: int = -1, prepend: Self | None = None, append: Self | None = None
     ) -> Self:
-        """The differences of neighbours along `dim`, taken `n` times."""
+        """The differences of neighbours along `dim`, taken `n` times.
+
+        Example:
+            >>> Tensor([1, 4, 9]).diff().tolist()
+            [3, 5]
+        """
         if not self.ndim:
             raise ShapeError("diff: a scalar has no neighbours")
         if n < 0:

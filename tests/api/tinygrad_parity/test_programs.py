@@ -26,6 +26,11 @@ CASES: dict[str, tuple[list[str], dict[str, str]]] = {
     "state": (["first", "--second=2"], {}),
     "pickled": ([], {}),
     "model": ([str(MODEL)], {}),
+    "operations": ([], {}),
+    "layers": ([], {}),
+    "decode": ([], {}),
+    "tensors": ([], {}),
+    "helpers": ([], {}),
 }
 
 

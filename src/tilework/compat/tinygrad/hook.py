@@ -24,6 +24,8 @@ SERVED: Final[dict[str, str | None]] = {
     "tinygrad.engine.jit": "jit",
     "tinygrad.function": "function",
     "tinygrad.helpers": "helpers",
+    "tinygrad.llm": None,
+    "tinygrad.llm.gguf": "gguf",
     "tinygrad.nn": "nn",
     "tinygrad.nn.datasets": "datasets",
     "tinygrad.nn.onnx": "onnx",
