@@ -11,7 +11,10 @@ device moves 2 (n - 1) / n of the bytes, to one neighbour alone.
 The order in which values are added is part of what a run means: naive and all2all fold the parts in
 the order in which they lie along the tensor; chunk i of a ring begins with part i and goes on in
 that order, with part 0 after the last.  All devices get the same bits, since each chunk is folded
-once, or in one order.  The dtype is the one that the fold accumulates in: it is rounded to a
+once, or in one order.  With the setting `deterministic` no sum of rounded values is made of parts:
+what is summed is gathered, and each device does what one alone would do.
+
+The dtype is the one that the fold accumulates in (float32 for narrower floats): it is rounded to a
 narrower one after the devices have met, not before.
 """
 

@@ -104,6 +104,7 @@ class _Lowering:
         self.order = order
         self.values: dict[Node, _Value] = {}
         self._known: dict[tuple[Node, Layout], list[Node]] = {}
+        self._costs: dict[tuple[Node, Layout], int] = {}
         current = settings.current()
         self._algorithm = current.allreduce
         self._is_fixed = current.deterministic
@@ -210,6 +211,10 @@ class _Lowering:
     def _spread(self, node: Node) -> _Spread:
         layouts = [self._layout(source) for source in node.src]
         work = work_of(node, layouts)
+        if self._is_fixed and work.groups is not None and _depends_on_order(node):
+            # All of it is folded on each device, as it would be on one.
+            whole = spec.with_whole(work.sources[0], node.attrs.axes)
+            work = Work((whole,), work.result)
         sources = [
             self.parts(source, layout)
             for source, layout in zip(node.src, work.sources, strict=True)
@@ -421,40 +426,72 @@ class _Lowering:
         self, node: Node, value: _Spread, target: Layout, depth: int
     ) -> list[Node] | None:
         """The parts made from sources that are moved instead, where that moves less."""
-        if node.op in MOVES:
-            boxes: list[Box] = []
-            for box in target.boxes:
-                exact = needed(node, box)
-                if exact is None or not isinstance(self.values[node.src[0]], _Spread):
-                    return None
-                boxes.append(exact)
-            wanted = Layout(target.devices, tuple(boxes))
-            source = self.values[node.src[0]]
-            if not isinstance(source, _Spread) or not self._is_less(node, value, target, wanted):
-                return None
-            parts = self.parts(node.src[0], wanted, depth + 1)
-            return [
-                local(node, exact, box, part)
-                if spec.count(spec.numbers(box, node.type.shape))
-                else nothing(node.type.dtype, spec.local_shape(box, node.type.shape))
-                for exact, box, part in zip(boxes, target.boxes, parts, strict=True)
-            ]
-        if value.is_open and (node.op.elementwise or node.op in _UNARY):
-            rows = [self.parts(source, target, depth + 1) for source in node.src]
+        if self._cost(node, target, depth) >= self._direct(node, value, target):
+            return None
+        wanted = self._source_layouts(node, target)
+        if wanted is None:
+            return None
+        rows = [
+            self.parts(source, layout, depth + 1)
+            for source, layout in zip(node.src, wanted, strict=True)
+        ]
+        if node.op not in MOVES:
             return [
                 make(node.op, tuple([row[number] for row in rows]), node.attrs)
                 for number in range(len(target.devices))
             ]
-        return None
+        return [
+            local(node, exact, box, part)
+            if spec.count(spec.numbers(box, node.type.shape))
+            else nothing(node.type.dtype, spec.local_shape(box, node.type.shape))
+            for exact, box, part in zip(wanted[0].boxes, target.boxes, rows[0], strict=True)
+        ]
 
-    def _is_less(self, node: Node, value: _Spread, target: Layout, wanted: Layout) -> bool:
-        source = self.values[node.src[0]]
-        if not isinstance(source, _Spread):
-            return False
-        if source.is_open:
-            return True
-        before = spec.moved_elements(source.layout, wanted, node.src[0].type.shape)
-        return before < spec.moved_elements(value.layout, target, node.type.shape)
+    def _source_layouts(self, node: Node, target: Layout) -> list[Layout] | None:
+        """In which layouts the sources give `node` in `target` without further copies."""
+        if node.op in MOVES:
+            boxes: list[Box] = []
+            for box in target.boxes:
+                exact = needed(node, box)
+                if exact is None:
+                    return None
+                boxes.append(exact)
+            return [Layout(target.devices, tuple(boxes))]
+        if node.op is math.BITCAST and node.src[0].type.dtype.bits != node.type.dtype.bits:
+            return None
+        return [target] * len(node.src) if node.op.elementwise or node.op in _UNARY else None
+
+    def _direct(self, node: Node, value: _Spread, target: Layout) -> int:
+        """Bytes that move if the value itself does, after all folds are finished."""
+        moved = spec.moved_elements(value.layout, target, node.type.shape)
+        if value.is_open:
+            moved += len(target.devices) * spec.largest_part(value.layout, node.type.shape)
+        return moved * node.type.dtype.itemsize
+
+    def _cost(self, node: Node, target: Layout, depth: int) -> int:
+        """The fewest bytes that move to have a value in another layout."""
+        value = self.values[node]
+        if isinstance(value, _Single):
+            return 0 if not value.device else spec.count(
+                spec.numbers(spec.whole(len(node.type.shape)), node.type.shape)
+            ) * node.type.dtype.itemsize  # fmt: skip
+        if value.groups is not None:  # a reduce-scatter
+            return spec.moved_elements(None, target, node.type.shape)
+        if value.layout.devices != target.devices:
+            return self._direct(node, value, target)
+        key = (node, target)
+        known = self._costs.get(key)
+        if known is None:
+            known = self._direct(node, value, target)
+            self._costs[key] = known
+            wanted = self._source_layouts(node, target) if depth < _DEPTH and known else None
+            if wanted is not None:
+                passed = sum(
+                    self._cost(source, layout, depth + 1)
+                    for source, layout in zip(node.src, wanted, strict=True)
+                )
+                known = self._costs[key] = min(known, passed)
+        return known
 
     # --- folds between devices -------------------------------------------------------------------
 
@@ -548,6 +585,12 @@ def _device_of(part: Node) -> str:
 
 def _is_free(part: Node) -> bool:
     return not _device_of(part)
+
+
+def _depends_on_order(node: Node) -> bool:
+    """Whether a fold gives other bits in another order."""
+    is_rounded = node.op is tensor.REDUCE and node.type.dtype.is_float
+    return is_rounded and node.attrs.fold in (tensor.Fold.ADD, tensor.Fold.MUL)
 
 
 def _views(view: Node, base: Node, layout: Layout) -> list[tuple[Node, Layout]] | None:

@@ -73,7 +73,8 @@ def assemble(pieces: Sequence[Piece], wanted: Bounds, shape: Shape) -> Node:
             else _is_inside(piece[1], wanted, shape)
         )
         result = math.WHERE(inside, _placed(piece, wanted), result)
-    return result
+    # It is read as any other array from here on, by products too.
+    return make(tensor.CONTIGUOUS, (result,), None)
 
 
 def nothing(dtype: DType, shape: Shape) -> Node:
