@@ -157,7 +157,8 @@ def _wanted_ranks(row: Row) -> tuple[Node, Node]:
     following = simplify.add(part, const_index(1))
     size = const_index(_PART_SAMPLES)
     low, high = (math.CDIV(simplify.mul(size, number), parts) for number in (part, following))
-    return low, high
+    # The last part also has the buckets beyond the greatest of the sample.
+    return low, math.ADD(high, math.CDIV(following, parts))
 
 
 def _word(value: int) -> Node:

@@ -95,6 +95,16 @@ def test_tasks_that_share_a_row_write_the_whole_order(
         np.testing.assert_array_equal(np.frombuffer(found, np.int64), wanted)
 
 
+def test_elements_beyond_a_sample_belong_to_the_last_task() -> None:
+    size = 40_000
+    values = np.random.default_rng(3).standard_normal(size).astype(np.float32)
+    sink = SINK(SORT_ROWS(*_addresses(float32, size), attrs=SortRowsAttrs(descending=False)))
+    case = Case(sink, [b"\xcd" * (8 * size), values.tobytes()])
+    found = run_on_machine(case, "llvm").buffers[0]
+    wanted = np.argsort(values, kind="stable")
+    np.testing.assert_array_equal(np.frombuffer(found, np.int64), wanted)
+
+
 def _addresses(dtype: DType, size: int) -> tuple[Node, Node, Node]:
     row = RANGE(const_index(1), attrs=RangeAttrs(0))
     written = PARAM(attrs=ParamAttrs(0, (size,), index))
