@@ -180,10 +180,9 @@ class NativeCompiler:
         """What tuning adds to the key of a kernel's code."""
         if not _may_be_tuned():
             return ""
-        from tilework.codegen.plan.database import plan_digest, tuned_plan
+        from tilework.codegen.plan.database import record_key
 
-        plan = tuned_plan(kernel, self.target)
-        return "" if plan is None else f"plan {plan_digest(plan)};"
+        return record_key(kernel, self.target)
 
     def lower_plainly(self, kernel: Node) -> KernelSource:
         """Lower without a plan: the reference for kernels that are too long to interpret."""

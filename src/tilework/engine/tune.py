@@ -21,6 +21,7 @@ from tilework.base import trace
 from tilework.base.errors import PlanError, TileworkError
 from tilework.codegen.alternatives import alternatives
 from tilework.codegen.plan.database import Record, database, plan_digest
+from tilework.codegen.plan.shipped import shipped_plan
 from tilework.engine.device import Device
 from tilework.engine.kernel_bench import KernelBench, is_close
 from tilework.engine.link import KernelCall
@@ -181,6 +182,10 @@ class _Job:
         self.record.default_seconds = seconds
         if self.record.plan is None:
             self.record.seconds = seconds
+        shipped = None if known else shipped_plan(plans.sink, plans.target)
+        if shipped is not None:
+            self.record.tried.add(plan_digest(shipped))
+            self._try(shipped)
 
     @property
     def cost(self) -> float:

@@ -20,6 +20,7 @@ from tilework.base.diskcache import DiskCache
 from tilework.base.errors import PlanError
 from tilework.base.hashing import digest as digest_text
 from tilework.codegen.plan.serialise import FORMAT, plan_from_json, plan_to_json
+from tilework.codegen.plan.shipped import shipped_plan
 from tilework.ir.digest import digest
 
 if TYPE_CHECKING:
@@ -142,8 +143,24 @@ def database() -> PlanDatabase:
 
 
 def tuned_plan(kernel: Node, target: TargetSpec) -> AnyPlan | None:
-    """The plan that tuning has found for a kernel; None to take the cost model's choice."""
+    """The plan to take instead of the cost model's choice: what tuning found, or what is shipped.
+
+    None under `deterministic`, since such a plan may add in another order.
+    """
     if settings.current().deterministic:
         return None
     record = database().find(kernel, target)
-    return None if record is None else record.plan
+    return shipped_plan(kernel, target) if record is None else record.plan
+
+
+def record_key(kernel: Node, target: TargetSpec) -> str:
+    """What a record adds to the key of a kernel's code; empty where there is none.
+
+    Shipped plans add nothing: they are part of the compiler, which all keys name.
+    """
+    if settings.current().deterministic:
+        return ""
+    record = database().find(kernel, target)
+    if record is None:
+        return ""
+    return f"plan {'default' if record.plan is None else plan_digest(record.plan)};"
