@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Instruction(NamedTuple):
-    """An intrinsic of x86: its name, the type of its operands, and whether it adds to words."""
+    """An intrinsic: its name, the type of its operands, and whether it adds to words."""
 
     name: str
     operand: str
@@ -28,6 +28,9 @@ INSTRUCTIONS: Final[dict[tuple[OpDef, int], Instruction]] = {
     (math.DOT_QUADS, 16): Instruction("llvm.x86.avx512.vpdpbusd.512", "<64 x i8>", True),
     (math.DOT_QUADS, 8): Instruction("llvm.x86.avx512.vpdpbusd.256", "<32 x i8>", True),
     (math.DOT_QUADS, 4): Instruction("llvm.x86.avx512.vpdpbusd.128", "<16 x i8>", True),
+    (math.DOT_SIGNED_QUADS, 4): Instruction(
+        "llvm.aarch64.neon.sdot.v4i32.v16i8", "<16 x i8>", True
+    ),
 }
 
 
@@ -37,7 +40,7 @@ def written_out(op: OpDef, kind: str, x: str, y: str, define: Callable[[str], st
     total = ""
     for at in range(0, 32, bits):
         parts = []
-        for name, shift in ((x, "ashr" if op is math.DOT_PAIRS else "lshr"), (y, "ashr")):
+        for name, shift in ((x, "lshr" if op is math.DOT_QUADS else "ashr"), (y, "ashr")):
             high = define(f"shl {kind} {name}, {_constant(kind, 32 - bits - at)}")
             parts.append(define(f"{shift} {kind} {high}, {_constant(kind, 32 - bits)}"))
         product = define(f"mul {kind} {parts[0]}, {parts[1]}")

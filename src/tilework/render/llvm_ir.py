@@ -755,6 +755,7 @@ EMITTERS: dict[OpDef, Any] = {
     math.SCALE_POWER: _scale_power,
     math.DOT_PAIRS: _dot,
     math.DOT_QUADS: _dot,
+    math.DOT_SIGNED_QUADS: _dot,
     math.WHERE: _where,
     math.CAST: _cast,
     math.BITCAST: _bitcast,

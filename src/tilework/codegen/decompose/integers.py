@@ -113,10 +113,10 @@ def shift_right(node: Node) -> Node:
 
 
 def dot_of_words(node: Node) -> Node:
-    """DOT_PAIRS and DOT_QUADS by shifts and multiplications."""
+    """Sums of products in words by shifts and multiplications."""
     x, y, total = node.src
     bits = 16 if node.op is math.DOT_PAIRS else 8
-    first = x if node.op is math.DOT_PAIRS else cast(x, uint32)
+    first = cast(x, uint32) if node.op is math.DOT_QUADS else x
     for place in range(0, 32, bits):
         factors = [
             cast(math.SHR(_shifted(word, 32 - bits - place), const_like(32 - bits, word)), x.dtype)

@@ -101,6 +101,8 @@ def _groupings(contraction: Contraction, target: TargetSpec) -> list[_Grouping]:
     if a is None or b is None:
         return []
     found: list[_Grouping] = []
+    if math.DOT_SIGNED_QUADS.name in target.native_ops and a.dtype is int8 and b.dtype is int8:
+        found.append(_Grouping(math.DOT_SIGNED_QUADS, a, b))
     if math.DOT_QUADS.name in target.native_ops:
         kinds = (a.dtype, b.dtype)
         if kinds == (uint8, int8):

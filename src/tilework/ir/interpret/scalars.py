@@ -166,6 +166,7 @@ _WRAPPED: dict[OpDef, Callable[..., int]] = {
     math.MULACC: _multiply_add,
     math.DOT_PAIRS: lambda x, y, z: _dot(x, y, 16, signed=True) + z,
     math.DOT_QUADS: lambda x, y, z: _dot(x, y, 8, signed=False) + z,
+    math.DOT_SIGNED_QUADS: lambda x, y, z: _dot(x, y, 8, signed=True) + z,
     math.IDIV: floor_divide,
     math.MOD: floor_modulo,
     math.CDIV: _truncated_divide,

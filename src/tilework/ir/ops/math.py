@@ -198,10 +198,18 @@ DOT_QUADS: OpDef = define_op(
     doc="x is four uint8 and y four int8, each in one int32: z plus the four products.",
     elementwise=True,
 )
+DOT_SIGNED_QUADS: OpDef = define_op(
+    "dot_signed_quads",
+    operands=("x", "y", "z"),
+    infer=infer_integer("dot_signed_quads"),
+    stages=IN_KERNEL,
+    doc="x and y are four int8 each, in one int32: z plus the four products.",
+    elementwise=True,
+)
 
 
 #: Sums of products of integers that lie side by side in words.
-DOTS = frozenset({DOT_PAIRS, DOT_QUADS})
+DOTS = frozenset({DOT_PAIRS, DOT_QUADS, DOT_SIGNED_QUADS})
 
 
 def _infer_where(src: tuple[Node, ...], attrs: Any) -> Type:

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 def dot_text(op: OpDef, operands: tuple[str, str, str], signed: str, unsigned: str) -> str:
     """z plus the products, modulo 2**32; `signed` and `unsigned` name the types of the words."""
     x, y, z = operands
-    bits, first = (16, signed) if op is math.DOT_PAIRS else (8, unsigned)
+    bits = 16 if op is math.DOT_PAIRS else 8
+    first = unsigned if op is math.DOT_QUADS else signed
     terms = [f"({unsigned}){z}"]
     for at in range(0, 32, bits):
         factors = [

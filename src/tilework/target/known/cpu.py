@@ -159,4 +159,6 @@ def aarch64_spec(
     kept = normalize(AARCH64, features)
     native = frozenset({"float16"}) if "fullfp16" in kept else frozenset[str]()
     ops = _ROUNDING_OPS | {"mulacc"}
+    if "dotprod" in kept:
+        ops |= {"dot_signed_quads"}
     return _cpu_spec(AARCH64, kept, 128, 32, cores, caches or Caches(), native, ops)

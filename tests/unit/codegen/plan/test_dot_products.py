@@ -24,11 +24,18 @@ from tilework.render.llvm_ir import LlvmRenderer
 from tilework.target.known.cpu import aarch64_spec, x86_level_spec
 from tilework.target.spec import TargetSpec
 from tilework.testing.kernels import Case, can_run, run_on_machine
+from tilework.toolchain.llvm import LlvmToolchain
 
 QUADS = x86_level_spec("x86-64-v4", cores=2, extra=("avx512vnni",))
 SHORT_QUADS = x86_level_spec("x86-64-v3", cores=2, extra=("avxvnni",))
 PAIRS = x86_level_spec("x86-64-v3", cores=2)
 LEVELS = [level for level in ("x86-64", "x86-64-v3", "host") if can_run(level)]
+SIGNED_QUADS = aarch64_spec(("fp-armv8", "neon", "dotprod"), cores=2)
+FACTORS = {
+    math.DOT_PAIRS: (np.int16, np.int16),
+    math.DOT_QUADS: (np.uint8, np.int8),
+    math.DOT_SIGNED_QUADS: (np.int8, np.int8),
+}
 KINDS = ["llvm", pytest.param("clang", marks=pytest.mark.needs("program:cc"))]
 
 
@@ -96,6 +103,19 @@ def test_quads_that_do_not_fit_a_size_are_pairs() -> None:
     assert dots(product(int8, int8, k=66), QUADS) == [math.DOT_PAIRS]
 
 
+def test_signed_bytes_are_one_sum_where_an_instruction_takes_both_signed() -> None:
+    assert dots(product(int8, int8), SIGNED_QUADS) == [math.DOT_SIGNED_QUADS]
+    assert dots(product(uint8, int8), SIGNED_QUADS) == []
+    (contraction, _) = orientations(analyse(ready_for_plans(product(int8, int8), SIGNED_QUADS)))
+    assert not contraction.corrections
+
+
+def test_signed_bytes_are_multiplied_by_the_instruction_of_arm() -> None:
+    text = LlvmRenderer().render(lower_kernel(product(int8, int8), SIGNED_QUADS))
+    assert "llvm.aarch64.neon.sdot" in text
+    assert "sdot" in LlvmToolchain(SIGNED_QUADS).assembly(text)
+
+
 def test_the_instructions_are_in_the_text() -> None:
     text = LlvmRenderer().render(lower_kernel(product(int8, int8), QUADS))
     assert "llvm.x86.avx512.vpdpbusd.512" in text
@@ -120,7 +140,7 @@ def words() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any,
 
 
 def expected(op: OpDef, x: Any, y: Any, z: Any) -> np.ndarray[Any, Any]:
-    kinds = (np.int16, np.int16) if op is math.DOT_PAIRS else (np.uint8, np.int8)
+    kinds = FACTORS[op]
     left, right = (
         word.view(kind).reshape(x.size, -1).astype(np.int64)
         for word, kind in zip((x, y), kinds, strict=True)
@@ -131,7 +151,7 @@ def expected(op: OpDef, x: Any, y: Any, z: Any) -> np.ndarray[Any, Any]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("op", [math.DOT_PAIRS, math.DOT_QUADS], ids=lambda op: op.name)
+@pytest.mark.parametrize("op", list(FACTORS), ids=lambda op: op.name)
 def test_sums_within_words_are_exact(op: OpDef, level: str, kind: str) -> None:
     inputs = words()
     count = inputs[0].size
