@@ -66,6 +66,8 @@ _ROWS_APART, _ALIAS_CYCLES = 6, 0.25
 _L2_BYTES_PER_CYCLE, _FAR_BYTES_PER_CYCLE = 64.0, 6.0
 #: The same where it is read in order, ahead of its use, while the multiply-adds go on.
 _STREAM_BYTES_PER_CYCLE = 16.0
+#: The same for what another core has just written.
+_CROSSED_BYTES_PER_CYCLE = 3.0
 #: Cycles for each line of a factor whose steps along k lie in different lines: from the L2, from
 #: farther away, and from another page.
 _NEAR_LINE_CYCLES, _LINE_CYCLES, _PAGE_CYCLES = 0.7, 2.0, 8.0
@@ -207,7 +209,7 @@ class _Tiling:
         return [
             *(self.by_columns(block) for block in self.column_blocks()),
             *(self.by_windows(*blocks) for blocks in self.window_blocks()),
-            self.by_rows(),
+            *(self.by_rows(block) for block in self.row_blocks()),
         ]
 
     def _square(self) -> int:
@@ -256,6 +258,8 @@ class _Tiling:
             self.swapped,
             ahead=self._ahead(staged),
         )
+        if around > product(self.contraction.batch):
+            cycles += self._crossed()
         return self._parallel(cycles, count), plan
 
     def column_blocks(self) -> list[int]:
@@ -272,16 +276,16 @@ class _Tiling:
         found.add(min(fitting, self.lane_tiles))
         return sorted(found)
 
-    def by_rows(self) -> tuple[float, Plan]:
+    def by_rows(self, block: int) -> tuple[float, Plan]:
         """A block of rows of a stays in the cache while the panels of b pass."""
-        block = self._row_block()
         blocks = ceil_div(self.row_tiles, block)
         outer = [*self.contraction.batch, *self.m_rest]
         around = product(outer) * blocks
         nest = [(number(r), 0) for r in outer] + [(number(self.row), 0)]
         tasks = len(nest)
         panels = product(self.n_rest) * self.lane_tiles
-        cycles = self._compute()
+        # The last block may be smaller than those that all wait for.
+        cycles = self._compute() * blocks * block / self.row_tiles
         staged: list[Staged] = []
         if self._stage_a(panels):
             staged.append(Staged(0, Memory.TILE, len(nest), 1))
@@ -296,6 +300,8 @@ class _Tiling:
         elif not self.direct_b:
             cycles += around * panels * block * self.columns * self.depth * self._copy_b()
         cycles += self._stream_b(around, panels)
+        if not staged:
+            cycles += self._shared_b(around)
         nest.append((number(self.row), 1))
         nest += [(number(r), 0) for r in self._grouped()]
         splits = self._splits({self.row: _outer_parts(block)})
@@ -409,16 +415,17 @@ class _Tiling:
             for r in dict.fromkeys([*tiles, *parts])
         )
 
-    def _row_block(self) -> int:
-        """Row tiles whose staged panels fill half of the L2 cache, in even blocks."""
+    def row_blocks(self) -> list[int]:
+        """Numbers of row tiles worth trying as a block: even shares that fit half of the cache."""
         item = self.contraction.a.type.dtype.itemsize
         fitting = max(self.cache // 2 // max(self.depth * self.height * item, 1), 1)
-        blocks = ceil_div(self.row_tiles, fitting)
-        if self.row_tiles * self.height * self.depth >= 1 << 16:
-            others = product([*self.contraction.batch, *self.m_rest])
-            wanted = ceil_div(self.target.cores * 2, others)
-            blocks = max(blocks, min(wanted, self.row_tiles))
-        return ceil_div(self.row_tiles, blocks)
+        least = ceil_div(self.row_tiles, fitting)
+        found = set()
+        others = product([*self.contraction.batch, *self.m_rest])
+        for tasks in (0, 1, 2):
+            blocks = max(least, min(ceil_div(self.target.cores * tasks, others), self.row_tiles))
+            found.add(ceil_div(self.row_tiles, blocks))
+        return sorted(found)
 
     def _stage_a(self, panels: int) -> bool:
         """Is a read often enough to be copied into panels of consecutive rows?"""
@@ -533,6 +540,28 @@ class _Tiling:
         total = panels * self.columns * self.depth * item
         fits = total <= self.cache
         return times * total / (_L2_BYTES_PER_CYCLE if fits else _STREAM_BYTES_PER_CYCLE)
+
+    def _shared_b(self, tasks: int) -> float:
+        """b read by each core, where one after the other could have had its own part."""
+        of_b = self.kernel.free.mask[self.contraction.b]
+        if any(of_b & self.kernel.free.bit(r) for r in self.contraction.batch):
+            return 0.0
+        total = product(self.contraction.n) * self.depth * self.contraction.b.type.dtype.itemsize
+        return (min(self.target.cores, tasks) - 1) * total / _STREAM_BYTES_PER_CYCLE
+
+    def _crossed(self) -> float:
+        """What cores read that others have just written, if they share columns instead of rows.
+
+        Other kernels share rows as far as they can: half of a comes from other cores, and half of
+        the results goes there.
+        """
+        batch = product(self.contraction.batch)
+        if batch >= self.target.cores:
+            return 0.0
+        results = product(self.contraction.m) * product(self.contraction.n)
+        total = batch * (self._elements_a() + results) * self.contraction.a.type.dtype.itemsize
+        crossed = min(total, self.target.cores * self.cache) / 2
+        return (self.target.cores - 1) * crossed / _CROSSED_BYTES_PER_CYCLE
 
     def _store_cycles(self) -> float:
         count = product(self.kernel.outputs) * len(self.kernel.stores)

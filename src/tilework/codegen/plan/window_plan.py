@@ -34,7 +34,7 @@ _MOST_VECTORS = 4
 _LEAST_LANES = 4
 _TASKS_PER_CORE = 2
 #: Rows of a block for each row that neighbouring blocks both copy.
-_LITTLE_TWICE = 4
+_LITTLE_TWICE = 3
 
 
 def choose_window_plan(kernel: Kernel, target: TargetSpec) -> Plan | None:
@@ -160,9 +160,8 @@ class _DeepLayout:
         nest = [(number(r), 0) for r in self.others]
         parts: dict[Node, tuple[Part, ...]] = {}
         parts |= {self.lane: (Part(Unit.LOOP),), self.row: (Part(Unit.LOOP),)}
-        height = self._height()
-        if self.block is not None and height * wanted <= size(self.block):
-            block = min(ceil_div(size(self.block), wanted), 2 * height)
+        block = self._rows_of_block()
+        if block and self.block is not None:
             parts[self.block] = (Part(Unit.LOOP), Part(Unit.LOOP, block))
             nest.append((number(self.block), 0))
             tasks = len(nest)
@@ -185,12 +184,19 @@ class _DeepLayout:
         staged = (Staged(0, Memory.TILE, level, self.lanes, windows=True),) if self.copies else ()
         return Plan(splits, tuple(nest), tasks, staged)
 
-    def _height(self) -> int:
-        """Rows of a block of which neighbours copy little twice."""
+    def _rows_of_block(self) -> int:
+        """Rows of a task if these are shared: whole shares of the cores, that copy little twice.
+
+        What comes before and after shares rows too, so that a core reads what it has written.
+        """
         if self.block is None:
-            return 1
+            return 0
         window = self.windows[0]
-        return max(_LITTLE_TWICE * (window.span(1) - window.step) // window.step, 1)
+        least = max(_LITTLE_TWICE * (window.span(1) - window.step) // window.step, 1)
+        cores = ceil_div(self.target.cores, product(self.others))
+        share = ceil_div(size(self.block), cores)
+        pieces = max(share // least, 1)
+        return ceil_div(share, min(pieces, 4)) if share >= least else 0
 
 
 def _even_rows(extent: int) -> int:

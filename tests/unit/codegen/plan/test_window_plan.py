@@ -105,3 +105,10 @@ def test_a_copy_of_windows_takes_the_memory_of_one_tile_of_channels() -> None:
 
 def test_too_few_channels_for_a_vector_have_no_window_plan() -> None:
     assert choose_window_plan(deep_pooling(channels=3), TARGET) is None
+
+
+def test_rows_are_shared_in_whole_parts_of_the_cores() -> None:
+    plan = choose_window_plan(deep_pooling(), TARGET)
+    assert plan is not None
+    assert plan.nest[0] == (0, 0)
+    assert plan.split_of(0).outer[1].size == 6
