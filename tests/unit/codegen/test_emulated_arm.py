@@ -102,9 +102,10 @@ def emulated(lowered: LoweredKernel, code: bytes, case: Case, folder: Path) -> l
     (folder / "kernel.o").write_bytes(code)
     program, data = folder / "program", folder / "data"
     data.write_bytes(b"".join(case.buffers))
-    build = ["aarch64-linux-gnu-gcc", "-static", "-O1", "-o", program]
-    subprocess.run([*build, folder / "main.c", folder / "kernel.o"], check=True, timeout=60)
-    run = ["qemu-aarch64-static", "-cpu", "max", program, data]
+    files = [str(folder / name) for name in ("program", "main.c", "kernel.o")]
+    build = ["aarch64-linux-gnu-gcc", "-static", "-O1", "-o", *files]
+    subprocess.run(build, check=True, timeout=60)
+    run = ["qemu-aarch64-static", "-cpu", "max", str(program), str(data)]
     subprocess.run(run, check=True, timeout=60)
     left = data.read_bytes()
     found = []
