@@ -41,7 +41,8 @@ def user_location() -> Location | None:
     return None
 
 
-def _shows_internal_frames() -> bool:
+def shows_internal_frames() -> bool:
+    """Whether tracebacks keep the frames of this package."""
     try:
         return current().show_internal_frames
     except SettingsError:
@@ -61,7 +62,7 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **kwargs)
         except TileworkError as error:
-            if not isinstance(error, InternalError) and not _shows_internal_frames():
+            if not isinstance(error, InternalError) and not shows_internal_frames():
                 error.__traceback__ = None
             raise
 

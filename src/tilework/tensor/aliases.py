@@ -403,6 +403,12 @@ class Aliases(Quantising):
                 )
             rows = weight[self]
             return rows.max(1) if mode == "max" else getattr(rows, mode)(1)
+        if not offsets.dtype.is_integer or offsets.ndim != 1:
+            raise IndexingError(
+                "embedding_bag: the offsets are no vector of integers",
+                got=f"{offsets.dtype.name}{format_shape(offsets._dims)}",
+                expected="where each bag begins",
+            )
         bounds = [*offsets._host_array().tolist(), self._count()]
         bags = []
         for begin, end in pairwise(bounds):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations, combinations_with_replacement, pairwise
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tilework import dtypes
 from tilework.base.errors import ShapeError
@@ -12,6 +12,9 @@ from tilework.engine.device import Device
 from tilework.tensor.numeric import Numeric
 from tilework.tensor.promotion import broadcast_shapes
 from tilework.tensor.variable import format_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class Arranging(Numeric):
@@ -106,7 +109,7 @@ class Arranging(Numeric):
             )
         return self.tensor_split(given, axis)
 
-    def split_with_sizes(self, sizes: Any, dim: int = 0) -> tuple[Self, ...]:
+    def split_with_sizes(self, sizes: Sequence[int], dim: int = 0) -> tuple[Self, ...]:
         """Another name for `split` with a list of sizes."""
         return self.split(list(sizes), dim)
 
@@ -149,6 +152,12 @@ class Arranging(Numeric):
         if wanted == self.shape:
             return self
         extra = self.ndim - len(wanted)
+        if extra < 0:
+            raise ShapeError(
+                "sum_to_size: the size has more axes",
+                got=f"{wanted} for {format_shape(self._dims)}",
+                expected=f"at most {self.ndim} axes",
+            )
         grown = [
             extra + axis
             for axis, (own, new) in enumerate(zip(self.shape[extra:], wanted, strict=True))
@@ -257,6 +266,8 @@ class Arranging(Numeric):
         """All choices of `r` elements of a vector, one in each row."""
         size = self._fixed_size(0, "combinations")
         choose = combinations_with_replacement if with_replacement else combinations
+        if r < 0:
+            raise ShapeError("combinations: r is negative", got=r, expected="from 0 on")
         rows = [list(row) for row in choose(range(size), r)]
         if not rows or not r:
             return self[:0].reshape(0) if not r else self[:0].reshape(0, 1).expand(0, r)

@@ -168,6 +168,12 @@ class Convolution(Counting):
         Raises:
             ShapeError: channels, groups or sizes don't fit.
         """
+        if weight.ndim < 3:
+            raise ShapeError(
+                "conv2d: the weight has too few axes",
+                got=format_shape(weight._dims),
+                expected="(co, ci / groups, kh, kw), with as many last axes as are convolved",
+            )
         if self.ndim == weight.ndim - 1:
             one = self.unsqueeze(0)
             return one.conv2d(weight, bias, groups, stride, dilation, padding, dtype).squeeze(0)

@@ -231,7 +231,7 @@ class TensorBase:
 
     def size(self, dim: int | None = None) -> Any:
         """The shape, or the size of axis `dim`."""
-        return self.shape if dim is None else self.shape[dim]
+        return self.shape if dim is None else self.shape[self._axis(dim, "size")]
 
     def dim(self) -> int:
         """The number of axes."""

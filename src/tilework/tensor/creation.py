@@ -118,8 +118,10 @@ class Creation(TensorBase):
         check_fits(kind, fill_value, "full")
         _check_sizes(sizes)
         if kind.is_packed:
-            values = const(fill_value, dtypes.value_dtype(kind), sizes)
-            return cls._finish(values, device, requires_grad, bindings).cast(kind)
+            node = const(fill_value, dtypes.value_dtype(kind), sizes)
+            values: Any = cls._finish(node, device, requires_grad, bindings)
+            packed: Self = values.cast(kind)
+            return packed
         return cls._finish(const(fill_value, kind, sizes), device, requires_grad, bindings)
 
     @classmethod

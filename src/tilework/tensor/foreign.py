@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from tilework import dtypes
-from tilework.base.errors import ShapeError, UnsupportedError
+from tilework.base.errors import DTypeError, ShapeError, UnsupportedError
 from tilework.base.integers import product
 from tilework.engine.device import Device
 from tilework.runtime.group import is_group
@@ -91,6 +91,13 @@ def borrowed_array(data: Any, device: str) -> Version:
     Raises:
         DTypeError: there is no dtype for its elements.
     """
+    if not any(hasattr(data, name) for name in ("__dlpack__", "__array_interface__", "__array__")):
+        raise DTypeError(
+            "from_dlpack: this is no array",
+            got=type(data).__name__,
+            expected="an array of NumPy, PyTorch, JAX...",
+            try_="Tensor(data) for lists and numbers",
+        )
     array, dtype = readable(data)
     is_dense = bool(array.flags.c_contiguous) and array.dtype.isnative
     own = host.dtype_of_array(array) if dtype is None else dtype

@@ -328,6 +328,12 @@ class Joining(Linalg):
     def pad_to(self, *shape: Any, value: Number = 0) -> Self:
         """Padded behind each axis up to `shape`; None keeps an axis."""
         wanted = as_sizes(shape)
+        if len(wanted) != self.ndim:
+            raise ShapeError(
+                "pad_to: needs a size for each axis",
+                got=f"{wanted} for {format_shape(self._dims)}",
+                expected=f"{self.ndim} sizes",
+            )
         pairs = [
             (0, 0 if new is None else new - size)
             for new, size in zip(wanted, self.shape, strict=True)

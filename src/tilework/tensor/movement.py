@@ -262,6 +262,11 @@ class Movement(TensorBase):
                 "shrink: needs bounds for each axis",
                 got=f"{len(bounds)} for shape {format_shape(self._dims)}",
             )
+        for pair in bounds:
+            if pair is not None and not (isinstance(pair, tuple | list) and len(pair) == 2):
+                raise ShapeError(
+                    "shrink: bounds are pairs", got=pair, expected="(start, stop), or None"
+                )
         pairs = [
             (0, size) if pair is None else pair
             for pair, size in zip(bounds, self.shape, strict=True)

@@ -13,6 +13,7 @@ from tilework.tensor.creation import as_dtype
 from tilework.tensor.promotion import check_same_kind
 from tilework.tensor.tensor import Tensor
 from tilework.tensor.variable import format_shape
+from tilework.tensor.wrong_calls import told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -264,7 +265,7 @@ def _fill() -> None:
         if not is_wanted or name in own or not inspect.isfunction(plain):
             continue
         method = _moved(name, plain) if name in _MOVEMENT else _computed(plain)
-        setattr(PackedTensor, name, method)
+        setattr(PackedTensor, name, told(method))
 
 
 _fill()

@@ -263,6 +263,8 @@ class Random(Hashing):
     def glorot_uniform(cls, *shape: Any, **options: Any) -> Self:
         """Weights by Glorot and Bengio (2010): the bound is sqrt(6 / (inputs + outputs))."""
         sizes = _numbers(as_sizes(shape))
+        if not sizes:
+            raise ShapeError("glorot_uniform: needs an axis", got="shape ()", expected="from 1 on")
         bound = math.sqrt(6 / max(sizes[0] + product(sizes[1:]), 1))
         return cls.uniform(*sizes, low=-bound, high=bound, **options)
 
@@ -376,6 +378,10 @@ def _numbers(sizes: Sequence[Any]) -> tuple[int, ...]:
     """A shape in plain numbers."""
     found = []
     for size in sizes:
+        if not hasattr(type(size), "__index__"):
+            raise DTypeError(
+                "a size must be an integer", got=f"{size!r} of type {type(size).__name__}"
+            )
         number = size.__index__()
         if number < 0:
             raise ShapeError("a size is negative", got=f"{tuple(sizes)}")

@@ -300,5 +300,7 @@ def _integers(index: Any, what: str) -> Any:
 def _pair(size: int | Sequence[int]) -> tuple[int, int]:
     if isinstance(size, int):
         return size, size
+    if len(size) != 2:
+        raise ShapeError("fold: needs two numbers", got=size, expected="one number, or two")
     first, second = size
     return first, second

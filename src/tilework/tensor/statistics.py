@@ -283,6 +283,12 @@ class Statistics(Products):
         axes = self._axes(dim, "spacing_gradient")
         count = len(axes)
         given = [spacing] * count if isinstance(spacing, int | float) else list(spacing)
+        if len(given) != count:
+            raise ShapeError(
+                "spacing_gradient: needs a spacing for each axis",
+                got=f"{len(given)} for {count} axes",
+                expected=f"one number, or {count}",
+            )
         x = self._as_float()
         return [x._slope(axis, each, edge_order) for axis, each in zip(axes, given, strict=True)]
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tilework import dtypes
 from tilework.base.errors import DTypeError, ShapeError
-from tilework.base.frames import public
 from tilework.dtypes import DType
 from tilework.engine.capture import refuse_host_read
 from tilework.engine.device import Device
@@ -25,6 +24,7 @@ from tilework.tensor.differentiation import Differentiation
 from tilework.tensor.promotion import check_fits, dtype_of_number
 from tilework.tensor.variable import Variable, format_shape
 from tilework.tensor.version import Storage, Version, history
+from tilework.tensor.wrong_calls import told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -402,7 +402,7 @@ def _constant_array(version: Version, shape: tuple[int, ...]) -> Any:
 
 
 def _trim_tracebacks(cls: type) -> None:
-    """Let errors of all public methods end at the user's line."""
+    """Let errors of all public methods end at the user's line, and name what is wrong."""
     for base in cls.__mro__:
         if not base.__module__.startswith("tilework."):
             continue
@@ -416,9 +416,9 @@ def _wrap(cls: type, name: str, member: Any) -> None:
     if inspect.getattr_static(cls, name) is not member:
         return  # a class further down has its own
     if isinstance(member, classmethod | staticmethod):
-        setattr(cls, name, type(member)(public(member.__func__)))
+        setattr(cls, name, type(member)(told(member.__func__)))
     elif inspect.isfunction(member):
-        setattr(cls, name, public(member))
+        setattr(cls, name, told(member))
 
 
 _BINARY = (

@@ -1,0 +1,146 @@
+"""Every method of tensors, called with what it cannot take: typed errors at the user's line.
+
+The table is made from the class itself, so no method is left out: each parameter in turn gets
+things of other kinds, tensors of other shapes, and numbers out of range.
+"""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilework import Tensor, dtypes
+from tilework.base.errors import DTypeError, InternalError, ShapeError, TileworkError
+from tilework.tensor.wrong_calls import wrong_argument
+
+#: Methods that are not called here, each with the reason.
+LEFT_OUT = {
+    "from_blob": "takes an address, which is trusted",
+    "from_url": "reads from the network",
+    "manual_seed": "changes what other tests draw",
+    "custom_function": "takes functions",
+    "checkpoint": "calls what it is given",
+    "sequential": "calls what it is given",
+}
+
+X = np.arange(1, 13, dtype=np.float32).reshape(3, 4)
+#: What parameters of these names get while another one is wrong.
+GIVEN: dict[str, Any] = {
+    "axis": 0, "dim": 0, "dim0": 0, "axis0": 0, "start_dim": 0, "dim1": 1, "axis1": 1,
+    "end_dim": 1, "axes": (0, 1), "dims": (0, 1), "order": (0, 1), "shape": (4, 3),
+    "index": Tensor([0, 1]), "indices": Tensor([0, 1]), "mask": Tensor(X > 0),
+    "condition": Tensor(X > 0), "dtype": dtypes.float32,
+}  # fmt: skip
+TENSORS = frozenset(
+    ("other", "x", "y", "end", "weight", "target", "src", "source", "value", "values", "first",
+     "second")
+)  # fmt: skip
+WRONG: tuple[Any, ...] = (
+    object(), "text", Tensor([1.0] * 7), -99, 1.5, [1, [2]], Tensor(np.ones((2, 2, 2), np.int32)),
+)  # fmt: skip
+
+
+def methods() -> list[str]:
+    names = []
+    for name in dir(Tensor):
+        item = inspect.getattr_static(Tensor, name)
+        plain = item.__func__ if isinstance(item, classmethod | staticmethod) else item
+        if not name.startswith("_") and inspect.isfunction(plain) and name not in LEFT_OUT:
+            names.append(name)
+    return names
+
+
+def parameters_of(name: str) -> list[inspect.Parameter]:
+    found = inspect.signature(getattr(Tensor, name)).parameters.values()
+    return [each for each in found if each.name not in ("self", "cls")]
+
+
+def calls(name: str) -> list[tuple[list[Any], dict[str, Any]]]:
+    """Arguments of which one is wrong."""
+    parameters = parameters_of(name)
+    found = []
+    for wrong in parameters:
+        for value in WRONG:
+            args: list[Any] = []
+            named: dict[str, Any] = {}
+            for each in parameters:
+                needed = each.default is each.empty and each.kind is not each.VAR_KEYWORD
+                given = Tensor(X) if each.name in TENSORS else GIVEN.get(each.name, 1)
+                own = value if each is wrong else given
+                if each.kind is each.VAR_KEYWORD:
+                    continue
+                if each.kind is each.VAR_POSITIONAL:
+                    args += [own] if each is wrong else []
+                elif each.kind is each.KEYWORD_ONLY or not needed:
+                    named |= {each.name: own} if each is wrong or needed else {}
+                else:
+                    args.append(own)
+            found.append((args, named))
+    return found
+
+
+def is_about_the_number_of_arguments(error: TypeError) -> bool:
+    return "argument" in str(error) and ("missing" in str(error) or "positional" in str(error))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", methods())
+def test_a_method_refuses_what_it_cannot_take_by_a_typed_error(name: str) -> None:
+    is_static = isinstance(inspect.getattr_static(Tensor, name), classmethod | staticmethod)
+    for args, named in calls(name):
+        owner = Tensor if is_static else Tensor(X)
+        error = refusal(getattr(owner, name), args, named)
+        if isinstance(error, TileworkError):
+            check(error)
+        else:
+            assert error is None or is_about_the_number_of_arguments(error)
+
+
+def refusal(
+    method: Any, args: list[Any], named: dict[str, Any]
+) -> TypeError | TileworkError | None:
+    try:
+        method(*args, **named)
+    except (TypeError, TileworkError) as error:
+        return error
+    return None
+
+
+def check(error: TileworkError) -> None:
+    """The words of an error: what, got, and what to do; and the user's line."""
+    assert not isinstance(error, InternalError)
+    assert ": " in error.message or error.message[0].islower()
+    assert error.got is not None
+    assert error.expected is not None or error.try_ is not None
+    assert traceback.extract_tb(error.__traceback__)[-1].filename == __file__
+
+
+def test_the_wrong_argument_is_named_with_what_would_fit() -> None:
+    with pytest.raises(DTypeError) as caught:
+        Tensor(X).gather(0, "rows")  # type: ignore[arg-type]
+    error = caught.value
+    assert error.message == "gather: the argument index is of the wrong kind"
+    assert error.got == "'rows' of type str"
+    assert error.expected == "a tensor"
+    assert error.try_ == "help(Tensor.gather) says what it takes"
+
+
+def test_a_fault_with_right_arguments_is_not_blamed_on_them() -> None:
+    def broken(x: int) -> int:
+        raise ValueError(x)
+
+    assert wrong_argument(broken, (1,), {}) is None
+
+
+def test_the_cause_is_shown_where_frames_are_wanted() -> None:
+    with pytest.raises(ShapeError) as caught:
+        Tensor(X).size(5)
+    assert caught.value.got == "shape (3, 4)"
+
+
+def test_methods_that_are_left_out_exist() -> None:
+    assert [name for name in LEFT_OUT if not hasattr(Tensor, name)] == []
