@@ -116,11 +116,11 @@ def can_reach(target_device: OpenDevice, source_device: OpenDevice) -> bool:
     Asked once for each pair.  Where it cannot, also where asking fails, copies go through the
     memory of the host: a link that is missing makes them slower, and stops nothing.
     """
-    group = target_device.spec.peer_group
     ask = getattr(target_device.driver, "can_copy_from", None)
-    if target_device is source_device or ask is None or not group:
+    if target_device is source_device or ask is None:
         return False
-    if group != source_device.spec.peer_group:
+    group = target_device.driver.target.peer_group
+    if not group or group != source_device.driver.target.peer_group:
         return False
     known: WeakKeyDictionary[OpenDevice, bool] = target_device.caches.setdefault(
         "reach", WeakKeyDictionary()

@@ -49,7 +49,7 @@ def check_can_share(names: Sequence[str]) -> None:
 
 def _try_copy(source: OpenDevice, target: OpenDevice) -> None:
     """Copy a pattern from one device to another, and look at what arrives."""
-    if not (source.spec.runs_code and target.spec.runs_code):
+    if not (source.driver.target.runs_code and target.driver.target.runs_code):
         return
     try:
         here, there = source.allocate(len(_PATTERN)), target.allocate(len(_PATTERN))

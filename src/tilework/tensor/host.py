@@ -281,8 +281,8 @@ def contents(version: Version, values: Mapping[str, int] | None = None) -> bytea
     """
     buffer = version.buffer
     assert buffer is not None
-    if not isinstance(buffer, BufferGroup):
-        return read_bytes(buffer, version.device)
+    if not isinstance(buffer, BufferGroup):  # over several devices one that is lost, and says so
+        return read_bytes(buffer, split_name(version.device)[0])
     layout, kind = version.settled_layout(), version.node.type
     if spec.is_replicated(layout):
         return read_bytes(buffer.parts[0], layout.devices[0])

@@ -30,6 +30,39 @@ def word_of(dtype: DType) -> DType | None:
     return dtype if dtype.is_bool else _WORDS.get(dtype.bits)
 
 
+def aligned_axes(node: Node, indices: Sequence[Node]) -> dict[int, int]:
+    """Indexed axes whose index is the position along an axis of the indices, and that axis.
+
+    Along these a gather or scatter stays where it is: parts of the table meet equal parts of the
+    indices.
+    """
+    found: dict[int, int] = {}
+    for number, place in enumerate(indices):
+        at = place
+        while at.op is math.CAST and at.src[0].type.dtype.is_integer:
+            at = at.src[0]
+        if at.op is not tensor.IOTA:
+            continue
+        axis, along = node.attrs.axis + number, at.attrs.axis
+        size = node.src[0].type.shape[axis]
+        is_whole = isinstance(size, int) and at.type.shape[along] == size
+        if is_whole and size <= at.attrs.dtype.maximum and along not in found.values():
+            found[axis] = along
+    return found
+
+
+def aligned_gather(node: Node, box: Box, src: Sequence[Node]) -> Node:
+    """A GATHER from the part `box` of its table, which has all that the indices ask for."""
+    at, shape = node.attrs.axis, node.src[0].type.shape
+    places = [
+        place
+        if box[at + number] is None
+        else math.SUB(place, _like(spec.bounds_of(box[at + number], shape[at + number])[0], place))
+        for number, place in enumerate(src[1:])
+    ]
+    return make(tensor.GATHER, (src[0], *places), node.attrs)
+
+
 def scatter(node: Node, box: Box, src: Sequence[Node]) -> Node:
     """The part `box` of a SCATTER, whose updates are all those for the part along other axes.
 
@@ -37,9 +70,20 @@ def scatter(node: Node, box: Box, src: Sequence[Node]) -> Node:
     """
     at, shape = node.attrs.axis, node.type.shape
     axes = [at + place for place in range(len(src) - 2)]
+    aligned = aligned_axes(node, node.src[2:])
+    if aligned:
+        local = list(src)
+        for axis in aligned:
+            start = spec.bounds_of(box[axis], shape[axis])[0]
+            local[axis - at + 2] = math.SUB(src[axis - at + 2], _like(start, src[axis - at + 2]))
+        src = local
+        box = tuple([None if axis in aligned else cut for axis, cut in enumerate(box)])
     cut_axes = [axis for axis in axes if box[axis] is not None]
     if not cut_axes:
         return make(tensor.SCATTER, tuple(src), node.attrs)
+    # Along aligned axes all is inside: the bounds there are those of what the device has.
+    held = [src[0].type.shape[axis] if axis in aligned else size for axis, size in enumerate(shape)]
+    shape = tuple(held)
     mine, outside = _where(axes, box, shape, src[2:])
     first = cut_axes[0]
     moved = []

@@ -266,6 +266,8 @@ class _Lowering:
             return indexing.scatter(node, box, src)
         if node.op is tensor.GATHER and work.groups is not None:
             return indexing.gather(node, work.sources[0].boxes[number], src)
+        if node.op is tensor.GATHER:
+            return indexing.aligned_gather(node, work.sources[0].boxes[number], src)
         return make(node.op, tuple(src), node.attrs)
 
     # --- writes ----------------------------------------------------------------------------------

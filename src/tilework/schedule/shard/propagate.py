@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tilework.ir.ops import math, memory, multi, tensor
 from tilework.ir.ops.multi import Box, Layout
 from tilework.schedule.shard import spec
-from tilework.schedule.shard.indexing import word_of
+from tilework.schedule.shard.indexing import aligned_axes, word_of
 from tilework.schedule.shard.movement import MOVES, natural
 
 if TYPE_CHECKING:
@@ -207,8 +207,8 @@ def _gather(node: Node, layouts: Sequence[Layout | None]) -> Work:
     x, indices = node.src[0], node.src[1:]
     devices = _given(layouts).devices
     at, count = node.attrs.axis, len(indices)
-    table = layouts[0] or spec.replicated(devices, len(x.type.shape))
-    table = spec.with_whole(table, range(at, at + count))
+    given = layouts[0] or spec.replicated(devices, len(x.type.shape))
+    table = spec.with_whole(given, range(at, at + count))
     nowhere = spec.replicated(devices, len(indices[0].type.shape))
     places = nowhere
     if any(each is not None for each in layouts[1:]):
@@ -216,6 +216,16 @@ def _gather(node: Node, layouts: Sequence[Layout | None]) -> Work:
     candidates = [
         (table, places), (table, nowhere), (spec.replicated(devices, len(x.type.shape)), places),
     ]  # fmt: skip
+    aligned = aligned_axes(node, indices)
+    if spec.cut_axes(given) & set(aligned):
+        loose = [axis for axis in range(at, at + count) if axis not in aligned]
+        beside = [
+            (spec.with_whole(given, loose), spec.with_axes(
+                nowhere, [[box[axis] for axis in aligned] for box in given.boxes],
+                list(aligned.values()),
+            ))
+        ]  # fmt: skip
+        candidates = beside + candidates
 
     def result_of(pair: tuple[Layout, Layout]) -> Layout:
         boxes = [
@@ -275,6 +285,7 @@ def _scatter(node: Node, layouts: Sequence[Layout | None]) -> Work:
     at, count = node.attrs.axis, len(indices)
     rank = len(indices[0].type.shape)
     nowhere = spec.replicated(devices, rank)
+    aligned = aligned_axes(node, indices)
     if layouts[0] is not None:
         target = layouts[0]
     else:
@@ -283,11 +294,20 @@ def _scatter(node: Node, layouts: Sequence[Layout | None]) -> Work:
             return partial
         given = layouts[1] or spec.replicated(devices, len(updates.type.shape))
         boxes = [(*box[:at], *[None] * count, *box[at + rank :]) for box in given.boxes]
-        target = Layout(devices, tuple(boxes))
+        target = spec.with_axes(
+            Layout(devices, tuple(boxes)),
+            [[box[at + along] for along in aligned.values()] for box in given.boxes],
+            list(aligned),
+        )
         if not spec.layout_covers(target, x.type.shape):
             target = spec.replicated(devices, len(x.type.shape))
-    rows = [(*box[:at], *[None] * rank, *box[at + count :]) for box in target.boxes]
-    return Work((target, Layout(devices, tuple(rows)), *[nowhere] * count), target)
+    cuts = [[box[axis] for axis in aligned] for box in target.boxes]
+    places = spec.with_axes(nowhere, cuts, list(aligned.values()))
+    rows = [
+        (*box[:at], *place, *box[at + count :])
+        for box, place in zip(target.boxes, places.boxes, strict=True)
+    ]
+    return Work((target, Layout(devices, tuple(rows)), *[places] * count), target)
 
 
 def _partial_scatter(node: Node, layouts: Sequence[Layout | None]) -> Work | None:
@@ -297,6 +317,8 @@ def _partial_scatter(node: Node, layouts: Sequence[Layout | None]) -> Work | Non
     weights are, and not as much as the tokens' gradients are.
     """
     x, updates, indices = node.src[0], node.src[1], node.src[2:]
+    if aligned_axes(node, indices):
+        return None
     is_sum = node.attrs.fold is tensor.Fold.ADD and x.op is math.CONST and x.attrs.bits == 0
     if not is_sum or layouts[1] is None or updates.type.dtype.is_bool:
         return None
