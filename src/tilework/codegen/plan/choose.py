@@ -290,12 +290,17 @@ def _transposing_split(kernel: Kernel, lane: Node, along: Split) -> Split | None
 
 def _transposing_plan(kernel: Kernel, rows: Split, columns: Split) -> Plan:
     """Squares in blocks of `_BLOCK` by `_BLOCK`, so that few pages are in use at a time."""
-    outer = [(number(r), 0) for r in kernel.outputs]
-    outer = [entry for entry in outer if entry[0] not in (rows.number, columns.number)]
+    square = (rows.number, columns.number)
+    # Ranges of every store first: they may be tasks.
+    ranges = sorted(kernel.outputs, key=lambda r: not _only_last(kernel, r))
+    outer = [(number(r), 0) for r in ranges if number(r) not in square]
+    tasks = sum(_only_last(kernel, r) for r in ranges if number(r) not in square)
+    if all(_only_last(kernel, r) for r in ranges):
+        tasks += 2
     parts = (Part(Unit.LOOP), Part(Unit.LOOP, _BLOCK))
     splits = (Split(rows.number, parts, rows.tile), Split(columns.number, parts, columns.tile))
     blocks = [(rows.number, 0), (columns.number, 0), (rows.number, 1), (columns.number, 1)]
-    return Plan(splits, (*outer, *blocks), len(outer) + 2, (), overlap=not kernel.read_and_written)
+    return Plan(splits, (*outer, *blocks), tasks, (), overlap=not kernel.read_and_written)
 
 
 def _is_far(offset: Node, lane: Node) -> bool:
@@ -375,9 +380,12 @@ def _with_tasks(kernel: Kernel, target: TargetSpec, splits: list[Split], choice:
 
 
 def _only_last(kernel: Kernel, range_: Node) -> bool:
-    """No reduction hoisted out of this range would be repeated in each of its blocks."""
+    """No reduction or store outside of this range would be repeated in each of its blocks.
+
+    Small kernels that were joined into one have ranges of their own.
+    """
     bit = kernel.free.bit(range_)
-    return all(kernel.free.mask[reduce] & bit for reduce in kernel.reduces)
+    return all(kernel.free.mask[node] & bit for node in (*kernel.reduces, *kernel.stores))
 
 
 def _worth_tasks(kernel: Kernel, range_: Node, inner: float) -> bool:
