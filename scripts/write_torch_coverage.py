@@ -37,8 +37,13 @@ def count(most: int | None, fresh: bool) -> dict[str, Any]:
             continue
         if "counts" in found.get(name, {}):
             continue
-        made = tally(op, name, most)
-        found[name] = {"counts": dict(made.counts), "reasons": dict(made.reasons)}
+        made, second = tally(op, name, most)
+        found[name] = {
+            "counts": dict(made.counts),
+            "reasons": dict(made.reasons),
+            "second": dict(second.counts),
+            "second_reasons": dict(second.reasons),
+        }
         print(name, dict(made.counts), flush=True)
         COUNTS.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
     COUNTS.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
@@ -48,8 +53,10 @@ def count(most: int | None, fresh: bool) -> dict[str, Any]:
 def page(found: dict[str, Any], most: int | None) -> str:
     """Return the page."""
     total: Counter[str] = Counter()
+    second: Counter[str] = Counter()
     for row in found.values():
         total.update(row.get("counts", {}))
+        second.update(row.get("second", {}))
     ran = total["passed"] + total["failed"]
     share = 100 * total["passed"] / max(ran, 1)
     compared = [name for name, row in found.items() if "counts" in row]
@@ -59,22 +66,30 @@ def page(found: dict[str, Any], most: int | None) -> str:
         "Made by `python scripts/write_torch_coverage.py`; do not edit.",
         "",
         "PyTorch describes its operators with sample inputs (`OpInfo`). Each is run here and in",
-        "PyTorch, in float32, int64, int32 and bool; PyTorch's answer for floats is that of",
-        "float64. Values are compared within 2e-5 of the value and of the largest magnitude of its",
-        "tensor (gradients: 8e-5), with their shapes and dtypes.",
+        "PyTorch, in the dtypes that it has of float16, bfloat16, float32, float64, int8, int16,",
+        "int32, int64, uint8 and bool; PyTorch's answer for floats is that of float64. Values are",
+        "compared within 2e-5 of the value and of the largest magnitude of its tensor in float32,",
+        "4e-10 in float64, 8e-3 in float16 and 6e-2 in bfloat16; gradients within four times that,",
+        "gradients of gradients (in float32) within sixteen times; all with shapes and dtypes.",
         "",
         "All samples of each operator and dtype are run."
         if most is None
         else f"At most {most} samples of each operator and dtype were run for this page.",
         "",
         f"Of {len(found)} operators {len(compared)} are compared. {total['passed']} samples agree,",
-        f"{total['failed']} do not ({share:.2f} % agree), {total['skipped']} are skipped.",
+        f"{total['failed']} do not ({share:.2f} % agree), {total['differs']} differ on purpose,",
+        f"{total['skipped']} ask for what does not exist here. Of gradients of gradients",
+        f"{second['passed']} agree and {second['failed']} do not.",
         "",
         "## Samples that do not agree",
         "",
     ]
     lines += _table(found, "failed") or ["None."]
-    lines += ["", "## Samples that are skipped", ""]
+    lines += ["", "## Gradients of gradients that do not agree", ""]
+    lines += _table(found, "failed", "second") or ["None."]
+    lines += ["", "## Samples that differ on purpose", ""]
+    lines += _table(found, "differs") or ["None."]
+    lines += ["", "## Samples that ask for what does not exist here", ""]
     lines += _table(found, "skipped") or ["None."]
     lines += [
         "",
@@ -91,13 +106,14 @@ def page(found: dict[str, Any], most: int | None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _table(found: dict[str, Any], state: str) -> list[str]:
+def _table(found: dict[str, Any], state: str, which: str = "counts") -> list[str]:
     rows = []
+    reasons_of = "reasons" if which == "counts" else "second_reasons"
     for name, row in sorted(found.items()):
-        number = row.get("counts", {}).get(state, 0)
+        number = row.get(which, {}).get(state, 0)
         if not number:
             continue
-        reasons = [key for key in row["reasons"] if key.startswith(f"{state}: ")]
+        reasons = [key for key in row[reasons_of] if key.startswith(f"{state}: ")]
         reason = FAULTS.get(name) if state == "failed" else None
         text = reason or reasons[0].partition(": ")[2]
         rows.append(f"| `{name}` | {number} | {' '.join(text.split()).replace('|', ' ')} |")

@@ -304,8 +304,19 @@ def _svd(x: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _topk(x: Any, *args: Any, **kwargs: Any) -> Any:
-    kwargs["sorted_"] = kwargs.pop("sorted", True)
-    return x.topk(*args, **kwargs)[0]
+    options = dict(zip(("k", "dim", "largest", "sorted_"), args, strict=False)) | kwargs
+    options["sorted_"] = options.pop("sorted", options.get("sorted_", True))
+    return x.topk(**options)[0]
+
+
+def _each_of(name: str) -> Adapter:
+    """A method of one tensor, for each of several."""
+    function = _on(name)
+
+    def call(x: Any, *rest: Any) -> Any:
+        return [function(one) for one in x] if isinstance(x, list | tuple) else function(x)
+
+    return call
 
 
 def _unfold(x: Any, *args: Any) -> Any:
@@ -462,6 +473,8 @@ ADAPTERS: dict[str, Adapter] = {
     ),
     "linspace": _linspace, "linspace.tensor_overload": _linspace,
     "logspace": _logspace, "logspace.tensor_overload": _logspace,
+    **{f"atleast_{n}d": _each_of(f"atleast_{n}d") for n in (1, 2, 3)},
+    "mode": _first_of("mode", 0),
     "topk": _topk, "kthvalue": _first_of("kthvalue", 0), "median": _on("median"),
     "repeat_interleave": _repeat_interleave,
     "nn.functional.linear": _linear,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,12 @@ from tilework import Tensor, dtypes
 from tilework.base.errors import TileworkError
 
 Array = Any
-#: What a value may be off by, relative to itself and to the largest magnitude of its tensor.
+#: What a value may be off by, relative to itself and to the largest magnitude of its tensor, if it
+#: is computed in float32.
 RELATIVE = 2e-5
 OF_LARGEST = 2e-5
+#: By how much that grows where the least precise float among the operands is another one.
+GROWTH = {torch.float64: 2e-5, torch.float32: 1.0, torch.float16: 400.0, torch.bfloat16: 3200.0}
 
 _TO_TILEWORK = {
     torch.float32: dtypes.float32, torch.float64: dtypes.float64, torch.float16: dtypes.float16,
@@ -98,7 +101,8 @@ def _mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
 
 def _widened(x: torch.Tensor) -> torch.Tensor:
     """The same numbers in float64, to compute the truth with."""
-    wide = {torch.float32: torch.float64, torch.complex64: torch.complex128}
+    wide = dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.float64)
+    wide[torch.complex64] = torch.complex128
     return x.detach().to(wide.get(x.dtype, x.dtype)).clone()
 
 
@@ -121,7 +125,12 @@ def _as_array(value: Any) -> Array:
 
 
 def difference(
-    ours: Array, truth: Array, relative: float, of_largest: float, absolute: float = 1e-7
+    ours: Array,
+    truth: Array,
+    relative: float,
+    of_largest: float,
+    absolute: float = 1e-7,
+    greatest: float = 3.4028235e38,
 ) -> str:
     """How two arrays differ beyond the tolerance, or an empty text."""
     if ours.shape != truth.shape:
@@ -137,8 +146,9 @@ def difference(
         top = float(np.abs(b[finite]).max()) if finite.any() else 0.0
         allowed = relative * np.abs(b) + of_largest * top + absolute
         fits = np.where(finite, np.abs(a - b) <= allowed, (a == b) | (np.isnan(a) & np.isnan(b)))
-        # What float32 can't hold is infinite in it.
-        fits |= (np.abs(b) > 3.4028235e38) & (np.abs(a) >= 3.4e38) & (np.sign(a) == np.sign(b))
+        # What the dtype can't hold is infinite in it.
+        beyond = (np.abs(b) > greatest) & (np.abs(a) >= 0.999 * greatest)
+        fits |= beyond & (np.sign(a) == np.sign(b))
     if fits.all():
         return ""
     place = int(np.argmin(fits.reshape(-1)))
@@ -165,11 +175,19 @@ class Comparison:
     has_gradient: bool = True
     #: Integers may come wider than PyTorch's.
     widens: bool = False
+    #: 2 compares the gradient of the gradient too.
+    order: int = 1
+
+    def loosened(self, by: float) -> Comparison:
+        """The same with bounds of another dtype or of a derived value."""
+        return replace(self, relative=self.relative * by, of_largest=self.of_largest * by)
 
 
 def judge(how: Comparison, sample: Sample) -> Outcome:
     """Run a sample on both sides and compare the values and the gradients."""
     call = (sample.input, sample.args, sample.kwargs)
+    kinds = {x.dtype for x in tensors_of(call, torch.Tensor) if x.dtype in GROWTH}
+    how = how.loosened(max([GROWTH[kind] for kind in kinds], default=1.0))
     try:
         given = as_ours(call)
     except NotApplicableError as error:
@@ -195,6 +213,9 @@ class _Truth:
     wide: list[Any]
     gradients: list[Any] | None
     cotangents: list[Any]
+    #: What the gradients are weighed by, and the gradient of that sum.
+    weights: list[Any] = field(default_factory=list)
+    second: list[Any] = field(default_factory=list)
 
 
 def _truth(how: Comparison, call: Any) -> _Truth:
@@ -223,11 +244,28 @@ def _truth(how: Comparison, call: Any) -> _Truth:
         if g is not None:
             real = torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
             total = total + (real * g).sum()
+    is_double = how.order == 2
     try:
-        found = torch.autograd.grad(total, leaves, allow_unused=True)
+        found = torch.autograd.grad(total, leaves, allow_unused=True, create_graph=is_double)
     except (RuntimeError, NotImplementedError):
         return _Truth(plain, wide, None, [])
-    return _Truth(plain, wide, list(found), cotangents)
+    truth = _Truth(plain, wide, list(found), cotangents)
+    if is_double:
+        _add_second(truth, leaves, generator)
+    return truth
+
+
+def _add_second(truth: _Truth, leaves: list[Any], generator: torch.Generator) -> None:
+    total: Any = torch.zeros((), dtype=torch.float64)
+    for g in truth.gradients or ():
+        weight = None
+        if g is not None and g.requires_grad:
+            weight = torch.randn(g.shape, generator=generator, dtype=torch.float64)
+            total = total + (g * weight).sum()
+        truth.weights.append(weight)
+    if total.requires_grad:
+        found = torch.autograd.grad(total, leaves, allow_unused=True)
+        truth.second.extend(found)
 
 
 def _mapped_plain(call: Any) -> Any:
@@ -261,19 +299,43 @@ def _compared(how: Comparison, given: Any, truth: _Truth) -> Outcome:
         total: Any = 0.0
         for x, g in zip(ours, truth.cotangents, strict=True):
             if g is not None:
-                total = total + (x * Tensor(g.numpy().astype(np.float32))).sum()
+                total = total + (x * Tensor(g.numpy()).cast(x.dtype)).sum()
         gradients = total.gradient(*leaves, materialize_grads=True)
-    if lazy := [x for x in [*ours, *gradients] if isinstance(x, Tensor)]:
+    second = _second(gradients, leaves, truth)
+    if lazy := [x for x in [*ours, *gradients, *second] if isinstance(x, Tensor)]:
         Tensor.realize(*lazy)
     for number, (x, plain, wide) in enumerate(zip(ours, truth.plain, truth.wide, strict=True)):
         if reason := _value_fault(how, x, plain, wide):
             return Outcome("failed", f"result {number}: {reason}")
     for number, (x, wide) in enumerate(zip(gradients, truth.gradients or (), strict=True)):
         expected = np.zeros(x.shape) if wide is None else _as_array(wide)
-        bounds = (4 * how.relative, 4 * how.of_largest, 2e-6)
+        bounds = (4 * how.relative, 4 * how.of_largest, 2e-6, _greatest(x))
         if reason := difference(x.numpy(), expected, *bounds):
             return Outcome("failed", f"gradient {number}: {reason}")
+    for number, (x, wide) in enumerate(zip(second, truth.second, strict=True)):
+        expected = np.zeros(x.shape) if wide is None else _as_array(wide)
+        bounds = (16 * how.relative, 16 * how.of_largest, 1e-5, _greatest(x))
+        if reason := difference(x.numpy(), expected, *bounds):
+            return Outcome("failed", f"second gradient {number}: {reason}")
     return Outcome("passed")
+
+
+def _second(gradients: list[Tensor], leaves: list[Tensor], truth: _Truth) -> list[Tensor]:
+    """The gradients of a sum of the gradients, weighed as PyTorch's were."""
+    if not truth.second:
+        return []
+    total: Any = 0.0
+    for x, weight in zip(gradients, truth.weights, strict=True):
+        if weight is not None:
+            total = total + (x * Tensor(weight.numpy()).cast(x.dtype)).sum()
+    return list(total.gradient(*leaves, materialize_grads=True))
+
+
+def _greatest(x: Any) -> float:
+    """The largest finite number of a tensor's dtype."""
+    if not isinstance(x, Tensor) or not x.dtype.is_float:
+        return 3.4028235e38
+    return float(torch.finfo(getattr(torch, x.dtype.name)).max)
 
 
 def _value_fault(how: Comparison, x: Any, plain: Any, wide: Any) -> str:
@@ -283,7 +345,8 @@ def _value_fault(how: Comparison, x: Any, plain: Any, wide: Any) -> str:
         is_wider = how.widens and x.dtype.is_integer and not kind.is_floating_point
         if _TO_TILEWORK.get(kind) is not x.dtype and not is_wider:
             return f"dtype {x.dtype.name}, expected {kind}"
-    reason = difference(_as_array(x), _as_array(wide), how.relative, how.of_largest)
-    if reason and not difference(_as_array(x), _as_array(plain), how.relative, how.of_largest):
+    bounds = (how.relative, how.of_largest, 1e-7, _greatest(x))
+    reason = difference(_as_array(x), _as_array(wide), *bounds)
+    if reason and not difference(_as_array(x), _as_array(plain), *bounds):
         return ""  # PyTorch itself gives another answer in float64, as for fractions and edges
     return reason

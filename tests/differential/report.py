@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from tests.differential.judge import Outcome, Sample, judge
 from tests.differential.samples import DTYPES, samples_of
-from tests.differential.table import comparison_of, difference_of
+from tests.differential.table import NO_SECOND, comparison_of, difference_of
 
 
 @dataclass
@@ -42,17 +42,33 @@ def outcomes(
 ) -> Iterator[Outcome]:
     """What becomes of the samples of an operator, one by one."""
     how = comparison_of(op, name)
+    if isinstance(how, str):
+        return
     for dtype in dtypes:
-        reason = difference_of(name, dtype)
-        if isinstance(how, str):
-            return
         for sample in chosen(op, name, dtype, most):
-            yield Outcome("skipped", reason) if reason else judge(how, sample)
+            outcome = judge(how, sample)
+            reason = difference_of(name, dtype, sample)
+            if outcome.state == "failed" and reason:
+                outcome = Outcome("differs", reason)
+            yield outcome
 
 
-def tally(op: Any, name: str, most: int | None = None) -> Tally:
-    """Count what becomes of the samples of an operator."""
-    found = Tally()
+def second_order(op: Any, name: str, most: int | None = None) -> Iterator[Outcome]:
+    """What becomes of the gradients of gradients, in float32."""
+    how = comparison_of(op, name)
+    if isinstance(how, str) or not (how.has_gradient and op.supports_gradgrad):
+        return
+    if name in NO_SECOND:
+        return
+    for sample in chosen(op, name, torch.float32, most):
+        yield judge(replace(how, order=2), sample)
+
+
+def tally(op: Any, name: str, most: int | None = None) -> tuple[Tally, Tally]:
+    """Count what becomes of the samples of an operator, and of gradients of gradients."""
+    first, second = Tally(), Tally()
     for outcome in outcomes(op, name, most):
-        found.add(outcome)
-    return found
+        first.add(outcome)
+    for outcome in second_order(op, name, most):
+        second.add(outcome)
+    return first, second

@@ -12,7 +12,10 @@ import numpy as np
 import torch
 from tests.differential.judge import Sample
 
-DTYPES = (torch.float32, torch.int64, torch.int32, torch.bool)
+DTYPES = (
+    torch.float32, torch.int64, torch.int32, torch.bool, torch.float64, torch.float16,
+    torch.bfloat16, torch.uint8, torch.int8, torch.int16,
+)  # fmt: skip
 
 
 @cache

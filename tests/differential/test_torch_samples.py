@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.differential.report import outcomes
-from tests.differential.samples import operators
+from tests.differential.report import outcomes, second_order
+from tests.differential.samples import DTYPES, operators
 from tests.differential.table import FAULTS, SKIPPED, comparison_of
 
 #: The operators are dealt out to so many tests, so that they run beside each other.
@@ -36,8 +36,20 @@ def test_a_few_samples_of_each_operator_agree(hand: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("hand", range(HANDS))
-def test_all_samples_of_each_operator_agree(hand: int) -> None:
-    assert failures(hand, dict.fromkeys(FEW)) == []
+def test_all_samples_of_each_operator_agree_in_all_dtypes(hand: int) -> None:
+    assert failures(hand, dict.fromkeys(DTYPES)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hand", range(HANDS))
+def test_the_gradients_of_gradients_of_all_samples_agree(hand: int) -> None:
+    found = [
+        f"{name}: {outcome.reason}"
+        for name, op in list(operators().items())[hand::HANDS]
+        for outcome in second_order(op, name)
+        if outcome.state == "failed"
+    ]
+    assert found == []
 
 
 @pytest.mark.slow
