@@ -30,7 +30,7 @@ from tilework.codegen.plan.extents import (
 )
 from tilework.codegen.plan.plan import Part, Plan, Split, Staged
 from tilework.codegen.plan.staging import LEAST_SQUARE
-from tilework.codegen.plan.windows import windows_of
+from tilework.codegen.plan.windows import Window, windows_of
 from tilework.ir.ops import math
 from tilework.ir.ops.index import Unit
 from tilework.ir.types import Memory
@@ -54,9 +54,8 @@ _LEAST_TRANSPOSE = 4
 _LONGEST_GROUP = 7
 #: Cycles to convert an element each time that it is multiplied.
 _CONVERT_SCALAR = 0.75
-#: Cycles from an accumulator to itself: four on most machines, and some slack, less where steps
-#: are written out.
-_LATENCY, _LATENCY_WRITTEN = 5.0, 4.25
+#: Cycles from an accumulator to itself: four on most machines, and some slack.
+_LATENCY = 5.0
 #: What one step along k takes beyond its multiply-adds: its own, for each load, and for each vector
 #: of b, which is fetched again by each row of tiles.
 _STEP_CYCLES, _LOAD_CYCLES, _FETCH_CYCLES = 0.5, 0.1, 0.1
@@ -118,30 +117,33 @@ class ShortSteps:
 
     Attributes:
         count: Its iterations.
-        side_by_side: Whether the rows of a tile read what their neighbours read a step later.
+        window: That of rows and steps, where rows read what their neighbours read steps later.
     """
 
     count: int
-    side_by_side: bool
+    window: Window | None
 
     def cost(self, height: int, vectors: int, registers: int) -> float:
         """Cycles of one step of a tile."""
         # Of the shorter side of a tile all values wait, of rows that share values these do as well.
         waiting = 1 + min(height, vectors)
-        if self.side_by_side:
-            waiting = height + (1 if height <= vectors else vectors)
+        reads = height * self.count
+        if self.window is not None:
+            # Each value of the longer side is used for all of the other, then waits for its next
+            # step if it has one.
+            waiting = (height - 1) * self.window.step + (2 if height <= vectors else vectors)
+            reads = min(reads, self.window.span(height))
         if not fits_registers(height * vectors, waiting, registers):
             # A loop around the loop.
-            return _step_cycles(height, vectors, height + vectors, _LATENCY) + _STEP_CYCLES
-        reads = height + self.count - 1 if self.side_by_side else height * self.count
+            return _step_cycles(height, vectors, height + vectors) + _STEP_CYCLES
         loads = reads / self.count + vectors
         spared = _STEP_CYCLES * (1 - 1 / self.count)
-        return _step_cycles(height, vectors, loads, _LATENCY_WRITTEN) - spared
+        return _step_cycles(height, vectors, loads) - spared
 
 
-def _step_cycles(height: int, vectors: int, loads: float, latency: float) -> float:
+def _step_cycles(height: int, vectors: int, loads: float) -> float:
     """Two multiply-adds or loads a cycle, or the latency, and what a step and each load add."""
-    busy = max(height * vectors / 2, loads / 2, latency)
+    busy = max(height * vectors / 2, loads / 2, _LATENCY)
     return busy + _STEP_CYCLES + _LOAD_CYCLES * loads + _FETCH_CYCLES * vectors
 
 
@@ -455,8 +457,8 @@ class _Tiling:
         count = size(innermost)
         if not 1 < count <= LONGEST:
             return None
-        side_by_side = any(w.own is self.row and w.inside is innermost for w in self.windows)
-        return ShortSteps(count, side_by_side)
+        found = [w for w in self.windows if w.own is self.row and w.inside is innermost]
+        return ShortSteps(count, found[0] if found else None)
 
     def _is_aliased(self) -> bool:
         """Do rows that are read where they lie share the lines of the first cache?"""
@@ -626,7 +628,7 @@ def register_tile(
                 continue
             tiles = ceil_div(rows, count) * ceil_div(columns, lanes * vectors)
             if steps is None:
-                step = _step_cycles(height, vectors, height + vectors, _LATENCY)
+                step = _step_cycles(height, vectors, height + vectors)
             else:
                 step = steps.cost(height, vectors, registers)
             if is_aliased:
