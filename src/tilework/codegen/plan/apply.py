@@ -13,6 +13,7 @@ from tilework.base.errors import UnsupportedError
 from tilework.codegen.analysis import Kernel, substitute_ranges
 from tilework.codegen.passes.normalise import merge_neighbours
 from tilework.codegen.plan.nests import Nests, Space, with_gate
+from tilework.codegen.plan.results import rolled
 from tilework.codegen.plan.staging import Staging
 from tilework.codegen.plan.windows import staged_contractions
 from tilework.ir.build import const_bits, const_index
@@ -108,8 +109,11 @@ class Application:
             contraction = staged_contractions(self.kernel)[int(self.plan.swapped)]
             sink = Staging(self, contraction).run()
         moved: dict[Node, Node] = {}
-        sink = substitute_ranges(sink, self.values, {}, moved)
-        sink = self._reduces(self._gated(sink, moved))
+        if self.plan.rolled:
+            sink = self._reduces(rolled(self, sink))
+        else:
+            sink = substitute_ranges(sink, self.values, {}, moved)
+            sink = self._reduces(self._gated(sink, moved))
         return merge_neighbours(sink, outputs=False) if self.plan.staged else sink
 
     # ---- output ranges

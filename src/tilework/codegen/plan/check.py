@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from tilework.base.errors import PlanError
 from tilework.codegen.plan.extents import ceil_div, fitting_lanes, least_size, number, size
+from tilework.codegen.plan.results import can_roll
 from tilework.codegen.plan.windows import deep_range, staged_contractions, windows_of
 from tilework.ir.build import const_index
 from tilework.ir.ops.index import Unit
@@ -60,6 +61,7 @@ class _Check:
         self._lanes()
         self._copies()
         self._matrix()
+        self._rolled()
         self._staged()
 
     # ---- splits
@@ -240,6 +242,13 @@ class _Check:
                 )
 
     # ---- staged factors
+
+    def _rolled(self) -> None:
+        if self.plan.rolled and not can_roll(self.kernel, self.plan):
+            raise PlanError(
+                "plan: results go through memory where no single reduction has whole tiles",
+                got=f"{len(self.kernel.reduces)} reductions",
+            )
 
     def _matrix(self) -> None:
         name = self.plan.matrix

@@ -7,12 +7,13 @@ hide the latency of a reduction.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tilework.codegen.analysis import Kernel, stride
 from tilework.codegen.plan.extents import fitting_lanes, lanes_for, least_size, number, size
 from tilework.codegen.plan.plan import Part, Plan, Split
+from tilework.codegen.plan.results import MOST_ACCESSES, accesses, can_roll
 from tilework.codegen.plan.tile_contraction import choose_contraction_plan
 from tilework.codegen.plan.window_plan import choose_window_plan
 from tilework.ir.ops.index import Unit
@@ -67,7 +68,10 @@ OP_COST = (
 def choose_plan(kernel: Kernel, target: TargetSpec) -> Plan:
     """The plan that the cost model likes best."""
     plan = choose_contraction_plan(kernel, target) or choose_window_plan(kernel, target)
-    return _loop_plan(kernel, target) if plan is None else plan
+    if plan is None:
+        plan = _loop_plan(kernel, target)
+    is_long = accesses(kernel, plan) > MOST_ACCESSES
+    return replace(plan, rolled=True) if is_long and can_roll(kernel, plan) else plan
 
 
 def plain_plan(kernel: Kernel) -> Plan:

@@ -48,6 +48,7 @@ def _changes(plan: Plan) -> Iterator[Plan]:
             yield replace(plan, tasks=tasks)
     for ahead in (0, 1024, 4 * 4096):
         yield replace(plan, ahead=ahead)
+    yield replace(plan, rolled=not plan.rolled)
     for index in range(len(plan.staged)):
         yield replace(plan, staged=plan.staged[:index] + plan.staged[index + 1 :])
     for first in range(len(plan.nest) - 1):

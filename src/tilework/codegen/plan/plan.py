@@ -95,6 +95,8 @@ class Plan:
             its copy if it has one; less than a page goes to the first cache, more to the second.
             0 leaves that to the machine.
         matrix: The target's matrix instruction that computes a tile; empty for vectors.
+        rolled: Whether a tile's results go through TILE memory, so that what follows the reduction
+            runs over them in loops instead of once for each copy.
     """
 
     splits: tuple[Split, ...]
@@ -105,6 +107,7 @@ class Plan:
     swapped: bool = False
     matrix: str = ""
     ahead: int = 0
+    rolled: bool = False
 
     def split_of(self, number: int) -> Split:
         """The split of range `number`; a plain loop if the plan does not name it."""

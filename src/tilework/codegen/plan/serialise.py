@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 #: Raised by one when the meaning of a field changes; older plans are refused.
-FORMAT: Final = 3
+FORMAT: Final = 4
 
 
 def plan_to_json(plan: AnyPlan) -> dict[str, Any]:
@@ -52,6 +52,7 @@ def plan_to_json(plan: AnyPlan) -> dict[str, Any]:
         "swapped": plan.swapped,
         "matrix": plan.matrix,
         "ahead": plan.ahead,
+        "rolled": plan.rolled,
     }
 
 
@@ -86,6 +87,7 @@ def _loops(data: Any) -> Plan:
         _flag(data["swapped"]),
         _text(data["matrix"]),
         _integer(data["ahead"]),
+        _flag(data["rolled"]),
     )
 
 
