@@ -193,11 +193,15 @@ class Oracle:
 
     def _sort(self, node: Node, attrs: Any, src: list[Array]) -> Array:
         (x,) = src
-        if not attrs.descending:
-            return np.argsort(x, axis=attrs.axis, kind="stable")
-        mirrored = np.flip(x, attrs.axis)
-        order = np.flip(np.argsort(mirrored, axis=attrs.axis, kind="stable"), attrs.axis)
-        return np.asarray(x.shape[attrs.axis] - 1 - order)
+        size = x.shape[attrs.axis]
+        if attrs.descending:
+            mirrored = np.flip(x, attrs.axis)
+            order = np.flip(np.argsort(mirrored, axis=attrs.axis, kind="stable"), attrs.axis)
+            order = size - 1 - order
+        else:
+            order = np.argsort(x, axis=attrs.axis, kind="stable")
+        stop = size if attrs.count < 0 else attrs.first + attrs.count
+        return np.take(order, np.arange(attrs.first, stop), axis=attrs.axis)
 
     # --- gather and scatter ----------------------------------------------------------------------
 

@@ -68,9 +68,14 @@ def test_a_size_that_is_not_known_is_left_alone() -> None:
     assert not is_split(reduce(param((n,)), 0))
 
 
-def test_short_axes_that_are_long_together_are_left_alone() -> None:
-    # Each axis is too short for 64 parts.
-    assert not is_split(reduce(param((64, 64, 64)), 0, 1, 2))
+@pytest.mark.parametrize("shape", [(64, 64, 64), (100, 10000), (20, 5, 4000)])
+def test_the_positions_of_a_short_outer_axis_are_parts(shape: tuple[int, ...]) -> None:
+    split = split_reductions(SINK(reduce(param(shape), *range(len(shape)))))
+    assert [x.shape for x in toposort(split) if x.op is REDUCE] == [shape[:1], ()]
+
+
+def test_axes_that_are_all_too_short_are_left_alone() -> None:
+    assert not is_split(reduce(param((8, 8, 8, 8, 8, 8)), *range(6)))
 
 
 def test_a_size_with_a_divisor_nearby_needs_no_kernel_for_a_rest() -> None:

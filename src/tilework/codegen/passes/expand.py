@@ -424,9 +424,27 @@ class _Expansion:
         if across is not None:
             return self._transposed(node, env, across, lane)
         step = _lane_stride(position, lane) or 0
+        if step == -1 and not (len(node.src) > 1 and _vector_loads(self, node.src[1], env)):
+            found = _load(
+                target,
+                _at_lane(position, lane, lanes - 1),
+                self._backward(node.src[1], lane, env) if len(node.src) > 1 else None,
+                after,
+                lanes,
+            )
+            return SHUFFLE(found, found, attrs=ShuffleAttrs(tuple(range(lanes - 1, -1, -1))))
         if is_wide and 1 < step <= _LONGEST_STEP:
             return _strided(target, _at_lane(position, lane, 0), step, lanes, after)
         return self._gather(target, _at_lanes(position, lane, lanes), gate, after)
+
+    def _backward(self, gate: Node, lane: Node, env: Environment) -> Node:
+        """A gate for lanes in the opposite order."""
+        scalar = self._scalar_index(gate, env)
+        if not depends_on(scalar, lane):
+            return scalar
+        last = const_index((simplify.value_of(lane.src[0]) or 1) - 1)
+        (turned,) = simplify.substitute([scalar], {lane: simplify.sub(last, lane)})
+        return self._vector_condition(turned, lane) if depends_on(turned, lane) else turned
 
     def _contiguous_copies(self, offset: Node, env: Environment) -> int | None:
         """The position of an unrolled range along which memory is contiguous for long enough."""

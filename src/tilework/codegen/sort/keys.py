@@ -10,8 +10,10 @@ from tilework.ir.ops import math
 
 if TYPE_CHECKING:
     from tilework.ir.node import Node
+    from tilework.ir.types import Shape
 
-_UNSIGNED = {8: uint8, 16: uint16, 32: uint32, 64: uint64}
+#: The dtype of the keys of so many bits.
+UNSIGNED = {8: uint8, 16: uint16, 32: uint32, 64: uint64}
 
 
 def key_bits(dtype: DType) -> int:
@@ -20,39 +22,39 @@ def key_bits(dtype: DType) -> int:
 
 
 def sorting_key(element: Node, *, descending: bool) -> Node:
-    """The key of an element, an unsigned integer of its width.
+    """The key of an element (of each of a vector), an unsigned integer of its width.
 
     Negative floats have all bits flipped, others the sign, so that magnitudes ascend; -0.0 gets
     the key of +0.0 and every NaN the greatest one.  Descending keys are the complement.
     """
-    dtype = element.dtype
-    kind = _UNSIGNED[key_bits(dtype)]
+    dtype, shape = element.dtype, element.type.shape
+    kind = UNSIGNED[key_bits(dtype)]
     if dtype.kind is Kind.BOOL:
         key = cast(element, kind)
     else:
         key = bitcast(element, kind)
         if dtype.kind is Kind.SIGNED:
-            key = math.XOR(key, _number(1 << (dtype.bits - 1), kind))
+            key = math.XOR(key, _number(1 << (dtype.bits - 1), kind, shape))
         elif dtype.kind is Kind.FLOAT:
             key = _float_key(key, dtype)
     if descending:
-        key = math.XOR(key, _number((1 << kind.bits) - 1, kind))
+        key = math.XOR(key, _number((1 << kind.bits) - 1, kind, shape))
     return key
 
 
-def _number(value: int, kind: DType) -> Node:
-    return const_bits(value, kind)
+def _number(value: int, kind: DType, shape: Shape) -> Node:
+    return const_bits(value, kind, shape)
 
 
 def _float_key(raw: Node, dtype: DType) -> Node:
-    kind = raw.dtype
-    sign = _number(1 << (dtype.bits - 1), kind)
-    everything = _number((1 << dtype.bits) - 1, kind)
+    kind, shape = raw.dtype, raw.type.shape
+    sign = _number(1 << (dtype.bits - 1), kind, shape)
+    everything = _number((1 << dtype.bits) - 1, kind, shape)
     if dtype.finite_only:
         largest = (1 << (dtype.bits - 1)) - 2
     else:
         largest = ((1 << dtype.exponent_bits) - 1) << dtype.mantissa_bits
-    magnitude = math.AND(raw, _number((1 << (dtype.bits - 1)) - 1, kind))
+    magnitude = math.AND(raw, _number((1 << (dtype.bits - 1)) - 1, kind, shape))
     is_negative = math.AND(math.LE(sign, raw), math.NE(raw, sign))
     key = math.WHERE(is_negative, math.XOR(raw, everything), math.OR(raw, sign))
-    return math.WHERE(math.LT(_number(largest, kind), magnitude), everything, key)
+    return math.WHERE(math.LT(_number(largest, kind, shape), magnitude), everything, key)

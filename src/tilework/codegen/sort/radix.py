@@ -16,6 +16,9 @@ from tilework.codegen.sort.select import select
 from tilework.dtypes import index, uint32, uint64
 from tilework.ir.build import bitcast, cast, const_bits, const_index
 from tilework.ir.ops import math
+from tilework.ir.ops.control import BROADCAST, FOLD_LANES, FoldAttrs
+from tilework.ir.ops.index import LanesAttrs
+from tilework.ir.ops.tensor import Fold
 from tilework.ir.symbolic import simplify
 
 if TYPE_CHECKING:
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 WIDE_FROM = 4096
 _HALF = 32
 _LOW = (1 << _HALF) - 1
+#: Up to so many words are ranked by comparing all with all, in vectors of so many.
+_FEW, _LANES = 128, 8
 
 
 def digit_of(dtype: DType, limit: int) -> int:
@@ -49,7 +54,7 @@ class _RadixSort:
         self.digits = -(-width // self.digit)
         self.values = 1 << self.digit
         # The words, twice: each pass moves them from one half to the other.
-        self.words = out.allocate(uint64, 2 * row.limit)
+        self.words = out.allocate(uint64, 2 * row.limit + _LANES)
         self.counts = out.allocate(uint32, self.digits * self.values)
         #: How many elements are sorted, and the rank of the first of them.
         self.size: Node = row.size
@@ -82,7 +87,10 @@ class _RadixSort:
         is_wide = self.bits > _HALF
         chosen = select(out, self.row, self._key, self._place_low, is_wide=is_wide)
         self.size, self.begin = chosen.size, chosen.begin
-        with out.when(math.LT(const_index(0), self.size)):
+        if not is_wide:
+            with out.when(math.LE(self.size, const_index(_FEW))):
+                self._rank_words()
+        with out.when(math.LT(const_index(0 if is_wide else _FEW), self.size)):
             self._clear()
             first = out.emit(out.load(self.words, const_index(0)))
             varying = out.variable(_word(0))
@@ -98,6 +106,25 @@ class _RadixSort:
                 self._sort_words(chosen.varying)
             with out.when(math.NE(upper, _word(0))):
                 self._sort_by_both(chosen.varying, upper, out.variable(const_index(0)), -1)
+
+    def _rank_words(self) -> None:
+        """Put a few words in order: the place of each is the number of those below it."""
+        out = self.out
+        with out.loop(_LANES) as i:
+            # Not below any word.
+            out.store(self.words, simplify.add(self.size, i), _word((1 << 64) - 1))
+        blocks = math.CDIV(math.ADD(self.size, const_index(_LANES - 1)), const_index(_LANES))
+        blocks = out.emit(blocks)
+        spread = LanesAttrs(_LANES)
+        with out.loop(self.size) as i:
+            own = out.load(self.words, i)
+            all_ = out.emit(BROADCAST(own, attrs=spread))
+            count = out.variable(const_bits(0, index, (_LANES,)))
+            with out.loop(blocks) as block:
+                others = out.load(self.words, simplify.scale(block, _LANES), _LANES)
+                update = out.assign(count, math.ADD(count, cast(math.LT(others, all_), index)))
+            rank = FOLD_LANES(out.read(count, update), attrs=FoldAttrs(Fold.ADD))
+            self._put(out.emit(rank), bitcast(math.AND(own, _word(_LOW)), index))
 
     def _sort_words(self, varying: Node) -> None:
         """Sort words that are there, by the keys in their upper halves."""

@@ -11,17 +11,20 @@ of the sample goes into the first or the last one, so a poor sample costs time a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tilework.codegen.sort.keys import UNSIGNED, key_bits, sorting_key
 from tilework.dtypes import index, uint32, uint64
 from tilework.ir.build import bitcast, cast, const_bits, const_index
 from tilework.ir.ops import math
+from tilework.ir.ops.control import BROADCAST, FOLD_LANES, FoldAttrs
+from tilework.ir.ops.index import LanesAttrs
+from tilework.ir.ops.tensor import Fold
 from tilework.ir.symbolic import simplify
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tilework.codegen.sort.row import Row
     from tilework.codegen.sort.statements import Statements
     from tilework.ir.node import Node
@@ -30,7 +33,18 @@ if TYPE_CHECKING:
 _BITS = ((1 << 15, 11), (1 << 12, 10), (0, 8))
 #: Elements that say where buckets are, and those that say which of them a part has.
 _SAMPLES, _PART_SAMPLES = 128, 1024
+#: The first ranks are few if there are so many times as many elements.
+_FEW = 8
+#: Elements of a sample by which a threshold lies further than it should.
+_SPARE = 4
+#: The bytes of a vector that is compared with a threshold.
+_LANE_BYTES = 64
 _ALL = (1 << 64) - 1
+
+KeyAt = Callable[["Node"], "Node"]
+"""Gives the key at a position."""
+Take = Callable[["Node", "Node", "Node"], None]
+"""Writes the element of a key and a position to a place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +69,19 @@ class _Buckets:
         bucket = math.MINIMUM(math.SHR(above, self.shift), _word(self.last))
         return out.emit(bitcast(bucket, index))
 
+    def greatest(self, out: Statements, bucket: Node) -> Node:
+        """The greatest key of a bucket."""
+        following = math.ADD(bitcast(bucket, uint64), _word(1))
+        edge = math.ADD(self.base, math.SUB(math.SHL(following, self.shift), _word(1)))
+        is_last = math.LE(const_index(self.last), bucket)
+        return out.emit(math.WHERE(is_last, _word(_ALL), edge))
+
 
 def select(
     out: Statements,
     row: Row,
-    key_at: Callable[[Node], Node],
-    take: Callable[[Node, Node, Node], None],
+    key_at: KeyAt,
+    take: Take,
     *,
     is_wide: bool,
 ) -> Selected:
@@ -75,32 +96,108 @@ def select(
         is_wide: Whether keys have more bits than `take` writes, so that `varying` is asked for.
     """
     bits = next(bits for least, bits in _BITS if row.limit >= least)
+    if row.count < 0 or row.size.op is not math.CONST or not _is_few(row):
+        return _by_histogram(out, row, bits, key_at, take, is_wide=is_wide)
+    return _by_threshold(out, row, bits, key_at, take, is_wide=is_wide)
+
+
+def _by_histogram(
+    out: Statements, row: Row, bits: int, key_at: KeyAt, take: Take, *, is_wide: bool
+) -> Selected:
+    """What the buckets of the wanted ranks hold, in one pass over the row."""
     is_part = row.count < 0
-    buckets = _sampled(out, row, key_at, bits)
-    table = out.allocate(uint32, 1 << bits)
-    with out.loop(1 << bits) as bucket:
-        out.store(table, bucket, const_bits(0, uint32))
-    counted = const_index(_PART_SAMPLES) if is_part else row.size
-    with out.loop(counted) as i:
-        at = buckets.of(out, key_at(_sample_position(out, row, i, _PART_SAMPLES) if is_part else i))
-        out.store(table, at, math.ADD(out.load(table, at), const_bits(1, uint32)))
+    table = _Table.sampled(out, row, key_at, bits)
+    if is_part:
+        table.count(_PART_SAMPLES, lambda i: key_at(_sample_position(out, row, i, _PART_SAMPLES)))
+    else:
+        table.count(row.size, key_at)
     low, high = _wanted_ranks(row)
-    lowest, highest, begin = _bounds(out, table, bits, (out.emit(low), out.emit(high)), is_part)
-    place, before = out.variable(const_index(0)), out.variable(begin)
-    united, common = out.variable(_word(0)), out.variable(_word(_ALL))
+    lowest, highest, begin = _bounds(
+        out, table.counts, bits, (out.emit(low), out.emit(high)), is_part
+    )
+    taker = _Taker(out, take, is_wide=is_wide)
+    before = out.variable(begin)
     with out.loop(row.size) as i:
         key = out.emit(key_at(i))
-        bucket = buckets.of(out, key)
-        wanted = out.emit(math.AND(math.LE(lowest, bucket), math.LE(bucket, highest)))
-        # No branch: what is not wanted is written too, and then over.
-        take(place, key, bitcast(i, uint64))
-        out.assign(place, math.ADD(place, cast(wanted, index)))
+        bucket = table.buckets.of(out, key)
+        taker.take(key, i, math.AND(math.LE(lowest, bucket), math.LE(bucket, highest)))
         if is_part:
             out.assign(before, math.ADD(before, cast(math.LT(bucket, lowest), index)))
-        if is_wide:
-            out.assign(united, math.OR(united, math.WHERE(wanted, key, _word(0))))
-            out.assign(common, math.AND(common, math.WHERE(wanted, key, _word(_ALL))))
-    return Selected(place, before, out.emit(math.XOR(united, common)))
+    return Selected(taker.place, before, taker.varying())
+
+
+def _is_few(row: Row) -> bool:
+    """Whether the wanted ranks are the first ones, and few of many."""
+    return row.first == 0 and _FEW * row.count <= row.limit
+
+
+def _by_threshold(
+    out: Statements, row: Row, bits: int, key_at: KeyAt, take: Take, *, is_wide: bool
+) -> Selected:
+    """What is not above some element of a sample, where that is enough: most vectors have none.
+
+    A sample of so many elements says below which key some multiple of the wanted ranks should be.
+    Where it has misled, the histogram of the whole row decides.
+    """
+    samples = min(_PART_SAMPLES, row.limit // 8)
+    table = _Table.sampled(out, row, key_at, min(bits, samples.bit_length()))
+    table.count(samples, lambda i: key_at(_sample_position(out, row, i, samples)))
+    wanted = const_index(3 * row.count * samples // (2 * row.limit) + _SPARE)
+    _, highest, _ = _bounds(out, table.counts, table.bits, (const_index(0), wanted), False)
+    threshold = table.buckets.greatest(out, highest)
+    taker = _Taker(out, take, is_wide=is_wide)
+    lanes = _LANE_BYTES // row.source.dtype.itemsize
+    kind = UNSIGNED[key_bits(row.source.dtype)]
+    limit = out.emit(BROADCAST(cast(threshold, kind), attrs=LanesAttrs(lanes)))
+    whole = row.limit // lanes
+    with out.loop(whole) as block:
+        start = out.emit(simplify.scale(block, lanes))
+        vector = out.load(row.source, simplify.add(row.source_start, start), lanes)
+        keys = sorting_key(vector, descending=row.descending)
+        found = FOLD_LANES(math.LE(keys, limit), attrs=FoldAttrs(Fold.MAX))
+        with out.when(found), out.loop(lanes) as i:
+            at = out.emit(simplify.add(start, i))
+            key = out.emit(key_at(at))
+            taker.take(key, at, math.LE(key, threshold))
+    with out.loop(row.limit - whole * lanes) as i:
+        at = out.emit(simplify.add(i, const_index(whole * lanes)))
+        key = out.emit(key_at(at))
+        taker.take(key, at, math.LE(key, threshold))
+    size, begin = out.variable(taker.place), out.variable(const_index(0))
+    varying = out.variable(taker.varying())
+    with out.when(math.LT(taker.place, const_index(row.count))):
+        chosen = _by_histogram(out, row, bits, key_at, take, is_wide=is_wide)
+        out.assign(size, chosen.size)
+        out.assign(begin, chosen.begin)
+        out.assign(varying, chosen.varying)
+    return Selected(size, begin, varying)
+
+
+class _Taker:
+    """Writes what is wanted, one element behind the other."""
+
+    def __init__(self, out: Statements, take: Take, *, is_wide: bool) -> None:
+        self._out = out
+        self._take = take
+        self._is_wide = is_wide
+        self.place = out.variable(const_index(0))
+        self._united, self._common = out.variable(_word(0)), out.variable(_word(_ALL))
+
+    def take(self, key: Node, position: Node, condition: Node) -> None:
+        out = self._out
+        wanted = out.emit(condition)
+        # No branch: what is not wanted is written too, and then over.
+        self._take(self.place, key, bitcast(position, uint64))
+        out.assign(self.place, math.ADD(self.place, cast(wanted, index)))
+        if self._is_wide:
+            united = math.OR(self._united, math.WHERE(wanted, key, _word(0)))
+            out.assign(self._united, united)
+            common = math.AND(self._common, math.WHERE(wanted, key, _word(_ALL)))
+            out.assign(self._common, common)
+
+    def varying(self) -> Node:
+        """The bits in which keys differ."""
+        return self._out.emit(math.XOR(self._united, self._common))
 
 
 def _bounds(
@@ -124,22 +221,44 @@ def _bounds(
     return lowest, highest, begin
 
 
-def _sampled(out: Statements, row: Row, key_at: Callable[[Node], Node], bits: int) -> _Buckets:
-    """Buckets that are as wide as what lies between the least and the greatest of a sample."""
-    least, most = out.variable(_word(_ALL)), out.variable(_word(0))
-    with out.loop(_SAMPLES) as i:
-        key = out.emit(key_at(_sample_position(out, row, i, _SAMPLES)))
-        out.assign(least, math.MINIMUM(least, key))
-        out.assign(most, math.MAXIMUM(most, key))
-    # The first and the last bucket are for what lies outside.
-    width = out.variable(math.SUB(most, least))
-    shift = out.variable(_word(0))
-    with out.loop(64), out.when(math.LT(_word((1 << bits) - 3), width)):
-        out.assign(width, math.SHR(width, _word(1)))
-        out.assign(shift, math.ADD(shift, _word(1)))
-    one = math.SHL(_word(1), shift)
-    base = out.emit(math.SUB(math.MAXIMUM(least, one), one))
-    return _Buckets(base, shift, (1 << bits) - 1)
+class _Table:
+    """Counters, one a bucket."""
+
+    def __init__(self, out: Statements, buckets: _Buckets, bits: int) -> None:
+        self._out = out
+        self.buckets = buckets
+        self.bits = bits
+        self._size = 1 << bits
+        self.counts = out.allocate(uint32, self._size)
+
+    @classmethod
+    def sampled(cls, out: Statements, row: Row, key_at: KeyAt, bits: int) -> _Table:
+        """Buckets as wide as what lies between the least and the greatest of a sample."""
+        least, most = out.variable(_word(_ALL)), out.variable(_word(0))
+        samples = min(_SAMPLES, max(row.limit // 16, 16))
+        with out.loop(samples) as i:
+            key = out.emit(key_at(_sample_position(out, row, i, samples)))
+            out.assign(least, math.MINIMUM(least, key))
+            out.assign(most, math.MAXIMUM(most, key))
+        # The first and the last bucket are for what lies outside.
+        width = out.variable(math.SUB(most, least))
+        shift = out.variable(_word(0))
+        with out.loop(64), out.when(math.LT(_word((1 << bits) - 3), width)):
+            out.assign(width, math.SHR(width, _word(1)))
+            out.assign(shift, math.ADD(shift, _word(1)))
+        one = math.SHL(_word(1), shift)
+        base = out.emit(math.SUB(math.MAXIMUM(least, one), one))
+        return cls(out, _Buckets(base, shift, (1 << bits) - 1), bits)
+
+    def count(self, total: Node | int, key_at: KeyAt) -> None:
+        """Count keys."""
+        out = self._out
+        with out.loop(self._size) as bucket:
+            out.store(self.counts, bucket, const_bits(0, uint32))
+        with out.loop(total) as i:
+            at = self.buckets.of(out, key_at(i))
+            known = out.load(self.counts, at)
+            out.store(self.counts, at, math.ADD(known, const_bits(1, uint32)))
 
 
 def _sample_position(out: Statements, row: Row, number: Node, count: int) -> Node:

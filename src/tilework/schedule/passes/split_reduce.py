@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Partial results of one result.
 PARTS = 64
+#: Fewer parts than this leave cores idle.
+LEAST_PARTS = 16
 #: With at least this many results the cores are busy anyway.
 FEW_RESULTS = 16
 #: Elements for one result that make a second kernel worth its launch.
@@ -59,10 +61,13 @@ def _split(node: Node) -> Node:
     if x.op is MUL and depth >= 2 * DEEP_PRODUCTS and results <= FEW_DEEP_RESULTS:
         count = min(depth // DEEP_PRODUCTS * 2, PARTS)
     elif results < FEW_RESULTS and depth >= MANY_ELEMENTS:
+        outer = next((axis for axis in axes if x.shape[axis] >= LEAST_PARTS), None)
+        if outer is not None and len(axes) > 1 and x.shape[outer] < 2 * PARTS:
+            return _by_axis(node, outer)  # its positions are parts as they are
         count = PARTS
     else:
         return node
-    axis = max(axes, key=lambda position: (x.shape[position] >= count, -position))
+    axis = max(axes, key=lambda position: (x.shape[position] >= 2 * count, -position))
     size = x.shape[axis]
     if size < 2 * count:
         return node
@@ -80,3 +85,12 @@ def _split(node: Node) -> Node:
         return total
     rest = REDUCE(between(x, axis, whole, size), attrs=node.attrs)
     return combine(node.attrs.fold, total, rest)
+
+
+def _by_axis(node: Node, axis: int) -> Node:
+    """The fold over all other axes, then that of `axis`."""
+    x, axes, fold = node.src[0], node.attrs.axes, node.attrs.fold
+    inner = tuple(position for position in axes if position != axis)
+    partial = CONTIGUOUS(REDUCE(x, attrs=ReduceAttrs(fold, inner)))
+    kept = axis - sum(position < axis for position in inner)
+    return REDUCE(partial, attrs=ReduceAttrs(fold, (kept,)))

@@ -111,3 +111,20 @@ def _addresses(dtype: DType, size: int) -> tuple[Node, Node, Node]:
     source = PARAM(attrs=ParamAttrs(1, (size,), dtype))
     start = simplify.scale(row, size)
     return INDEX(written, start), INDEX(source, start), const_index(size)
+
+
+@pytest.mark.parametrize("misled", ["too few", "all equal", "one bucket"])
+def test_a_sample_that_misleads_costs_time_alone(misled: str) -> None:
+    size, count = 5000, 400
+    rng = np.random.default_rng(3)
+    values = rng.random(size, dtype=np.float32)
+    if misled == "too few":
+        values[np.arange(size) % 8 != 0] += 10  # a sample sees every eighth element alone
+    elif misled == "all equal":
+        values[:] = 2
+    else:
+        values[np.arange(size) % 8 == 0] = 0.5
+    sink = rank_kernel(float32, 1, size, False, (0, count))
+    case = Case(sink, [b"\xcd" * (8 * count), values.tobytes()])
+    found = np.frombuffer(run_on_machine(case, "llvm").buffers[0], np.int64)
+    np.testing.assert_array_equal(found, np.argsort(values, kind="stable")[:count])
