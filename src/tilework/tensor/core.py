@@ -37,7 +37,7 @@ from tilework.tensor.version import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tilework.dtypes import DType
     from tilework.ir.node import Attrs, Node, OpDef
@@ -93,7 +93,10 @@ class TensorBase:
 
     @classmethod
     def _from_node(
-        cls, node: Node, device: str | None = None, bindings: Mapping[str, int] | None = None
+        cls,
+        node: Node,
+        device: str | Sequence[str] | None = None,
+        bindings: Mapping[str, int] | None = None,
     ) -> Self:
         """A tensor made by an expression that reads no other tensor."""
         version = Version(node, Device.canonicalize(device), bindings=bindings)
@@ -290,7 +293,7 @@ class TensorBase:
         made._wants_gradient = False
         return made
 
-    def to(self, device: str | tuple[str, ...] | None) -> Self:
+    def to(self, device: str | Sequence[str] | None) -> Self:
         """This tensor on `device` (None: the default one); itself if it is there already.
 
         On several devices each gets all of it; `shard` splits it.
@@ -313,7 +316,7 @@ class TensorBase:
         version.layout = layout if len(layout.devices) > 1 else None
         return moved
 
-    def to_(self, device: str | tuple[str, ...] | None) -> Self:
+    def to_(self, device: str | Sequence[str] | None) -> Self:
         """Move this very tensor to `device`."""
         moved = self.to(device)
         if moved is not self:

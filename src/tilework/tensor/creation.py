@@ -18,13 +18,16 @@ from tilework.ir.ops import math as math_ops
 from tilework.ir.ops import tensor
 from tilework.ir.symbolic import dims
 from tilework.runtime.group import BufferGroup, split_name
+from tilework.schedule.shard import spec
 from tilework.tensor import host
 from tilework.tensor.core import TensorBase
 from tilework.tensor.movement import as_sizes, read_sizes
 from tilework.tensor.promotion import Number, check_fits, dtype_of_number
-from tilework.tensor.version import from_buffer
+from tilework.tensor.version import from_buffer, from_parts
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tilework.dtypes import DType
     from tilework.ir.node import Node
     from tilework.ir.types import Shape
@@ -82,7 +85,11 @@ class Creation(TensorBase):
 
     @classmethod
     def _finish(
-        cls, node: Node, device: str | None, requires_grad: bool | None, bindings: Any = None
+        cls,
+        node: Node,
+        device: str | Sequence[str] | None,
+        requires_grad: bool | None,
+        bindings: Any = None,
     ) -> Self:
         return cls._from_node(node, device, bindings)._owned(requires_grad)
 
@@ -99,7 +106,7 @@ class Creation(TensorBase):
         shape: Any,
         fill_value: Number,
         dtype: DType | str | None = None,
-        device: str | None = None,
+        device: str | Sequence[str] | None = None,
         requires_grad: bool | None = None,
     ) -> Self:
         """A tensor whose elements are all `fill_value`.
@@ -129,7 +136,7 @@ class Creation(TensorBase):
         cls,
         *shape: Any,
         dtype: DType | str | None = None,
-        device: str | None = None,
+        device: str | Sequence[str] | None = None,
         requires_grad: bool | None = None,
     ) -> Self:
         """A tensor of zeros, float32 unless `dtype` says otherwise."""
@@ -142,7 +149,7 @@ class Creation(TensorBase):
         cls,
         *shape: Any,
         dtype: DType | str | None = None,
-        device: str | None = None,
+        device: str | Sequence[str] | None = None,
         requires_grad: bool | None = None,
     ) -> Self:
         """A tensor of ones, float32 unless `dtype` says otherwise."""
@@ -155,7 +162,7 @@ class Creation(TensorBase):
         cls,
         *shape: Any,
         dtype: DType | str | None = None,
-        device: str | None = None,
+        device: str | Sequence[str] | None = None,
         requires_grad: bool | None = None,
     ) -> Self:
         """Memory for a tensor; what it holds is not said (it is zeros, so runs repeat)."""
@@ -177,7 +184,7 @@ class Creation(TensorBase):
         stop: Number | None = None,
         step: Number = 1,
         dtype: DType | str | None = None,
-        device: str | None = None,
+        device: str | Sequence[str] | None = None,
         requires_grad: bool | None = None,
     ) -> Self:
         """The numbers start, start + step, ... before stop; one argument is the stop.
@@ -221,7 +228,7 @@ class Creation(TensorBase):
         stop: float,
         steps: int,
         dtype: DType | str | None = None,
-        device: str | None = None,
+        device: str | Sequence[str] | None = None,
         requires_grad: bool | None = None,
     ) -> Self:
         """`steps` numbers from `start` to `stop`, both included, at equal distances."""
@@ -253,7 +260,7 @@ class Creation(TensorBase):
         n: int,
         m: int | None = None,
         dtype: DType | str | None = None,
-        device: str | None = None,
+        device: str | Sequence[str] | None = None,
         requires_grad: bool | None = None,
     ) -> Self:
         """The identity matrix, or `n` rows and `m` columns of it."""
@@ -290,8 +297,16 @@ class Creation(TensorBase):
         """`empty` with this tensor's shape, and its dtype and device unless given."""
         options.setdefault("dtype", self.dtype)
         is_beside = options.setdefault("device", self.device) == self.device
-        made = type(self).empty(*self.shape, **options)
-        return self._spread_alike(made, options) if is_beside else made
+        layout = self._layout() if is_beside else None
+        if layout is None:
+            return type(self).empty(*self.shape, **options)
+        kind = as_dtype(options["dtype"])
+        parts = []
+        for device, box in zip(layout.devices, layout.boxes, strict=True):
+            count = dims.greatest(dims.product(spec.local_shape(box, self._dims)))
+            parts.append(Device[device].allocate(count * kind.itemsize, zero=True))
+        version = from_parts(BufferGroup(parts), layout, self._dims, kind)
+        return self._over(version)._owned(options.get("requires_grad"))
 
     def _constant(self, value: Number, dtype: DType) -> Self:
         """A constant of this tensor's shape."""

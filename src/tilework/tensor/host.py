@@ -190,7 +190,8 @@ def from_array(data: Any, dtype: DType | None, device: str) -> Version:
     if dtype is not None and dtype is not own:
         values, own = _convert_array(values, own, dtype)
     # Row-major, whatever the strides are; a copy only where they are not.
-    return upload(values.reshape(-1).view(np.uint8).data, values.shape, own, device)
+    flat = np.ascontiguousarray(values).reshape(-1)
+    return upload(flat.view(np.uint8).data, values.shape, own, device)
 
 
 #: What `dtype_of_array` has found; NumPy makes the name of a dtype anew each time.

@@ -124,6 +124,10 @@ def test_a_scalar_has_a_truth() -> None:
     assert [bool(Tensor([0.5])), bool(Tensor(0))] == [True, False]
 
 
+def test_a_view_of_an_array_that_runs_backwards_is_read() -> None:
+    assert Tensor(np.arange(3)[::-1]).tolist() == [2, 1, 0]
+
+
 def test_numpy_reads_a_tensor() -> None:
     assert np.asarray(Tensor([1.0, 2.0])).tolist() == [1, 2]
 

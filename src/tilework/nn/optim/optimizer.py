@@ -71,14 +71,9 @@ class Optimizer:
 
     @staticmethod
     def _state(params: Sequence[Tensor]) -> list[Tensor]:
-        """Zeros for each parameter, in float32 for smaller floats."""
+        """Zeros for each parameter where it is, in float32 for smaller floats."""
         return [
-            Tensor.empty(
-                *param.shape,
-                dtype=dtypes.accumulation_dtype(param.dtype),
-                device=param.device,
-                requires_grad=False,
-            )
+            param.empty_like(dtype=dtypes.accumulation_dtype(param.dtype), requires_grad=False)
             for param in params
         ]
 

@@ -73,6 +73,8 @@ def backward(root: Tensor, seed: Tensor | None, retain_graph: bool) -> None:
     for place, leaf in leaves:
         found = walk.found.get(_key(place))
         found = leaf.zeros_like() if found is None else found
+        if leaf._layout() is not None:
+            found = found.shard_like(leaf)  # gradients lie where what they are of does
         leaf.grad = found if leaf.grad is None else leaf.grad + found
     if not retain_graph:
         for version in order:
