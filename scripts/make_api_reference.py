@@ -28,7 +28,7 @@ FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
         "Products and linear algebra",
         ("Linalg", "Products", "Decompositions", "Solving", "Spectral"),
     ),
-    "special": ("Special functions", ("Special",)),
+    "special": ("Special functions", ("Special", "Polynomials")),
     "fourier": ("Fourier transforms and windows", ("Fourier", "Signals")),
     "convolution": (
         "Convolution, pooling and resizing",

@@ -6,7 +6,7 @@ The bounds that tests hold them to are those of float64: 1e-13 relative where no
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tilework import dtypes
 from tilework.base.errors import UserError
@@ -205,7 +205,7 @@ class Special(CrossEntropy):
             tangent = (turn * math.pi).tan()
             mirrored = found - math.pi / tangent
             mirrored = turn.eq(0).where(math.nan, mirrored)
-            found = is_low.where(mirrored, found)
+            found = is_low.where(mirrored, x.eq(math.inf).where(math.inf, found))
             return x.eq(0).where(-math.inf * self._sign_of(x), found)
 
         return self._in_double(value, lambda x: x.polygamma(1))
@@ -249,7 +249,7 @@ class Special(CrossEntropy):
 
         return self._in_double(value, lambda x: x.polygamma(n + 1))
 
-    def _hurwitz(self, power: int) -> Self:
+    def _hurwitz(self, power: Any) -> Self:
         """The sum of (self + k) ** -power over k >= 0, by Euler and Maclaurin."""
         moved, total = self, self * 0.0
         for _ in range(2 * _SHIFT):
@@ -261,7 +261,7 @@ class Special(CrossEntropy):
         part = moved ** (-power - 1)
         for number, bernoulli in enumerate(_BERNOULLI, 1):
             order = 2 * number
-            factor = math.prod(power + i for i in range(order - 1)) / math.factorial(order)
+            factor = math.prod([power + i for i in range(order - 1)]) / math.factorial(order)
             total = total + part * (bernoulli * factor)
             part = part * inverse * inverse
         return (moved < _SHIFT).where(math.nan, total)
