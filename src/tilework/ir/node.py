@@ -208,17 +208,30 @@ class InternTable:
         for op in self.ops:
             waiting += list(op.nodes.values())
         while waiting:
-            node = waiting.pop()
-            # What is counted: the table, the local name, and getrefcount's own argument.  A node
-            # that waits more than once has its turn at the last time.
-            if sys.getrefcount(node) == 3:
+            # A node that waits more than once has its turn at the last time.
+            node, count = _taken(waiting)
+            if count == _UNUSED:
                 # No name for the key: it would keep the sources.
                 del node.op.nodes[node.src if node.attrs is None else (node.src, node.attrs)]
                 waiting += node.src
                 dropped += 1
+            del node  # so that it is not counted where it comes again
         return dropped
 
 
+def _taken(waiting: list[Node]) -> tuple[Node, int]:
+    """The last of those that wait, and how many references to it there are meanwhile."""
+    node = waiting.pop()
+    return node, sys.getrefcount(node)
+
+
+def _count_unused() -> int:
+    """What `_taken` counts where a table alone holds a node; compiled code counts otherwise."""
+    table = {0: Node()}
+    return _taken(list(table.values()))[1]
+
+
+_UNUSED: Final = _count_unused()
 _TABLE: Final = InternTable()
 _facts_lock: Final = new_lock()
 #: The orders of the last graphs that were walked: one pass after the other asks for the same.

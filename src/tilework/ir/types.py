@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from enum import Enum
-from typing import TYPE_CHECKING, Final, Union
+from typing import TYPE_CHECKING, Any, Final, Union
 
 from tilework.base.forks import new_outer_lock
 
@@ -91,17 +91,27 @@ class TypeTable:
             self.epoch += 1
             try:
                 for key in list(self.types):
-                    kind = self.types[key]
-                    # What is counted: the table, the local name, and getrefcount's own argument.
-                    if sys.getrefcount(kind) == 3:
+                    if _references(self.types, key) == _UNUSED:
                         del self.types[key]
                         dropped += 1
-                    del kind
             finally:
                 self.epoch += 1
         return dropped
 
 
+def _references(types: dict[tuple[Shape, DType, Memory | None], Type], key: Any) -> int:
+    """How many references to a type there are while it is looked at."""
+    kind = types[key]
+    return sys.getrefcount(kind)
+
+
+def _count_unused() -> int:
+    """What `_references` counts where a table alone holds a type: compiled code counts less."""
+    key: Any = ()
+    return _references({key: Type((), key, None)}, key)
+
+
+_UNUSED: Final = _count_unused()
 #: The types of all nodes; each sweep of the nodes drops those that it freed.
 TYPES: Final = TypeTable()
 make_type: Final = TYPES.make
