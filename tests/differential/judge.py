@@ -118,7 +118,8 @@ def _as_array(value: Any) -> Array:
         plain = value.detach().resolve_conj().resolve_neg()
         if plain.is_complex():
             plain = torch.view_as_real(plain)
-        return plain.float().numpy() if plain.dtype is torch.bfloat16 else plain.numpy()
+        plain = plain.float() if plain.dtype is torch.bfloat16 else plain
+        return plain.numpy(force=True)
     if isinstance(value, Tensor):
         return value.numpy()
     return np.asarray(value)
@@ -346,7 +347,10 @@ def _value_fault(how: Comparison, x: Any, plain: Any, wide: Any) -> str:
         if _TO_TILEWORK.get(kind) is not x.dtype and not is_wider:
             return f"dtype {x.dtype.name}, expected {kind}"
     bounds = (how.relative, how.of_largest, 1e-7, _greatest(x))
-    reason = difference(_as_array(x), _as_array(wide), *bounds)
-    if reason and not difference(_as_array(x), _as_array(plain), *bounds):
+    found = _as_array(x)
+    if how.widens and found.dtype.kind in "iu":
+        found = found.astype(_as_array(plain).dtype)  # equal modulo the width that PyTorch keeps
+    reason = difference(found, _as_array(wide), *bounds)
+    if reason and not difference(found, _as_array(plain), *bounds):
         return ""  # PyTorch itself gives another answer in float64, as for fractions and edges
     return reason

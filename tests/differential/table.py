@@ -108,6 +108,11 @@ DIFFERENCES: dict[tuple[str, str], str] = {
 
 #: Where some samples differ on purpose: which, and the reason.
 SAMPLE_DIFFERENCES: dict[str, tuple[Callable[[Sample], bool], str]] = {
+    **dict.fromkeys(
+        ("add", "sub", "rsub"),
+        (lambda one: one.kwargs.get("alpha", 0) < 0 and one.input.dtype is torch.uint8,
+         "a Python number that does not fit the dtype widens it"),
+    ),
     "cat": (lambda one: any(x.shape == (0,) for x in one.input),
             "a vector of no elements joins only vectors"),
     "gather": (lambda one: one.args[1].numel() == 0 and one.args[1].ndim != one.input.ndim,
@@ -116,7 +121,8 @@ SAMPLE_DIFFERENCES: dict[str, tuple[Callable[[Sample], bool], str]] = {
                 "a fraction is not cut to an integer in silence"),
     "full_like": (lambda one: one.input.dtype is torch.bool,
                   "a number that does not fit is refused"),
-    "arange": (lambda one: "dtype" not in one.kwargs, "integers without a dtype are int32"),
+    "arange": (lambda one: one.kwargs.get("dtype") in (None, torch.bfloat16, torch.float16),
+               "integers without a dtype are int32; each number is rounded from the exact one"),
 }  # fmt: skip
 
 #: Operators whose second gradient is not compared, with the reason.

@@ -43,9 +43,25 @@ class _Source:
         realize.add_state(self.counter)
 
     def reseed(self, seed: int) -> None:
-        """Start over with another key, in the same memory, which captured functions read."""
-        data = host.pack(list(key_of_seed(seed)), dtypes.uint32)
-        for storage, content in ((self.key, data), (self.counter, bytes(8))):
+        """Start over with another key."""
+        self.load((*key_of_seed(seed), 0))
+
+    def state(self) -> tuple[int, int, int]:
+        """The two words of the key, and the counter."""
+        found: list[bytes] = []
+        for storage in (self.key, self.counter):
+            realize.realize([storage.version])
+            buffer = storage.version.buffer
+            assert buffer is not None
+            found.append(bytes(host.read_bytes(buffer, self.device)))
+        words = [int.from_bytes(found[0][at : at + 4], "little") for at in (0, 4)]
+        return words[0], words[1], int.from_bytes(found[1], "little")
+
+    def load(self, state: Sequence[int]) -> None:
+        """Take key and counter, in the same memory, which captured functions read."""
+        data = host.pack(list(state[:2]), dtypes.uint32)
+        count = host.pack([state[2]], dtypes.uint64)
+        for storage, content in ((self.key, data), (self.counter, count)):
             realize.realize([storage.version])
             old = storage.version
             buffer = old.buffer
@@ -104,6 +120,41 @@ class Random(Hashing):
             for source in _Sources.by_device.values():
                 source.reseed(number)
 
+    @staticmethod
+    def random_state(device: str | None = None) -> tuple[int, int, int]:
+        """Where the random numbers of a device are: two words of the key, and the counter.
+
+        Example:
+            >>> Tensor.manual_seed(7)
+            >>> state = Tensor.random_state()
+            >>> first = Tensor.rand(2).tolist()
+            >>> Tensor.set_random_state(state)
+            >>> Tensor.rand(2).tolist() == first
+            True
+        """
+        source = _source(split_name(Device.canonicalize(device))[0])
+        with _Sources.lock:
+            return source.state()
+
+    @staticmethod
+    def set_random_state(state: Sequence[int], device: str | None = None) -> None:
+        """Go on with the random numbers from a state that `random_state` gave.
+
+        Raises:
+            UserError: that is no key and counter.
+        """
+        most = (1 << 32, 1 << 32, 1 << 64)
+        words = [int(word) for word in state]
+        if len(words) != 3 or not all(0 <= a < b for a, b in zip(words, most, strict=True)):
+            raise UserError(
+                "set_random_state: that is no state of random numbers",
+                got=repr(state),
+                expected="two words of 32 bits and a counter of 64",
+            )
+        source = _source(split_name(Device.canonicalize(device))[0])
+        with _Sources.lock:
+            source.load(words)
+
     @classmethod
     def _words(cls, count: int, device: str) -> tuple[Self, Self]:
         """Two random words (uint32) for each of `count` numbers."""
@@ -158,7 +209,7 @@ class Random(Hashing):
         cls,
         *shape: Any,
         dtype: DType | str | None = None,
-        device: str | None = None,
+        device: str | Sequence[str] | None = None,
         requires_grad: bool | None = None,
     ) -> Self:
         """Numbers from [0, 1), equally likely.
@@ -189,7 +240,7 @@ class Random(Hashing):
         cls,
         *shape: Any,
         dtype: DType | str | None = None,
-        device: str | None = None,
+        device: str | Sequence[str] | None = None,
         requires_grad: bool | None = None,
     ) -> Self:
         """Numbers from the normal distribution with mean 0 and variance 1 (Box and Muller)."""
@@ -216,7 +267,7 @@ class Random(Hashing):
         low: int = 0,
         high: int = 10,
         dtype: DType | str = dtypes.int32,
-        device: str | None = None,
+        device: str | Sequence[str] | None = None,
         requires_grad: bool | None = None,
     ) -> Self:
         """Integers from `low` up to `high` (not included), equally likely.
@@ -283,7 +334,9 @@ class Random(Hashing):
         return cls.normal(*sizes, std=std, **options)
 
     @classmethod
-    def randperm(cls, n: int, device: str | None = None, dtype: DType | str = dtypes.int32) -> Self:
+    def randperm(
+        cls, n: int, device: str | Sequence[str] | None = None, dtype: DType | str = dtypes.int32
+    ) -> Self:
         """The numbers below `n` in random order."""
         words = cls._words(n, Device.canonicalize(device))
         wide = dtypes.uint64
