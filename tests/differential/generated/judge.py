@@ -21,6 +21,7 @@ import torch
 from tests.differential.generated.operands import FLOATS, Operand, storage
 
 from tilework import Device, Tensor
+from tilework.base import settings
 from tilework.base.errors import TileworkError
 
 Array = Any
@@ -254,7 +255,7 @@ def _build(case: Case, device: str) -> _Run:
 def judge(cases: Sequence[Case], device: str | None = None) -> list[str]:
     """Run the cases in one realize, and say what is wrong with each that is."""
     device = device or Device.DEFAULT
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), settings.override(dev=device):
         warnings.simplefilter("ignore")
         runs = [_build(case, device) for case in cases]
         try:

@@ -137,6 +137,9 @@ class _Writing:
         found: dict[Node, None] = {}
         for value in range(size):
             self._copy(loop, value, body, held, found)
+        if loop in found:
+            # In its normal form a statement is made of values of the loop that stand nowhere.
+            return None
         if not self._fits({update.src[0]: update for update in updates}, found):
             return None
         for update in updates:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import struct
 
+import numpy as np
 import pytest
 
+from tilework import Tensor
 from tilework.codegen.linearize.order import linearise
 from tilework.codegen.linearize.short_loops import LONGEST, write_out
 from tilework.dtypes import float32
@@ -145,3 +147,16 @@ def test_loops_in_different_blocks_that_read_the_same_keep_one_of_them() -> None
     after = write_out(before, TARGET)
     verify(after, Stage.LINEAR)
     assert results(after) == results(before)
+
+
+@pytest.mark.parametrize("length", [2, 3, 4, 5, 8])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_loop_that_follows_one_that_is_written_out_is_whole(length: int, dtype: str) -> None:
+    x = Tensor(np.linspace(-1, 2, 3 * length).reshape(3, length), dtype=dtype)
+    row = x[1].flip(0)
+    total = (row.logsumexp(0, keepdim=True) * 3).sum()
+    (found,) = total.gradient(x)
+    held = np.exp(x.numpy()[1])
+    want = np.zeros((3, length))
+    want[1] = 3 * held / held.sum()
+    np.testing.assert_allclose(found.numpy(), want, rtol=1e-5)
