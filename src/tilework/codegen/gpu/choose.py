@@ -39,13 +39,17 @@ _HELD, _STREAMED = 64, 16
 _LEAST_ROW = 32
 #: So many rows for each multiprocessor are many.
 _MANY_ROWS = 16
-#: Elements of a row that a thread scans by itself.
-_SCANNED = 16
+#: Bytes of a row that a thread scans by itself, and elements of one of few rows that it folds.
+_SCANNED_BYTES, _FEW = 16, 8
+#: Elements of a longer row that a thread scans, so that one block holds all of it.
+_MOST_SCANNED = 16
 #: The most lanes of a square that a thread transposes, and its neighbours along a row of stores.
 _SQUARE, _SECTORS = 8, 4
 #: Warps that fold parts of one column, bytes of neighbouring columns that one thread loads at once,
 #: and bytes that it has asked for before it waits.
 _COLUMN_WARPS, _COLUMN_BYTES, _IN_FLIGHT = 8, 8, 32
+#: Threads of a multiprocessor that keep its memory busy.
+_BUSY = 1024
 #: Bytes of one operand that a thread of a row asks for before it waits, where rows are many.
 _STREAMED_BYTES = 128
 
@@ -57,7 +61,7 @@ def choose_gpu_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan:
         contraction = choose_contraction_plan(kernel, target)
         if contraction is not None:
             return contraction
-        plan = _row_plan(kernel, target) or _column_plan(kernel, target)
+        plan = _row_plan(kernel, target) or column_plan(kernel, target)
         if plan is not None:
             return plan
     plan = _scan_plan(kernel, most) or _transposing_plan(kernel)
@@ -193,7 +197,10 @@ def _scan_plan(kernel: Kernel, most: int) -> GpuPlan | None:
     if kernel.serial - {along} or any(n.dtype.bits < 32 or n.dtype is index for n in scans):
         return None
     known, lanes = _known(along), _lanes(kernel, along, _accesses(kernel))
-    while lanes < _SCANNED and known % (2 * lanes) == 0 and known // lanes > BLOCK:
+    scanned = _SCANNED_BYTES * 8 // min(scan.dtype.bits for scan in scans)
+    while lanes < scanned and known % (2 * lanes) == 0 and known // lanes > BLOCK:
+        lanes *= 2
+    while lanes < _MOST_SCANNED and known % (2 * lanes) == 0 and known // lanes > most:
         lanes *= 2
     while lanes > 1 and known // lanes < _WARP:
         lanes //= 2
@@ -295,6 +302,8 @@ def _row_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan | None:
     lanes = min(_lanes(kernel, r, _accesses(kernel)) for r in {*alongs, *columns})
     is_held = bool(columns) or len(kernel.reduces) > 1
     each = _HELD if is_held else _streamed(kernel, product(rows), target)
+    if product(rows) < max(target.unit("grid").count, 1):
+        each = _FEW  # few rows: let each thread do little, since most would do nothing
     threads = _WARP
     while threads < most and threads * max(each // 2, lanes) < length:
         threads *= 2
@@ -358,7 +367,7 @@ def _rows_and_columns(kernel: Kernel) -> tuple[list[Node], list[Node]]:
 # ---- reductions across rows
 
 
-def _column_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan | None:
+def column_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan | None:
     """Threads side by side along the columns, warps along the range that is folded.
 
     A thread has as many columns as one access moves, as long as all multiprocessors get a block.
@@ -383,9 +392,10 @@ def _column_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan | None:
         lanes //= 2
     most = min(target.limits.max_workgroup_threads or BLOCK, 1024)
     warps = _COLUMN_WARPS
+    blocks = ceil_div(results, _WARP * lanes)
     while (
         warps * _WARP < most
-        and ceil_div(results, _WARP * lanes) < 4 * units
+        and blocks * warps * _WARP < _BUSY * units
         and (_known(bound) >= 8 * warps)
     ):
         warps *= 2

@@ -15,7 +15,7 @@ from tilework.codegen.analysis import stride
 from tilework.codegen.gpu.apply import substitute_gated
 from tilework.codegen.gpu.plan import GpuPlan
 from tilework.codegen.plan.contraction import Contraction, load_stride, orientations
-from tilework.codegen.plan.extents import number, product
+from tilework.codegen.plan.extents import ceil_div, number, product
 from tilework.codegen.plan.plan import Part, Staged
 from tilework.ir.build import const_bits, const_index
 from tilework.ir.node import toposort
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 _SIDE = 16
 #: The longest side of a tile, and how much of k is staged at a time.
 _LONGEST, _DEPTH = 128, 16
+#: From this share of busy multiprocessors on a tile may be twice as wide.
+_FULL = 0.8
 _ACCESS_BYTES = 16
 #: Tiles of rows that follow each other before the next column begins, so that caches serve both.
 _RASTER = 8
@@ -97,11 +99,16 @@ def _sides(found: Contraction, target: TargetSpec) -> tuple[int, int]:
     """The sides of a tile: long ones move less, many tiles keep all multiprocessors busy."""
     rows, columns, batch = product(found.m), product(found.n), product(found.batch)
     height = width = _LONGEST
+    grid = target.unit("grid").count
+    wide = batch * ceil_div(rows, height) * ceil_div(columns, 2 * width)
+    if wide and _waves(wide, grid) >= _FULL and columns % (2 * width) == 0:
+        # Twice as many products for each element that is read from shared memory, which is what
+        # they wait for.
+        return height, 2 * width
     while height > 2 * _SIDE and height >= 2 * rows:
         height //= 2
     while width > 2 * _SIDE and width >= 2 * columns:
         width //= 2
-    grid = target.unit("grid").count
     while max(height, width) > 4 * _SIDE and (
         batch * -(-rows // height) * -(-columns // width) < grid
     ):
@@ -110,6 +117,11 @@ def _sides(found: Contraction, target: TargetSpec) -> tuple[int, int]:
         else:
             width //= 2
     return height, width
+
+
+def _waves(tiles: int, grid: int) -> float:
+    """The share of the multiprocessors that have a tile, on average."""
+    return tiles / (ceil_div(tiles, grid) * grid)
 
 
 def _parts(side: int, unit: Unit, inner: Unit, most: int) -> tuple[Part, ...]:

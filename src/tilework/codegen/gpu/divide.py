@@ -4,7 +4,8 @@ A copy engine takes arrays whose rows start at multiples of 16 bytes and whose e
 side along k or along the factor's own range.  A factor that is stored otherwise is copied once, by
 a kernel of its own, into an array that is; every tile then reads the copy.  Where tiles are fewer
 than the machine's multiprocessors, k is cut in parts: a kernel computes the sums of all parts, and
-another adds them, always in the same order, and does what follows.
+another adds them, always in the same order, and does what follows.  So are folds across rows of few
+columns.
 
 Results are ordinary kernels with plans of their own.  Copies change no number; parts of k change
 the order of a sum, as every plan may, and by the sizes alone.
@@ -15,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilework.codegen.analysis import Kernel, analyse, substitute_ranges
+from tilework.codegen.gpu.choose import choose_gpu_plan, column_plan
 from tilework.codegen.matrix.arrays import ROW_BYTES, Array, any_array_of, loaded_by
 from tilework.codegen.matrix.choose import Costed, best_ring
 from tilework.codegen.matrix.operands import narrowed
@@ -24,7 +26,7 @@ from tilework.codegen.plan.extents import ceil_div, product, size
 from tilework.codegen.plan.prepack import Pack, Prepacked
 from tilework.ir.build import const_index
 from tilework.ir.node import Node, in_use, toposort
-from tilework.ir.ops.index import RANGE, RangeAttrs
+from tilework.ir.ops.index import RANGE, RangeAttrs, Unit
 from tilework.ir.ops.memory import INDEX, LOAD, PARAM, SINK, STORE, ParamAttrs
 from tilework.ir.ops.tensor import REDUCE
 from tilework.ir.rewrite import rewrite
@@ -34,6 +36,7 @@ from tilework.ir.symbolic import simplify
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from tilework.codegen.gpu.plan import GpuPlan
     from tilework.target.spec import TargetSpec
 
 #: Rows of a copy start at multiples of so many bytes.
@@ -49,6 +52,8 @@ _GAIN = 0.9
 #: Parts of k that are tried; each has so many slots of k at least.
 _PARTS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 _LEAST_STEPS = 8
+#: Bytes to be folded that are worth another kernel, and elements of one part of a column.
+_WORTH_PARTS, _LEAST_PART = 16 << 20, 64
 #: Tiles for each multiprocessor from which on cutting k gains nothing.
 _MANY_TILES = 4
 
@@ -69,7 +74,7 @@ def divide(sink: Node, target: TargetSpec) -> Prepacked | None:
         kernel = analyse(_prepared(sink))
         found = best_ring(kernel, target)
         if found is None:
-            return None
+            return _columns_in_parts(kernel, target)
         best: tuple[float, Prepacked] | None = None
         operands = (found.ring.a, found.ring.b)
         if all(operand.array is not None for operand in operands):
@@ -226,7 +231,8 @@ def _with_parts(
         cut = _cut_range(contraction.k, ring.a.inner, ring.a.depth, count)
         if cut is None:
             continue
-        candidate = _in_parts(kernel, contraction, cut, count)
+        layout = [*contraction.batch, *contraction.m, *contraction.n]
+        candidate = _in_parts(kernel, contraction.reduce, layout, cut, count)
         partial = best_ring(analyse(_prepared(candidate.packs[0].kernel)), target)
         if partial is not None:
             moved = 2 * candidate.packs[0].size_bytes
@@ -241,9 +247,38 @@ def _cut_range(k: Sequence[Node], inner: Node, depth: int, count: int) -> Node |
     return inner if size(inner) % (count * depth) == 0 else None
 
 
-def _in_parts(kernel: Kernel, contraction: Contraction, cut: Node, count: int) -> Prepacked:
-    """A kernel of the sums of each part of a range of k, and one that adds them."""
-    reduce = contraction.reduce
+def _columns_in_parts(kernel: Kernel, target: TargetSpec) -> Prepacked | None:
+    """A fold across rows of few columns, in parts: more blocks than columns alone give."""
+    if not kernel.reduces or kernel.read_and_written or kernel.serial:
+        return None
+    plan = column_plan(kernel, target)
+    if plan is None or plan != choose_gpu_plan(kernel, target):
+        return None
+    (reduce,) = kernel.reduces
+    bound = max(reduce.src[1:], key=size)
+    columns = plan.unit_size(Unit.LOCAL) * max(_lanes_of(plan), 1)
+    blocks = ceil_div(product(kernel.outputs), columns)
+    units = max(target.unit("grid").count, 1)
+    loads = [node for node in kernel.loads if kernel.free.mask[node] & kernel.free.bit(bound)]
+    moved = max(product(kernel.free.of(node)) * node.type.dtype.itemsize for node in loads)
+    if blocks >= 2 * units or moved < _WORTH_PARTS or reduce.type.dtype.bits < 32:
+        return None
+    parts = [count for count in _PARTS if size(bound) % (count * _LEAST_PART) == 0]
+    enough = [count for count in parts if count * blocks >= 4 * units]
+    if not enough:
+        return None
+    return _in_parts(kernel, reduce, kernel.outputs, bound, enough[0])
+
+
+def _lanes_of(plan: GpuPlan) -> int:
+    tiles = [part for split in plan.splits for part in split.tile]
+    return max((part.size for part in tiles if part.unit is Unit.LANE), default=1)
+
+
+def _in_parts(
+    kernel: Kernel, reduce: Node, layout: Sequence[Node], cut: Node, count: int
+) -> Prepacked:
+    """A kernel that folds each part of a range into results of a layout, and one that goes on."""
     number = int(cut.attrs.number)
     last = max(int(range_.attrs.number) for range_ in kernel.free.ranges)
     length = size(cut) // count
@@ -251,8 +286,6 @@ def _in_parts(kernel: Kernel, contraction: Contraction, cut: Node, count: int) -
     inside = RANGE(const_index(length), attrs=RangeAttrs(number))
     value = simplify.add(simplify.scale(part, length), inside)
     partial = substitute_ranges(reduce, {cut: value}, {cut: (inside,)})
-    # Rows as the ring has them: results of a tile lie side by side along its columns.
-    layout = [*contraction.batch, *contraction.m, *contraction.n]
     results, offset = product(layout), const_index(0)
     for range_ in layout:
         offset = simplify.add(simplify.scale(offset, size(range_)), range_)

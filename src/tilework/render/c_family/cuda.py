@@ -245,9 +245,9 @@ class _Function:
     def define(self, kind: str, text: str) -> str:
         """Give a value a name; returns it."""
         name = self._fresh()
-        # Not const: the compiler would try to compute each integer from those before it, in time
-        # that doubles with every one.
-        self.emit(f"{kind} {name} = {text};")
+        # Assigned, not initialised: the compiler would try to compute what a variable starts with
+        # from what others start with, in time that doubles with every one.
+        self.emit(f"{kind} {name}; {name} = {text};")
         return name
 
     # ---- statements
