@@ -1,13 +1,15 @@
 """Plans as JSON."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tilework.base.errors import PlanError
+from tilework.codegen.plan.kinds import AnyPlan, CascadePlan, SortPlan
 from tilework.codegen.plan.plan import Part, Plan, Split, Staged
-from tilework.codegen.plan.serialise import plan_from_json, plan_to_json
+from tilework.codegen.plan.serialise import FORMAT, plan_from_json, plan_to_json
 from tilework.ir.ops.index import Unit
 from tilework.ir.types import Memory
 
@@ -36,12 +38,39 @@ def test_another_format_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
+    "plan",
+    [
+        CascadePlan(64, 32, 1),
+        CascadePlan(1, 0, 8, ((0, PLAN), (3, PLAN))),
+        SortPlan(11),
+        replace(PLAN, rolled=True, ahead=4096),
+    ],
+)
+def test_every_kind_of_plan_survives_json(plan: AnyPlan) -> None:
+    assert plan_from_json(json.loads(json.dumps(plan_to_json(plan)))) == plan
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {**plan_to_json(SortPlan(8)), "digit": "8"},
+        {**plan_to_json(CascadePlan(1, 0, 1)), "rows": None},
+        {**plan_to_json(CascadePlan(1, 0, 1)), "phases": [[0]]},
+        {**plan_to_json(CascadePlan(1, 0, 1)), "phases": [[0, {"format": FORMAT}]]},
+    ],
+)
+def test_malformed_plans_of_other_kinds_are_refused(data: Any) -> None:
+    with pytest.raises(PlanError, match="the data is no plan"):
+        plan_from_json(data)
+
+
+@pytest.mark.parametrize(
     "data",
     [
         None,
         [],
         {},
-        {"format": 3},
+        {"format": FORMAT},
         {**plan_to_json(PLAN), "tasks": "1"},
         {**plan_to_json(PLAN), "overlap": 1},
         {**plan_to_json(PLAN), "matrix": None},
