@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tilework.dtypes import index
+from tilework.ir.ops.memory import LOAD
 from tilework.ir.symbolic.bounds import bounds
 
 if TYPE_CHECKING:
@@ -31,12 +33,27 @@ def number(range_: Node) -> int:
 
 def lanes_for(kernel: Kernel, target: TargetSpec) -> int:
     """Elements in a vector, by the widest dtype that the kernel keeps computing with."""
-    widest = 32
+    widest = _narrow_bits(kernel)
     for node in kernel.order:
         dtype = node.type.dtype
         if dtype.bits > widest and node.op.elementwise and dtype.is_float:
             widest = dtype.bits
     return max(target.vector_bits // widest, 1)
+
+
+def _narrow_bits(kernel: Kernel) -> int:
+    """8 or 16 where a kernel knows nothing wider and no positions, else 32."""
+    widest = 8
+    for node in kernel.order:
+        dtype = node.type.dtype
+        if dtype is index:
+            continue
+        if node.op.elementwise or node.op is LOAD:
+            is_of_positions = any(source.type.dtype is index for source in node.src)
+            if (is_of_positions and node.op is not LOAD) or dtype.bits > 16 or dtype.is_float:
+                return 32
+            widest = max(widest, dtype.bits)
+    return widest
 
 
 def fitting_lanes(lanes: int, extent: int) -> int:
