@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 #: A square smaller than this is copied element by element.
 LEAST_SQUARE = 4
+#: So many steps along k are windows fetched ahead of their copy, but not farther than that many
+#: bytes.
+_STEPS_AHEAD, _FARTHEST = 2, 1 << 20
 
 
 @dataclass(slots=True)
@@ -133,7 +136,8 @@ class _Stage:
         self._fill_values(steps, spans)
         if deep is not None:
             self._fill_deep(deep, vectors, inside)
-        value = substitute_ranges(_gated(self.factor, self.gates), self.values, {})
+        factor = _gated(self._fetched(), self.gates)
+        value = substitute_ranges(factor, self.values, {})
         fills = [fill for axis in in_memory for fill in axis.fills]
         stage = STAGE(value, *fills, attrs=StageAttrs(self.staged.memory, self.number))
         offset = const_index(0)
@@ -141,6 +145,19 @@ class _Stage:
             offset = simplify.add(simplify.mul(offset, axis.size), axis.position)
         ahead = self.application.plan.ahead if self.staged.operand == 1 else 0
         return LOAD(INDEX(stage, offset), attrs=LoadAttrs(1, ahead) if ahead else None)
+
+    def _fetched(self) -> Node:
+        """The factor; for windows what comes next is on its way while rows are copied.
+
+        Rows of an image are too short for the machine's own fetching, which goes on in order.
+        """
+        if not self.windows:
+            return self.factor
+        item = self.factor.type.dtype.itemsize
+        outer = [r for r in self.contraction.k if r not in self.inner]
+        ahead = max([load_stride(self.factor, r) or 0 for r in outer], default=0)
+        ahead *= item * _STEPS_AHEAD
+        return _fetched_ahead(self.factor, ahead) if 0 < ahead <= _FARTHEST else self.factor
 
     # ---- axes
 

@@ -83,3 +83,31 @@ def test_copied_panels_that_stay_in_the_first_cache_are_not() -> None:
 @pytest.mark.parametrize(("ahead", "nearness"), [(64, 3), (4095, 3), (4096, 2), (65536, 2)])
 def test_what_is_used_soon_goes_to_the_first_cache(ahead: int, nearness: int) -> None:
     assert locality(ahead) == nearness
+
+
+def convolution(channels: int, side: int) -> Kernel:
+    """3 x 3, 32 channels of results; the input lies channel by channel, with its padding."""
+    wide = side + 2
+    sizes = (32, side, side, channels, 3, 3)
+    o, y, x, c, ky, kx = (RANGE(const_index(n), attrs=RangeAttrs(at)) for at, n in enumerate(sizes))
+
+    def at(slot: int, count: int, *terms: tuple[Node, int]) -> Node:
+        total = const_index(0)
+        for node, factor in terms:
+            total = simplify.add(total, simplify.scale(node, factor))
+        return INDEX(PARAM(attrs=ParamAttrs(slot, (count,), float32)), total)
+
+    places = ((c, wide * wide), (y, wide), (ky, wide), (x, 1), (kx, 1))
+    image = LOAD(at(1, channels * wide * wide, *places))
+    taps = LOAD(at(2, 32 * channels * 9, (o, channels * 9), (c, 9), (ky, 3), (kx, 1)))
+    total = REDUCE(math.MUL(image, taps), c, ky, kx, attrs=ReduceAttrs(Fold.ADD))
+    place = at(0, 32 * side * side, (o, side * side), (y, side), (x, 1))
+    return analyse(SINK(STORE(place, total)))
+
+
+def test_images_are_fetched_two_channels_ahead_of_the_copy_of_their_windows() -> None:
+    kernel = convolution(16, 30)
+    assert any(staged.windows for staged in choose_plan(kernel, TARGET).staged)
+    text = LlvmRenderer().render(lower_kernel(kernel.sink, TARGET))
+    assert f"i64 {2 * 4 * 32 * 32}\n" in text
+    assert "llvm.prefetch" in text
