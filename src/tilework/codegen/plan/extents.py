@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilework.dtypes import index
-from tilework.ir.ops.memory import LOAD
+from tilework.ir.ops.memory import LOAD, STORE
 from tilework.ir.symbolic.bounds import bounds
 
 if TYPE_CHECKING:
@@ -45,14 +45,19 @@ def _narrow_bits(kernel: Kernel) -> int:
     """8 or 16 where a kernel knows nothing wider and no positions, else 32."""
     widest = 8
     for node in kernel.order:
-        dtype = node.type.dtype
-        if dtype is index:
-            continue
-        if node.op.elementwise or node.op is LOAD:
-            is_of_positions = any(source.type.dtype is index for source in node.src)
-            if (is_of_positions and node.op is not LOAD) or dtype.bits > 16 or dtype.is_float:
+        if node.op is STORE:
+            dtype = node.src[1].type.dtype
+        elif node.op is LOAD:
+            dtype = node.type.dtype
+        elif node.op.elementwise and node.type.dtype is not index:  # else it is an offset
+            dtype = node.type.dtype
+            if any(source.type.dtype is index for source in node.src):
                 return 32
-            widest = max(widest, dtype.bits)
+        else:
+            continue
+        if dtype.bits > 16 or dtype.is_float:
+            return 32
+        widest = max(widest, dtype.bits)
     return widest
 
 

@@ -48,3 +48,5 @@ def test_positions_are_wide() -> None:
     is_early = math.LT(PLACE, const_index(7))
     assert lanes(math.WHERE(is_early, read(1, int8), read(2, int8))) == 16
     assert lanes(math.ADD(read(1, int64), PLACE)) == 16
+    assert lanes(math.ADD(read(1, int64), read(2, int64))) == 16
+    assert lanes(PLACE) == 16
