@@ -14,7 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tilework import dtypes, nn, onnx
+    from tilework import distributed, dtypes, nn, onnx
     from tilework.base import errors, settings
     from tilework.base.settings import override
     from tilework.engine.device import Device
@@ -35,6 +35,7 @@ _WHERE: dict[str, tuple[str, str | None]] = {
     "Variable": ("tilework.tensor.variable", "Variable"),
     "autocast": ("tilework.tensor.autocasting", "autocast"),
     "counters": ("tilework.engine.stats", "counters"),
+    "distributed": ("tilework.distributed", None),
     "dtypes": ("tilework.dtypes", None),
     "errors": ("tilework.base.errors", None),
     "export": ("tilework.tensor.exported", "export"),
@@ -47,8 +48,8 @@ _WHERE: dict[str, tuple[str, str | None]] = {
 }
 
 __all__ = [
-    "Device", "Tensor", "TinyJit", "Variable", "autocast", "counters", "dtypes", "errors", "export",
-    "jit", "load", "nn", "onnx", "override", "settings",
+    "Device", "Tensor", "TinyJit", "Variable", "autocast", "counters", "distributed", "dtypes",
+    "errors", "export", "jit", "load", "nn", "onnx", "override", "settings",
 ]  # fmt: skip
 
 
