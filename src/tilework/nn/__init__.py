@@ -18,6 +18,22 @@ from tilework.nn.layers.convolution import (
 )
 from tilework.nn.layers.dropout import Dropout
 from tilework.nn.layers.embedding import Embedding
+from tilework.nn.layers.functions import (
+    LAYERS,
+    FunctionLayer,
+    Identity,
+    ModuleDict,
+    ModuleList,
+    Sequential,
+)
+from tilework.nn.layers.further import (
+    Bilinear,
+    EmbeddingBag,
+    PReLU,
+    RNNCell,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+)
 from tilework.nn.layers.linear import Linear
 from tilework.nn.layers.normalization import (
     BatchNorm,
@@ -33,9 +49,26 @@ from tilework.nn.layers.normalization import (
 from tilework.nn.layers.recurrent import LSTMCell
 from tilework.nn.layers.sequence import GRU, LSTM, RNN, GRUCell
 
+InstanceNorm1d = InstanceNorm2d = InstanceNorm3d = InstanceNorm
+
 __all__ = [
-    "GRU", "LSTM", "RNN", "BatchNorm", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Conv1d",
-    "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "Dropout",
-    "Embedding", "GRUCell", "GroupNorm", "InstanceNorm", "LSTMCell", "LayerNorm", "LayerNorm2d",
-    "Linear", "MultiheadAttention", "RMSNorm", "TransformerEncoderLayer", "optim", "state",
+    "GRU", "LSTM", "RNN", "BatchNorm", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Bilinear",
+    "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d",
+    "Dropout", "Embedding", "EmbeddingBag", "FunctionLayer", "GRUCell", "GroupNorm", "Identity",
+    "InstanceNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LSTMCell", "LayerNorm",
+    "LayerNorm2d", "Linear", "ModuleDict", "ModuleList", "MultiheadAttention", "PReLU", "RMSNorm",
+    "RNNCell", "Sequential", "TransformerDecoderLayer", "TransformerEncoder",
+    "TransformerEncoderLayer", "optim", "state",
 ]  # fmt: skip
+__all__ += sorted(LAYERS)
+
+
+def __getattr__(name: str) -> type[FunctionLayer]:
+    """The layers without parameters, by name."""
+    if name in LAYERS:
+        return LAYERS[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *LAYERS])

@@ -86,13 +86,8 @@ def test_a_recurrent_layer_without_features_is_refused() -> None:
 def _attentions() -> tuple[torch.nn.MultiheadAttention, nn.MultiheadAttention]:
     theirs = torch.nn.MultiheadAttention(8, 2, batch_first=True)
     ours = nn.MultiheadAttention(8, 2, batch_first=True)
-    weights = theirs.in_proj_weight.detach().numpy()
-    biases = theirs.in_proj_bias.detach().numpy()
-    for number, layer in enumerate((ours.q_proj, ours.k_proj, ours.v_proj)):
-        layer.weight = Tensor(weights[8 * number : 8 * number + 8])
-        layer.bias = Tensor(biases[8 * number : 8 * number + 8])
-    ours.out_proj.weight = Tensor(theirs.out_proj.weight.detach().numpy())
-    ours.out_proj.bias = Tensor(theirs.out_proj.bias.detach().numpy())
+    state = {name: Tensor(value.numpy()) for name, value in theirs.state_dict().items()}
+    nn.state.load_state_dict(ours, state)
     return theirs, ours
 
 
@@ -125,16 +120,8 @@ def test_an_encoder_layer_agrees_with_pytorch(norm_first: bool) -> None:
         8, 2, 16, 0.0, batch_first=True, norm_first=norm_first
     )
     ours = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True, norm_first=norm_first)
-    weights = theirs.self_attn.in_proj_weight.detach().numpy()
-    attend = ours.self_attn
-    for number, layer in enumerate((attend.q_proj, attend.k_proj, attend.v_proj)):
-        layer.weight = Tensor(weights[8 * number : 8 * number + 8])
-        layer.bias = Tensor.zeros(8)
-    for name in ("linear1", "linear2", "self_attn.out_proj"):
-        source, target = theirs.get_submodule(name), ours
-        for part in name.split("."):
-            target = getattr(target, part)
-        _copy(source, target)
+    state = {name: Tensor(value.numpy()) for name, value in theirs.state_dict().items()}
+    nn.state.load_state_dict(ours, state)
     x = np.random.default_rng(1).standard_normal((3, 5, 8)).astype(np.float32)
     _close(ours(Tensor(x)), theirs(torch.tensor(x)))
 
@@ -150,3 +137,16 @@ def test_the_padding_row_of_an_embedding_is_zero_and_gets_no_gradient() -> None:
 def test_a_padding_row_outside_of_the_table_is_refused() -> None:
     with pytest.raises(IndexingError, match="padding_idx is out of range"):
         nn.Embedding(4, 3, padding_idx=4)
+
+
+def test_attention_over_keys_of_other_sizes_agrees_with_pytorch() -> None:
+    theirs = torch.nn.MultiheadAttention(8, 2, kdim=6, vdim=5, batch_first=True)
+    ours = nn.MultiheadAttention(8, 2, kdim=6, vdim=5, batch_first=True)
+    state = {name: Tensor(value.numpy()) for name, value in theirs.state_dict().items()}
+    nn.state.load_state_dict(ours, state)
+    random = np.random.default_rng(2)
+    inputs = [random.standard_normal((2, 4, size)).astype(np.float32) for size in (8, 6, 5)]
+    expected, _ = theirs(*[torch.tensor(each) for each in inputs])
+    query, key, value = (Tensor(each) for each in inputs)
+    found, _ = ours(query, key, value)
+    _close(found, expected)

@@ -51,7 +51,7 @@ def test_bessel_functions_have_their_known_digits() -> None:
     assert found == pytest.approx(0.11389387274953344, rel=1e-14)
 
 
-@pytest.mark.parametrize("name", ["bessel_j0", "bessel_y0", "bessel_j1", "modified_bessel_k1"])
+@pytest.mark.parametrize("name", ["bessel_j0", "bessel_j1", "modified_bessel_k1"])
 def test_slopes_of_bessel_functions_are_those_of_differences(name: str) -> None:
     x = Tensor(np.array([0.5, 2.0, 9.0]))
     (found,) = getattr(x, name)().sum().gradient(x)

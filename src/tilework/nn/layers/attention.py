@@ -23,6 +23,8 @@ class MultiheadAttention:
         vdim: features of the values, `embed_dim` by default.
         batch_first: the batch is the first axis, not the second.
 
+    The names of its weights are PyTorch's, so that its files can be loaded.
+
     Example:
         >>> attend = MultiheadAttention(8, 2, batch_first=True)
         >>> x = Tensor.ones(3, 5, 8)
@@ -49,9 +51,14 @@ class MultiheadAttention:
         self.num_heads = num_heads
         self.dropout = dropout
         self.batch_first = batch_first
-        self.q_proj = Linear(embed_dim, embed_dim, bias)
-        self.k_proj = Linear(kdim or embed_dim, embed_dim, bias)
-        self.v_proj = Linear(vdim or embed_dim, embed_dim, bias)
+        sizes = (embed_dim, kdim or embed_dim, vdim or embed_dim)
+        if sizes == (embed_dim,) * 3:
+            self.in_proj_weight = Tensor.glorot_uniform(3 * embed_dim, embed_dim)
+        else:
+            self.q_proj_weight, self.k_proj_weight, self.v_proj_weight = (
+                Tensor.glorot_uniform(embed_dim, size) for size in sizes
+            )
+        self.in_proj_bias = Tensor.zeros(3 * embed_dim) if bias else None
         self.out_proj = Linear(embed_dim, embed_dim, bias)
 
     def __call__(
@@ -81,8 +88,10 @@ class MultiheadAttention:
         """
         if not self.batch_first:
             query, key, value = (each.transpose(0, 1) for each in (query, key, value))
-        q = self._split(self.q_proj(query))
-        k, v = self._split(self.k_proj(key)), self._split(self.v_proj(value))
+        q, k, v = (
+            self._split(self._projected(each, number))
+            for number, each in enumerate((query, key, value))
+        )
         mask = self._mask(q, k, key_padding_mask, attn_mask, is_causal)
         drop = self.dropout if Tensor.training else 0.0
         found = q.scaled_dot_product_attention(k, v, mask, drop)
@@ -93,6 +102,23 @@ class MultiheadAttention:
             scores = q.matmul(k.transpose(-2, -1)) * (q.shape[-1] ** -0.5)
             weights = (scores if mask is None else scores + mask).softmax(-1).mean(1)
         return (joined if self.batch_first else joined.transpose(0, 1)), weights
+
+    def _projected(self, x: Tensor, number: int) -> Tensor:
+        """A query (0), key (1) or value (2) in the features of the heads."""
+        size = self.embed_dim
+        part = slice(number * size, (number + 1) * size)
+        if hasattr(self, "in_proj_weight"):
+            weight = self.in_proj_weight[part]
+        else:
+            weight = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)[number]
+        bias = None if self.in_proj_bias is None else self.in_proj_bias[part]
+        if x.shape[-1] != weight.shape[1]:
+            raise ShapeError(
+                "MultiheadAttention: the last axis has another size",
+                got=x.shape,
+                expected=f"(..., {weight.shape[1]})",
+            )
+        return x.linear(weight.transpose(), bias)
 
     def _split(self, x: Tensor) -> Tensor:
         """(n, l, e) -> (n, heads, l, e / heads)."""

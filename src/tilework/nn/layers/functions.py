@@ -1,0 +1,229 @@
+"""Layers without parameters under PyTorch's names: a method of tensors with its options.
+
+Each is a row: the method, and for each option its name here, its name there and its default.  A
+row makes a class, whose objects keep the options and apply the method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar, Final
+
+from tilework.base.errors import UserError
+from tilework.tensor.tensor import Tensor
+
+_NEEDED: Final = object()
+
+
+class FunctionLayer:
+    """A method of tensors with options that were given before.
+
+    Example:
+        >>> from tilework.nn import LeakyReLU
+        >>> LeakyReLU(0.5)(Tensor([-2.0, 1.0])).tolist()
+        [-1.0, 1.0]
+    """
+
+    method: ClassVar[str]
+    #: Name of the option there -> its name as an argument of the method, and its default.
+    options: ClassVar[dict[str, tuple[str, Any]]]
+    #: Arguments that are always the same.
+    fixed: ClassVar[dict[str, Any]]
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        named.pop("inplace", None)  # means nothing for values that are computed when needed
+        kind = type(self).__name__
+        if len(given) > len(self.options):
+            raise UserError(
+                f"{kind}: there are too many arguments",
+                got=given,
+                expected=", ".join(self.options) or "none",
+            )
+        found = dict(zip(self.options, given, strict=False))
+        if wrong := (named.keys() - self.options.keys()) | (named.keys() & found.keys()):
+            raise UserError(
+                f"{kind}: an argument is unknown, or given twice",
+                got=", ".join(sorted(wrong)),
+                expected=", ".join(self.options) or "none",
+            )
+        found |= named
+        self.arguments: dict[str, Any] = {}
+        for name, (own, default) in self.options.items():
+            value = found.get(name, default)
+            if value is _NEEDED:
+                raise UserError(f"{kind}: {name} is missing", got=found, expected=name)
+            self.arguments[own] = value
+
+    def __call__(self, x: Tensor, *others: Any) -> Any:
+        """Apply the layer; `others` are what its method takes first, such as a target."""
+        return getattr(x, self.method)(*others, **self.fixed, **self.arguments)
+
+    def __repr__(self) -> str:
+        """The name and the options."""
+        shown = [f"{name}={value!r}" for name, value in self.arguments.items()]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+class Identity:
+    """Gives what it gets; all arguments are ignored."""
+
+    def __init__(self, *given: Any, **named: Any) -> None: ...
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer."""
+        return x
+
+
+class Sequential(list[Any]):
+    """Layers one after the other; a list of them.
+
+    Example:
+        >>> from tilework.nn import ReLU
+        >>> Sequential(ReLU(), Tensor.neg)(Tensor([-1.0, 2.0])).tolist()
+        [0.0, -2.0]
+    """
+
+    def __init__(self, *layers: Any) -> None:
+        is_one = len(layers) == 1 and isinstance(layers[0], Iterable)
+        super().__init__(layers[0] if is_one else layers)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply all layers."""
+        return x.sequential(list(self))
+
+
+ModuleList = list
+ModuleDict = dict
+
+
+def _layer(name: str, method: str, fixed: dict[str, Any] | None = None, **options: Any) -> Any:
+    """The class of a row; an option is its default, or (name of the argument, default)."""
+    read = {key: each if isinstance(each, tuple) else (key, each) for key, each in options.items()}
+    first = (getattr(Tensor, method).__doc__ or "").strip().split("\n")[0]
+    members = {
+        "method": method,
+        "options": read,
+        "fixed": fixed or {},
+        "__doc__": f"`Tensor.{method}` as a layer.  {first}",
+        "__module__": __name__,
+    }
+    return type(name, (FunctionLayer,), members)
+
+
+_WEIGHED: Final = {"weight": None, "reduction": "mean"}
+_POOL: Final = {"kernel_size": _NEEDED, "stride": None, "padding": 0}
+_RATE: Final = {"p": 0.5}
+
+_ROWS: Final[tuple[Any, ...]] = (
+    ("ReLU", "relu", {}),
+    ("ReLU6", "relu6", {}),
+    ("GELU", "gelu", {"approximate": "none"}),
+    ("SiLU", "silu", {}),
+    ("Mish", "mish", {}),
+    ("Sigmoid", "sigmoid", {}),
+    ("Tanh", "tanh", {}),
+    ("LogSigmoid", "logsigmoid", {}),
+    ("Softplus", "softplus", {"beta": 1.0, "threshold": 20.0}),
+    ("ELU", "elu", {"alpha": 1.0}),
+    ("CELU", "celu", {"alpha": 1.0}),
+    ("SELU", "selu", {}),
+    ("LeakyReLU", "leaky_relu", {"negative_slope": ("neg_slope", 0.01)}),
+    ("RReLU", "rrelu", {"lower": 1 / 8, "upper": 1 / 3}),
+    ("Hardswish", "hardswish", {}),
+    ("Hardsigmoid", "hardsigmoid", {}),
+    ("Hardtanh", "hardtanh", {"min_val": -1.0, "max_val": 1.0}),
+    ("Softsign", "softsign", {}),
+    ("Tanhshrink", "tanhshrink", {}),
+    ("Hardshrink", "hardshrink", {"lambd": 0.5}),
+    ("Softshrink", "softshrink", {"lambd": 0.5}),
+    ("Threshold", "threshold", {"threshold": _NEEDED, "value": _NEEDED}),
+    ("Softmax", "softmax", {"dim": ("axis", -1)}),
+    ("LogSoftmax", "log_softmax", {"dim": ("axis", -1)}),
+    ("Softmin", "softmin", {"dim": ("axis", -1)}),
+    ("GLU", "glu", {"dim": -1}),
+    ("AlphaDropout", "alpha_dropout", _RATE),
+    ("Dropout1d", "dropout1d", _RATE),
+    ("Dropout2d", "dropout2d", _RATE),
+    ("Dropout3d", "dropout3d", _RATE),
+    ("Flatten", "flatten", {"start_dim": 1, "end_dim": -1}),
+    ("Unflatten", "unflatten", {"dim": _NEEDED, "unflattened_size": ("sizes", _NEEDED)}),
+    *[
+        (f"MaxPool{n}d", f"max_pool{n}d",
+         {**_POOL, "dilation": 1, "return_indices": False, "ceil_mode": False})
+        for n in (1, 2, 3)
+    ],
+    *[
+        (f"AvgPool{n}d", f"avg_pool{n}d",
+         {**_POOL, "ceil_mode": False, "count_include_pad": True,
+          **({"divisor_override": None} if n > 1 else {})})
+        for n in (1, 2, 3)
+    ],
+    *[
+        (f"AdaptiveAvgPool{n}d", f"adaptive_avg_pool{n}d", {"output_size": _NEEDED})
+        for n in (1, 2, 3)
+    ],
+    *[
+        (f"AdaptiveMaxPool{n}d", f"adaptive_max_pool{n}d",
+         {"output_size": _NEEDED, "return_indices": False})
+        for n in (1, 2, 3)
+    ],
+    *[
+        (f"LPPool{n}d", f"lp_pool{n}d",
+         {"norm_type": _NEEDED, "kernel_size": _NEEDED, "stride": None, "ceil_mode": False})
+        for n in (1, 2, 3)
+    ],
+    *[(f"MaxUnpool{n}d", f"max_unpool{n}d", _POOL) for n in (1, 2, 3)],
+    *[
+        (f"{kind}Pad{n}d", "pad", {"padding": _NEEDED} | extra, {"mode": mode})
+        for kind, mode, extra in (
+            ("Zero", "constant", {}), ("Constant", "constant", {"value": 0.0}),
+            ("Reflection", "reflect", {}), ("Replication", "replicate", {}),
+            ("Circular", "circular", {}),
+        )
+        for n in (1, 2, 3)
+    ],
+    ("Upsample", "interpolate",
+     {"size": None, "scale_factor": None, "mode": "nearest", "align_corners": False,
+      "recompute_scale_factor": None}),
+    ("PixelShuffle", "pixel_shuffle", {"upscale_factor": _NEEDED}),
+    ("PixelUnshuffle", "pixel_unshuffle", {"downscale_factor": _NEEDED}),
+    ("ChannelShuffle", "channel_shuffle", {"groups": _NEEDED}),
+    ("Unfold", "im2col", {"kernel_size": _NEEDED, "dilation": 1, "padding": 0, "stride": 1}),
+    ("Fold", "fold",
+     {"output_size": _NEEDED, "kernel_size": _NEEDED, "dilation": 1, "padding": 0,
+      "stride": 1}),
+    ("LocalResponseNorm", "local_response_norm",
+     {"size": _NEEDED, "alpha": 1e-4, "beta": 0.75, "k": 1.0}),
+    ("CosineSimilarity", "cosine_similarity", {"dim": 1, "eps": 1e-8}),
+    ("PairwiseDistance", "pairwise_distance", {"p": 2.0, "eps": 1e-6, "keepdim": False}),
+    ("L1Loss", "l1_loss", {"reduction": "mean"}),
+    ("MSELoss", "mse_loss", {"reduction": "mean"}),
+    ("CrossEntropyLoss", "cross_entropy",
+     {"weight": None, "ignore_index": -100, "reduction": "mean", "label_smoothing": 0.0}),
+    ("NLLLoss", "nll_loss", {"weight": None, "ignore_index": -100, "reduction": "mean"}),
+    ("BCELoss", "binary_crossentropy", _WEIGHED),
+    ("BCEWithLogitsLoss", "binary_crossentropy_logits", {**_WEIGHED, "pos_weight": None}),
+    ("KLDivLoss", "kl_div", {"reduction": "mean", "log_target": False}),
+    ("SmoothL1Loss", "smooth_l1_loss", {"reduction": "mean", "beta": 1.0}),
+    ("HuberLoss", "huber_loss", {"reduction": "mean", "delta": 1.0}),
+    ("SoftMarginLoss", "soft_margin_loss", {"reduction": "mean"}),
+    ("HingeEmbeddingLoss", "hinge_embedding_loss", {"margin": 1.0, "reduction": "mean"}),
+    ("CosineEmbeddingLoss", "cosine_embedding_loss", {"margin": 0.0, "reduction": "mean"}),
+    ("MarginRankingLoss", "margin_ranking_loss", {"margin": 0.0, "reduction": "mean"}),
+    ("TripletMarginLoss", "triplet_margin_loss",
+     {"margin": 1.0, "p": 2.0, "eps": 1e-6, "swap": False, "reduction": "mean"}),
+    ("MultiMarginLoss", "multi_margin_loss",
+     {"p": 1, "margin": 1.0, "weight": None, "reduction": "mean"}),
+    ("MultiLabelMarginLoss", "multilabel_margin_loss", {"reduction": "mean"}),
+    ("MultiLabelSoftMarginLoss", "multilabel_soft_margin_loss", _WEIGHED),
+    ("PoissonNLLLoss", "poisson_nll_loss",
+     {"log_input": True, "full": False, "eps": 1e-8, "reduction": "mean"}),
+    ("GaussianNLLLoss", "gaussian_nll_loss",
+     {"full": False, "eps": 1e-6, "reduction": "mean"}),
+    ("CTCLoss", "ctc_loss", {"blank": 0, "reduction": "mean", "zero_infinity": False}),
+)  # fmt: skip
+
+#: All classes by name.
+LAYERS: Final[dict[str, type[FunctionLayer]]] = {
+    row[0]: _layer(row[0], row[1], *row[3:], **row[2]) for row in _ROWS
+}
