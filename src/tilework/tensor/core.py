@@ -317,12 +317,30 @@ class TensorBase:
         return moved
 
     def to_(self, device: str | Sequence[str] | None) -> Self:
-        """Move this very tensor to `device`."""
-        moved = self.to(device)
-        if moved is not self:
-            old = self._storage
-            self._storage, self._chain = moved._storage, moved._chain
-            observe.tensor_moved(old)
+        """Move this very tensor to `device`; its gradient will be there too."""
+        return self._become(self._unlinked().to(device))
+
+    def _unlinked(self) -> Self:
+        """What `_become` may be given a moved form of: a leaf without what it was moved from."""
+        is_leaf = self._wants_gradient or not self._storage.version.needs_gradient
+        return self.detach() if is_leaf else self
+
+    def _become(self, moved: Self) -> Self:
+        """Let this very tensor be what is elsewhere; a leaf stays one."""
+        if moved._storage is self._storage:
+            return self
+        if moved._chain:
+            moved = moved._apply(tensor.CONTIGUOUS)
+        old = self._storage
+        owner = old.version.owner
+        if self._wants_gradient:
+            realize.mark_leaf(old.version, self._chain, self, wanted=False)
+        self._storage, self._chain = moved._storage, moved._chain
+        observe.tensor_moved(old)
+        if owner is not None and owner() is self:
+            self._storage.version.owner = owner
+        if self._wants_gradient:
+            self.requires_grad_(True)
         return self
 
     # --- writing -----------------------------------------------------------------------------

@@ -18,11 +18,10 @@ from tilework.base.errors import ShapeError, UserError
 from tilework.engine.device import Device
 from tilework.engine.sharing import check_can_share
 from tilework.ir.node import make
-from tilework.ir.ops import multi, tensor
+from tilework.ir.ops import multi
 from tilework.ir.ops.multi import Layout
 from tilework.runtime.group import is_group, join_names, split_name
 from tilework.schedule.shard import spec
-from tilework.tensor import observe, realize
 from tilework.tensor.convolution import Convolution
 from tilework.tensor.version import Version, merge_bindings
 
@@ -72,16 +71,7 @@ class Sharding(Convolution):
 
         It stays what it was to `backward` and to optimizers, and its gradient lies where it does.
         """
-        moved = self.detach().shard(devices, axis, mesh)
-        old = self._storage
-        realize.mark_leaf(old.version, self._chain, self, wanted=False)
-        if moved._chain:
-            moved = moved._apply(tensor.CONTIGUOUS)
-        self._storage, self._chain = moved._storage, moved._chain
-        observe.tensor_moved(old)
-        self._storage.version.needs_gradient = False
-        self._owned(self._wants_gradient)
-        return self
+        return self._become(self._unlinked().shard(devices, axis, mesh))
 
     def shard_like(self, y: Self) -> Self:
         """This tensor where `y` is: split as `y` is if the shapes are equal, else whole on each."""

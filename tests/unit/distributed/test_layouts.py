@@ -10,7 +10,11 @@ from hypothesis import strategies as st
 
 from tilework import Tensor, distributed, dtypes
 from tilework.base.errors import DeviceUnavailableError, ShapeError, UserError
+from tilework.engine.execute import schedule_of
+from tilework.schedule.call import transform_to_call
+from tilework.schedule.schedule import SlotKind
 from tilework.schedule.shard import spec
+from tilework.tensor import realize
 
 ALL = ("CPU", "CPU:1", "CPU:2", "CPU:3", "CPU:4", "CPU:5")
 TWO, THREE, FOUR = ALL[:2], ALL[:3], ALL[:4]
@@ -189,6 +193,20 @@ def test_MDV_03_a_lookup_moves_the_rows_and_not_the_table() -> None:
     found = table[places]
     assert moved_bytes(found) < 1000
     np.testing.assert_array_equal(found.numpy(), numbers(1000, 4)[[[1, 999], [250, 500]]])
+
+
+def test_MPL_16_each_device_has_an_arena_for_the_parts_that_it_has() -> None:
+    x = Tensor(np.ones((700, 40), np.float32)).shard(THREE, 0).realize()
+    nodes, _ = realize.nodes_of([x.exp().sort(1)[0].sort(1)[0]._storage.version])
+    schedule = schedule_of(transform_to_call(nodes).function)
+    arenas: dict[str, int] = {}
+    for slot in schedule.slots:
+        if slot.kind is SlotKind.ARENA:
+            arenas[slot.device] = arenas.get(slot.device, 0) + slot.size_bytes
+    rows = {"CPU": 234, "CPU:1": 233, "CPU:2": 233}
+    assert set(arenas) == set(rows)
+    assert arenas["CPU"] > arenas["CPU:1"] == arenas["CPU:2"]
+    assert all(arenas[name] < 4 * count * 40 * 8 for name, count in rows.items())
 
 
 # --- folds ---------------------------------------------------------------------------------------

@@ -119,6 +119,24 @@ def test_gradients_lie_where_their_parameters_do() -> None:
     assert weight.grad.tolist() == np.full((5, 4), 2.0).tolist()
 
 
+def test_a_value_that_is_moved_in_place_passes_its_gradient_on() -> None:
+    x = Tensor([1.0, 2.0, 3.0], requires_grad=True)
+    y = x * 3
+    y.shard_(TWO, axis=0)
+    (y * y).sum().backward()
+    assert x.grad is not None
+    assert (x.grad.device, x.grad.tolist()) == ("CPU", [18.0, 36.0, 54.0])
+
+
+@pytest.mark.parametrize("device", ["CPU:1", TWO])
+def test_a_parameter_that_is_moved_in_place_has_its_gradient_there(device: Any) -> None:
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    x.to_(device)
+    (x * x).sum().backward()
+    assert x.grad is not None
+    assert (x.grad.device, x.grad.tolist()) == (device, [2.0, 4.0])
+
+
 def test_gradients_of_replicas_come_from_all_parts_of_the_batch() -> None:
     weight = Tensor(np.ones((4, 3), np.float32), requires_grad=True)
     weight.shard_(TWO)
