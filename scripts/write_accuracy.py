@@ -1,15 +1,16 @@
 """Write docs/accuracy.md from the reports of `python -m tilework.testing.accuracy.sweep --save`.
 
-Usage: `python scripts/write_accuracy.py REPORTS.json`. The reports are also kept, without their
+Usage: `python scripts/write_accuracy.py REPORTS.json ... [--costs COSTS.json]`, the costs being
+those of `python -m tilework.testing.accuracy.cost`. The reports are also kept, without their
 operation counts, in docs/accuracy.json, so that a later run may replace some of them.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import pathlib
 import struct
-import sys
 from typing import Any
 
 DOCS = pathlib.Path(__file__).parents[1] / "docs"
@@ -51,6 +52,27 @@ logarithmically, and the neighbourhood of 1.
 | function | largest error (ULP) | at | operations | over 1 ULP | samples |
 | --- | --- | --- | --- | --- | --- |
 """
+ZONE = """
+## Angles from 30 to 39800
+
+Where libraries change from one reduction to another. Here one reduction serves all angles, and
+nothing changes; the reduction in float32 that angles of a proven range may have was measured beside
+it. All floats of both signs.
+
+| function | largest error (ULP) | at | operations | over 1 ULP | inputs |
+| --- | --- | --- | --- | --- | --- |
+"""
+COSTS = """
+## Cost
+
+Nanoseconds for an element of an array in the second cache, by one thread. Machine: {machine}.
+The median for ordinary inputs, for the slowest of ordinary, huge, tiny and special ones, and the
+longest single run of all, which holds what the machine did besides. No function branches on its
+input; tiny inputs are slow where the processor takes a trap of its own for subnormal numbers.
+
+| function | operations | ns | slowest inputs | longest run |
+| --- | --- | --- | --- | --- |
+"""
 MONOTONIC = frozenset({"exp2", "log", "log10", "log1p", "log2", "expm1", "sinh", "tanh"})
 
 
@@ -62,29 +84,55 @@ def _row(report: dict[str, Any]) -> str:
     elif report["name"] not in ("pow", "atan2"):
         at = at.split(",")[0]
     cells = [name, f"{found['worst']:.4f}", f"`{at}`", report["operations"], found["over_one"]]
-    if "descents" in found:
+    if "descents" in found and " from " not in name:
         cells.append(found["descents"] if name in MONOTONIC else "")
     cells.append(found["count"])
     return "| " + " | ".join(str(cell) for cell in cells) + " |\n"
 
 
+def _costs(costs: dict[str, Any], reports: dict[str, Any]) -> str:
+    text = COSTS.format(machine=costs["machine"])
+    for key, cost in sorted(costs["functions"].items()):
+        operations = reports[key]["operations"] if key in reports else ""
+        cells = [key, operations, cost["ordinary"], cost["slowest"], cost["longest"]]
+        text += "| " + " | ".join(str(cell) for cell in cells) + " |\n"
+    return text
+
+
+def _machine() -> str:
+    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    return next(line.partition(": ")[2] for line in lines if line.startswith("model name"))
+
+
 def main() -> None:
     """Merge the reports named on the command line with the kept ones and write the page."""
-    kept = DOCS / "accuracy.json"
+    kept, kept_costs = DOCS / "accuracy.json", DOCS / "accuracy-costs.json"
     reports: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
-    for name in sys.argv[1:]:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("reports", nargs="*")
+    parser.add_argument("--costs")
+    options = parser.parse_args()
+    if options.costs:
+        measured = json.loads(pathlib.Path(options.costs).read_text())
+        costs = {"machine": _machine(), "functions": measured}
+        kept_costs.write_text(json.dumps(costs, indent=1, sort_keys=True) + "\n")
+    for name in options.reports:
         for key, report in json.loads(pathlib.Path(name).read_text()).items():
             known = reports.get(key, {"operations": None, "found": {"count": 0}})
             changed = known["operations"] != report["operations"]
             if changed or known["found"]["count"] <= report["found"]["count"]:
                 reports[key] = {k: v for k, v in report.items() if k != "counts"}
     kept.write_text(json.dumps(reports, indent=1, sort_keys=True) + "\n")
-    ordered = [reports[key] for key in sorted(reports)]
+    ordered = [reports[key] for key in sorted(reports) if " from " not in key]
+    zone = [reports[key] for key in sorted(reports) if " from " in key]
     narrow = [report for report in ordered if report["dtype"] == "float32"]
     text = HEAD + ALL
     text += "".join(_row(r) for r in narrow if "descents" in r["found"])
     text += PAIRS + "".join(_row(r) for r in narrow if "descents" not in r["found"])
     text += WIDE + "".join(_row(r) for r in ordered if r["dtype"] == "float64")
+    text += ZONE + "".join(_row(r) for r in zone)
+    if kept_costs.exists():
+        text += _costs(json.loads(kept_costs.read_text()), reports)
     (DOCS / "accuracy.md").write_text(text)
 
 

@@ -1,6 +1,7 @@
 """Measure constructions over all inputs or many samples; needs a C compiler.
 
-Usage: `python -m tilework.testing.accuracy.sweep [NAME ...] [--step N] [--count N] [--float64]`.
+Usage: `python -m tilework.testing.accuracy.sweep [NAME ...] [--step N] [--count N] [--float64]`,
+or `NAME ... --zone` for the sines of angles from 30 to 39800.
 float32 functions of one operand run over all 2**32 inputs (`--step N`: every N-th) against the C
 library's float64 functions; pow over `--count` pairs; float64 functions over `--count` samples
 against the compiler's 113-bit library. Each finished chunk of 2**26 inputs is kept in a file named
@@ -12,10 +13,11 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import struct
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,9 @@ DOMAINS = {
     "sinh": (-710, 710),
     "tanh": (-20, 20),
 }
+#: Angles at which reductions of other libraries change, and so many inputs of them in a chunk.
+ZONE = (30.0, 39800.0)
+ZONE_CHUNK = 2**22
 BINARY = ("pow", "atan2", "fmod")
 SKIPPED = ("mulacc", "fmod")
 
@@ -79,6 +84,11 @@ def operation_counts(name: str, dtype: Dtype = "float32") -> tuple[CBuilder, str
 
 def _float32_table() -> dict[str, transcendental.Construction]:
     return transcendental.FLOAT32 | transcendental.MORE_FLOAT32
+
+
+def function_names(dtype: Dtype) -> list[str]:
+    """Return the names of all functions of a dtype."""
+    return sorted(transcendental.FLOAT64 if dtype == "float64" else _float32_table())
 
 
 def build(name: str, dtype: Dtype, folder: Path) -> tuple[Path, Report]:
@@ -155,6 +165,32 @@ def sweep(
     return report
 
 
+def sweep_zone(name: str, kept_in: Path, chunks: int | None = None) -> Report:
+    """Return the report of a function of angles over all floats of `ZONE`, of both signs.
+
+    Args:
+        name: "sin", "cos" or one of them with "_limited".
+        kept_in: folder of finished chunks.
+        chunks: how many of the chunks of 2**22 inputs to run, evenly spread; None for all.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        program, report = build(name, "float32", Path(folder))
+        digest = hashlib.sha256(program.with_suffix(".c").read_bytes()).hexdigest()[:16]
+        kept_in.mkdir(parents=True, exist_ok=True)
+        kept = kept_in / f"{name}-zone-{digest}.json"
+        parts: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
+        low, high = [struct.unpack("<I", struct.pack("<f", end))[0] for end in ZONE]
+        starts = [sign + at for sign in (0, 1 << 31) for at in range(low, high, ZONE_CHUNK)]
+        step = 1 if chunks is None else -(-len(starts) // chunks)
+        for start in starts[::step]:
+            if str(start) not in parts:
+                last = (start & (1 << 31)) + high
+                parts[str(start)] = _run(program, start, min(start + ZONE_CHUNK, last), 1)
+                kept.write_text(json.dumps(parts))
+    report.found.update(_merge([parts[str(start)] for start in starts[::step]]))
+    return report
+
+
 def main() -> None:
     """Sweep the functions named on the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -163,26 +199,30 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=10**6)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--float64", action="store_true")
+    parser.add_argument("--zone", action="store_true", help="angles from 30 to 39800 alone")
     parser.add_argument("--state", type=Path, default=Path(tempfile.gettempdir(), "sweeps"))
     parser.add_argument("--save", type=Path, help="JSON file that collects the reports")
     arguments = parser.parse_args()
     dtype: Dtype = "float64" if arguments.float64 else "float32"
     table = transcendental.FLOAT64 if arguments.float64 else _float32_table()
     for name in arguments.names or [name for name in table if name not in SKIPPED]:
-        report = sweep(
-            name,
-            dtype,
-            arguments.state,
-            step=arguments.step,
-            count=arguments.count,
-            seed=arguments.seed,
-        )
+        if arguments.zone:
+            report = replace(sweep_zone(name, arguments.state), name=f"{name} from 30 to 39800")
+        else:
+            report = sweep(
+                name,
+                dtype,
+                arguments.state,
+                step=arguments.step,
+                count=arguments.count,
+                seed=arguments.seed,
+            )
         line = json.dumps({"operations": report.operations, **report.found})
         sys.stdout.write(f"{name} {dtype} {line}\n")
         sys.stdout.flush()
         if arguments.save:
             known = json.loads(arguments.save.read_text()) if arguments.save.exists() else {}
-            known[f"{name} {dtype}"] = vars(report) | {"step": arguments.step}
+            known[f"{report.name} {dtype}"] = vars(report) | {"step": arguments.step}
             arguments.save.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from pathlib import Path
 
 import pytest
 
 from tilework.codegen.decompose.transcendental import FLOAT32, FLOAT64
-from tilework.testing.accuracy.sweep import BINARY, SKIPPED, sweep
+from tilework.testing.accuracy.cost import KINDS, measure
+from tilework.testing.accuracy.sweep import BINARY, SKIPPED, function_names, sweep, sweep_zone
 
 UNARY = sorted(set(FLOAT32) - {*BINARY, *SKIPPED})
 AT_MOST_ONE = frozenset(
@@ -63,3 +65,58 @@ def test_TRN_13_float64_samples_stay_within_the_bound(name: str, tmp_path: Path)
     report = sweep(name, "float64", tmp_path, count=10**7)
     assert report.found["worst"] <= (1.0 if name in FLOAT64_AT_MOST_ONE else 3.0)
     assert report.found["signs"] == 0
+
+
+# --- angles from 30 to 39800 ---------------------------------------------------------------------
+
+SINES = ("sin", "sin_limited", "cos", "cos_limited")
+
+
+@pytest.mark.needs("program:gcc")
+@pytest.mark.parametrize("name", SINES)
+def test_TRN_04_a_part_of_the_zone_stays_within_the_bound(name: str, tmp_path: Path) -> None:
+    report = sweep_zone(name, tmp_path, chunks=2)
+    assert report.found["worst"] <= 1.0
+    assert report.found["signs"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.needs("program:gcc")
+@pytest.mark.parametrize("name", SINES)
+def test_TRN_04_all_of_the_zone_stays_within_the_bound(name: str) -> None:
+    report = sweep_zone(name, Path(tempfile.gettempdir(), "tilework-sweeps"))
+    assert report.found["worst"] <= (1.0 if name.endswith("limited") else 0.51)
+    assert report.found["count"] >= 2 * 86_734_848
+
+
+DOCS = Path(__file__).parents[4] / "docs"
+
+
+def test_TRN_04_the_zone_has_a_report_of_its_own() -> None:
+    reports = json.loads((DOCS / "accuracy.json").read_text())
+    for name in SINES:
+        found = reports[f"{name} from 30 to 39800 float32"]["found"]
+        assert found["count"] >= 2 * 86_734_848
+        assert found["worst"] <= 1.0
+
+
+# --- cost ----------------------------------------------------------------------------------------
+
+
+def test_TRN_20_the_cost_of_each_function_stands_beside_its_accuracy() -> None:
+    costs = json.loads((DOCS / "accuracy-costs.json").read_text())["functions"]
+    page = (DOCS / "accuracy.md").read_text()
+    for dtype in ("float32", "float64"):
+        for name in function_names(dtype):
+            if name in SKIPPED or name.endswith("_limited"):
+                continue
+            cost = costs[f"{name} {dtype}"]
+            assert cost["longest"] >= cost["slowest"] >= cost["ordinary"] > 0
+            row = f"| {name} {dtype} | "
+            assert row in page
+
+
+def test_TRN_20_a_cost_is_measured_for_every_kind_of_inputs() -> None:
+    found = measure("exp2", "float32")
+    assert all(found[kind] > 0 for kind in KINDS)
+    assert found["slowest"] == max(found[kind] for kind in KINDS)

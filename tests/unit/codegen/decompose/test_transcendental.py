@@ -13,7 +13,7 @@ import scipy.special
 from numpy.typing import NDArray
 
 from tilework.codegen.decompose import trigonometric
-from tilework.codegen.decompose.transcendental import FLOAT32, MORE_FLOAT32
+from tilework.codegen.decompose.transcendental import FLOAT32, FLOAT64, MORE_FLOAT32
 from tilework.testing.accuracy.measure import ulp_errors
 from tilework.testing.accuracy.numpy_builder import evaluate
 
@@ -223,6 +223,20 @@ def test_TRN_03_sin_is_odd_and_right_for_the_largest_angles() -> None:
     with mpmath.workdps(80):
         wanted = np.array([float(mpmath.sin(mpmath.mpf(float(v)))) for v in x])
     assert ulp_errors(found, wanted).max() <= 0.51
+
+
+def test_TRN_06_no_angle_gets_the_reduction_of_small_ones_without_a_proof() -> None:
+    """Kernels have the reduction of all angles; that of small ones is wrong beyond its limit."""
+    assert FLOAT32["sin"] is trigonometric.sin
+    assert FLOAT32["cos"] is trigonometric.cos
+    limited = {trigonometric.sin_limited, trigonometric.cos_limited}
+    assert not limited & {*FLOAT32.values(), *FLOAT64.values()}
+    angles = np.array([3e7, 1e12, 3e38], dtype=np.float32)
+    for whole, small, exact in (("sin", "sin_limited", np.sin), ("cos", "cos_limited", np.cos)):
+        wanted = exact(angles.astype(np.float64))
+        assert ulp_errors(evaluate(CONSTRUCTIONS[whole], angles), wanted).max() <= 1.0
+        with np.errstate(all="ignore"):
+            assert ulp_errors(evaluate(CONSTRUCTIONS[small], angles), wanted).min() > 1.0
 
 
 def test_TRN_04_both_reductions_agree_around_the_limit_and_between_30_and_39800() -> None:
