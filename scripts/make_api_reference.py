@@ -9,7 +9,7 @@ from typing import Any
 
 import tilework
 from tilework import Tensor, nn
-from tilework.nn import optim, state
+from tilework.nn import media, optim, state
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference" / "api"
 NOTE = "Made by `python scripts/make_api_reference.py`; do not edit."
@@ -44,6 +44,7 @@ PARTS: dict[str, tuple[str, Any]] = {
     "layers": ("Layers", nn),
     "optim": ("Optimizers and schedules", optim),
     "state": ("Weights in files", state),
+    "media": ("Pictures and sound", media),
     "tilework": ("The package", tilework),
 }
 
@@ -143,7 +144,9 @@ def family_page(title: str, names: tuple[str, ...]) -> str:
 def part_page(title: str, module: Any) -> str:
     """The page of what a module offers."""
     lines = [f"# {title}", "", NOTE, ""]
-    names = getattr(module, "__all__", None) or dir(module)
+    own = [name for name, item in vars(module).items()
+           if getattr(item, "__module__", "") == module.__name__]  # fmt: skip
+    names = getattr(module, "__all__", own)
     for name in sorted(names, key=str.lower):
         item = getattr(module, name)
         if name.startswith("_") or inspect.ismodule(item) or not callable(item) or item is Tensor:
