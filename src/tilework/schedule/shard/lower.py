@@ -19,7 +19,8 @@ from tilework.ir.ops import index, math, memory, multi, tensor
 from tilework.ir.ops.multi import Box, Layout
 from tilework.schedule.shard import indexing, spec
 from tilework.schedule.shard.allreduce import choose, fold_all
-from tilework.schedule.shard.movement import MOVES, cut, forward, local, needed
+from tilework.schedule.shard.cutting import cut
+from tilework.schedule.shard.movement import MOVES, forward, local, needed
 from tilework.schedule.shard.propagate import Work, work_of
 from tilework.schedule.shard.transfer import assemble, nothing, sources_of
 

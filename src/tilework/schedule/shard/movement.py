@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from tilework.ir.node import make
 from tilework.ir.ops import tensor
 from tilework.ir.ops.multi import Box, Interval, Layout
-from tilework.schedule.shard import spec
+from tilework.schedule.shard import spec, windows
+from tilework.schedule.shard.cutting import moved as _make
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -405,157 +406,6 @@ def _local_shrink(node: Node, source_box: Box, box: Box, part: Node) -> Node:
     return _make(tensor.SHRINK, part, tensor.ShrinkAttrs(tuple(bounds)))
 
 
-# --- windows -------------------------------------------------------------------------------------
-
-
-def _windowed(attrs: Any, box: Box, old: Shape, new: Shape) -> Box | None:
-    at = attrs.axis
-    if box[at] is not None:
-        return None
-    return (*box[:at], None, None, *box[at + 1 :])
-
-
-def _unwindowed(attrs: Any, box: Box, old: Shape, new: Shape) -> Box | None:
-    """Of WINDOW: which elements some positions and taps see."""
-    at = attrs.axis
-    positions, taps = box[at], box[at + 1]
-    cut: Interval = None
-    if positions is not None or taps is not None:
-        size = old[at]
-        if not isinstance(size, int) or not isinstance(new[at], int):
-            return None
-        first, last = spec.bounds_of(positions, new[at])
-        low, high = spec.bounds_of(taps, new[at + 1])
-        cut = (0, 0)
-        if first < last and low < high:
-            start = first * attrs.stride + low * attrs.dilation
-            stop = (last - 1) * attrs.stride + (high - 1) * attrs.dilation + 1
-            cut = spec.interval(start, stop, size)
-    return (*box[:at], cut, *box[at + 2 :])
-
-
-def _window_layouts(node: Node, layout: Layout) -> Layout:
-    at, count = node.attrs.axis, node.type.shape[node.attrs.axis]
-    if not isinstance(count, int):
-        return spec.replicated(layout.devices, len(node.type.shape))
-    boxes = []
-    for box in layout.boxes:
-        cut = box[at]
-        positions: Interval = None
-        if cut is not None:
-            first, last = (min(-(-edge // node.attrs.stride), count) for edge in cut)
-            positions = spec.interval(first, last, count)
-        boxes.append((*box[:at], positions, None, *box[at + 1 :]))
-    return Layout(layout.devices, tuple(boxes))
-
-
-def _local_window(node: Node, source_box: Box, box: Box, part: Node) -> Node:
-    at, attrs, shape = node.attrs.axis, node.attrs, node.type.shape
-    if box[at] is None and box[at + 1] is None:
-        return make(node.op, (part,), attrs)
-    count = spec.length_of(box[at], shape[at])
-    size: Any = spec.length_of(box[at + 1], shape[at + 1])
-    if count == 0 or size == 0:
-        empty = list(part.type.shape)
-        empty[at : at + 1] = [count, size]
-        flat = _make(tensor.SHRINK, part, _nothing(part, at))
-        return _make(tensor.RESHAPE, flat, tensor.ShapeAttrs(tuple(empty)))
-    return _make(
-        tensor.WINDOW, part, tensor.WindowAttrs(at, count, size, attrs.stride, attrs.dilation)
-    )  # fmt: skip
-
-
-def _nothing(part: Node, axis: int) -> tensor.ShrinkAttrs:
-    bounds: list[Any] = [(0, size, 1) for size in part.type.shape]
-    bounds[axis] = (0, 0, 1)
-    return tensor.ShrinkAttrs(tuple(bounds))
-
-
-def _spread(attrs: Any, box: Box, old: Shape, new: Shape) -> Box | None:
-    at = attrs.axis
-    if box[at] is not None or box[at + 1] is not None:
-        return None
-    return box
-
-
-def _spread_layouts(node: Node, layout: Layout) -> Layout:
-    """Of UNWINDOW: who has a position computes the elements from its first one on."""
-    at, stride = node.attrs.axis, node.attrs.stride
-    count, positions = node.type.shape[at], node.src[0].type.shape[at]
-    if not isinstance(count, int):
-        return spec.replicated(layout.devices, len(node.type.shape))
-    boxes = []
-    for box in layout.boxes:
-        cut = box[at]
-        if cut is not None:
-            first = min(cut[0] * stride, count)
-            last = count if cut[1] == positions else min(cut[1] * stride, count)
-            last = first if cut[0] == cut[1] else last
-            cut = spec.interval(first, last, count)
-        boxes.append((*box[:at], cut, None, *box[at + 2 :]))
-    return Layout(layout.devices, tuple(boxes))
-
-
-def _unspread(attrs: Any, box: Box, old: Shape, new: Shape) -> Box | None:
-    at = attrs.axis
-    if box[at + 1] is not None or not isinstance(old[at], int):
-        return None if box[at] is not None or box[at + 1] is not None else box
-    cut = box[at]
-    if cut is not None:
-        first, last = cut
-        taps: Any = old[at + 1]
-        low = max((first - (taps - 1) * attrs.dilation) // attrs.stride, 0)
-        high = min((last - 1) // attrs.stride + 1, old[at])
-        cut = (0, 0) if first >= last else spec.interval(min(low, high), high, old[at])
-    return (*box[:at], cut, None, *box[at + 2 :])
-
-
-def _local_spread(node: Node, source_box: Box, box: Box, part: Node) -> Node:
-    at, attrs, cut = node.attrs.axis, node.attrs, box[node.attrs.axis]
-    if cut is None and source_box[at] is None:
-        return make(node.op, (part,), attrs)
-    first, last = spec.bounds_of(cut, node.type.shape[at])
-    base = 0 if source_box[at] is None else source_box[at][0] * attrs.stride
-    if first >= last:
-        base = first
-    spread = _make(
-        tensor.UNWINDOW, part,
-        tensor.WindowAttrs(at, last - base, attrs.size, attrs.stride, attrs.dilation),
-    )  # fmt: skip
-    bounds: list[Any] = [(0, size, 1) for size in spread.type.shape]
-    bounds[at] = (first - base, last - base, 1)
-    return _make(tensor.SHRINK, spread, tensor.ShrinkAttrs(tuple(bounds)))
-
-
-def _make(op: OpDef, part: Node, attrs: Any) -> Node:
-    """A movement op, left out where it changes nothing."""
-    if op is tensor.SHRINK and all(
-        start == 0 and stop == size and step == 1
-        for (start, stop, step), size in zip(attrs.bounds, part.type.shape, strict=True)
-    ):
-        return part
-    if op is tensor.PAD and all(pads == (0, 0) for pads in attrs.pads):
-        return part
-    if op in (tensor.RESHAPE, tensor.EXPAND) and attrs.shape == part.type.shape:
-        return part
-    return make(op, (part,), attrs)
-
-
-def cut(part: Node, have: Box, want: Box, shape: Shape) -> Node:
-    """The part `want` of what `have` says that `part` is; the first lies within the second."""
-    if have == want:
-        return part
-    bounds: list[Any] = []
-    for inner, outer, size, length in zip(want, have, shape, part.type.shape, strict=True):
-        if inner == outer:
-            bounds.append((0, length, 1))
-            continue
-        start, stop = spec.bounds_of(inner, size)
-        base = 0 if outer is None else outer[0]
-        bounds.append((0, 0, 1) if start >= stop else (start - base, stop - base, 1))
-    return _make(tensor.SHRINK, part, tensor.ShrinkAttrs(tuple(bounds)))
-
-
 _Move = Callable[[Any, Box, "Shape", "Shape"], "Box | None"]
 _FORWARD: Final[dict[OpDef, _Move]] = {
     tensor.RESHAPE: lambda attrs, box, old, new: _reshaped(box, old, new),
@@ -564,8 +414,8 @@ _FORWARD: Final[dict[OpDef, _Move]] = {
     tensor.FLIP: _flipped,
     tensor.PAD: _padded,
     tensor.SHRINK: _shrunk,
-    tensor.WINDOW: _windowed,
-    tensor.UNWINDOW: _spread,
+    tensor.WINDOW: windows.windowed,
+    tensor.UNWINDOW: windows.spread,
 }
 _NEEDED: Final[dict[OpDef, _Move]] = {
     tensor.RESHAPE: lambda attrs, box, old, new: _reshaped(box, new, old),
@@ -574,8 +424,8 @@ _NEEDED: Final[dict[OpDef, _Move]] = {
     tensor.FLIP: _flipped,
     tensor.PAD: _unpadded,
     tensor.SHRINK: _unshrunk,
-    tensor.WINDOW: _unwindowed,
-    tensor.UNWINDOW: _unspread,
+    tensor.WINDOW: windows.unwindowed,
+    tensor.UNWINDOW: windows.unspread,
 }
 _LOCAL: Final[dict[OpDef, Callable[[Node, Box, Box, Node], Node]]] = {
     tensor.RESHAPE: _local_reshape,
@@ -584,11 +434,11 @@ _LOCAL: Final[dict[OpDef, Callable[[Node, Box, Box, Node], Node]]] = {
     tensor.FLIP: _same,
     tensor.PAD: _local_pad,
     tensor.SHRINK: _local_shrink,
-    tensor.WINDOW: _local_window,
-    tensor.UNWINDOW: _local_spread,
+    tensor.WINDOW: windows.local_window,
+    tensor.UNWINDOW: windows.local_spread,
 }
 _OWNERS: Final[dict[OpDef, Callable[[Node, Layout], Layout]]] = {
-    tensor.WINDOW: _window_layouts,
-    tensor.UNWINDOW: _spread_layouts,
+    tensor.WINDOW: windows.window_layouts,
+    tensor.UNWINDOW: windows.spread_layouts,
 }
 MOVES: Final = frozenset(_LOCAL)
