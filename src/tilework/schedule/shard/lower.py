@@ -423,7 +423,7 @@ class _Lowering:
     ) -> Node:
         have = value.layout.boxes[other]
         part = cut(value.parts[other], have, spec.as_box(box, shape), shape)
-        return part if other == number else _send(value.layout, part, number)
+        return _send(value.layout, part, other, number)
 
     def _passed_on(
         self, node: Node, value: _Spread, target: Layout, depth: int
@@ -516,15 +516,16 @@ class _Lowering:
                 deterministic=self._is_fixed,
             )
 
-            def send(part: Node, _: int, to: int, members: Any = members) -> Node:
-                return _send(value.layout, part, members[to])
+            def send(part: Node, source: int, to: int, members: Any = members) -> Node:
+                return _send(value.layout, part, members[source], members[to])
 
             folded = fold_all(choice.algorithm, fold, rows, send)
             for member, part in zip(members, folded, strict=True):
                 found[member] = part
             for number, group in enumerate(groups):
                 if group == members and found[number] is None:
-                    found[number] = _send(value.layout, folded[number % len(members)], number)
+                    near = number % len(members)
+                    found[number] = _send(value.layout, folded[near], members[near], number)
         value.parts = [value.finished(part) for part in found if part is not None]
         value.groups = None
         return value.parts
@@ -548,7 +549,7 @@ class _Lowering:
             total: Node | None = None
             for member in groups[number]:
                 part = cut(value.parts[member], value.layout.boxes[member], want, shape)
-                part = part if member == number else _send(value.layout, part, number)
+                part = _send(value.layout, part, member, number)
                 total = part if total is None else combine(fold, total, part)
             if total is None:
                 raise InternalError("shard: a group has no members")
@@ -556,10 +557,9 @@ class _Lowering:
         return found
 
 
-def _send(layout: Layout, part: Node, number: int) -> Node:
-    """A part on the device of another number."""
-    name = layout.devices[number]
-    return part if _device_of(part) == name else _copied(part, name)
+def _send(layout: Layout, part: Node, source: int, target: int) -> Node:
+    """A part of the device of number `source` on that of number `target`."""
+    return part if source == target else _copied(part, layout.devices[target])
 
 
 def _copied(part: Node, device: str) -> Node:
