@@ -126,3 +126,11 @@ def test_every_element_has_a_place_of_its_own(order: tuple[int, ...]) -> None:
         for at in product(*map(range, shape))
     ]
     assert sorted(place for place in places if place is not None) == list(range(24))
+
+
+def test_rows_of_factors_that_are_normalised_on_the_way_stay_rows() -> None:
+    x = relu(linear(param(0, (128, 256)), param(1, (256, 768)), param(2, (768,))))
+    means = reshape(reduce(x, 1), 128, 1)
+    centred = math.SUB(x, expand(means, (128, 768)))
+    y = relu(linear(centred, param(3, (768, 1024)), param(4, (1024,))))
+    assert moved(linear(y, param(5, (1024, 256)), param(6, (256,)))) == []

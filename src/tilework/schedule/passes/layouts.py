@@ -63,7 +63,7 @@ def choose_layouts(kernels: Sequence[Kernel], contractions: set[Node], limits: L
         limits: says for which devices.
     """
     wishing = [k for k in kernels if k.device.partition(":")[0] in limits.layouts_on]
-    movable = _movable(kernels, set(wishing))
+    movable = _movable(kernels, set(wishing), contractions)
     if not movable:
         return
     views = [_View(kernel, contractions) for kernel in wishing]
@@ -91,7 +91,9 @@ def choose_layouts(kernels: Sequence[Kernel], contractions: set[Node], limits: L
         _place_stores(kernel)
 
 
-def _movable(kernels: Sequence[Kernel], wishing: set[Kernel]) -> set[Buffer]:
+def _movable(
+    kernels: Sequence[Kernel], wishing: set[Kernel], contractions: set[Node]
+) -> set[Buffer]:
     """Intermediates that are written as a whole, at once, and read by their axes alone."""
     found: set[Buffer] = set()
     for kernel in wishing:
@@ -114,6 +116,9 @@ def _movable(kernels: Sequence[Kernel], wishing: set[Kernel]) -> set[Buffer]:
         if kernel.copied_from is not None:
             found.discard(kernel.copied_from[0])
             found.difference_update(store.buffer for store in kernel.stores)
+        if sum(bool(step.ranges) and step.node in contractions for step in kernel.steps) > 1:
+            # A cascade has a plan of its own, which wants rows.
+            found.difference_update(kernel.seen_buffers)
         for step in kernel.steps:
             read = step.buffer
             if read is None or read not in found:
@@ -130,11 +135,12 @@ def _movable(kernels: Sequence[Kernel], wishing: set[Kernel]) -> set[Buffer]:
 class _Access:
     """A load or store of a kernel: how each axis of its buffer moves with each range."""
 
-    __slots__ = ("buffer", "count", "factor", "gated", "is_store", "moves", "own")
+    __slots__ = ("buffer", "count", "factor", "gated", "is_store", "leaves", "moves", "own")
 
     def __init__(self, kernel: Kernel, buffer: Buffer, index: Index, valid: Node) -> None:
         self.buffer = buffer
         self.moves = [_moves(position) for position in index]
+        self.leaves = frozenset([leaf for position in index for leaf in leaves_in(position)])
         ranges, self.count = kernel.span(index)
         #: How many different elements there are, if no two places are the same.
         self.own = 1
@@ -146,10 +152,12 @@ class _Access:
         self.factor = -1
 
     def depends_on(self, range_: Node) -> bool:
-        return any(moves is None or range_ in moves for moves in self.moves)
+        return range_ in self.leaves
 
     def stride(self, range_: Node) -> int | None:
         """By how many elements it moves with a range; None if that is not a fixed number."""
+        if range_ not in self.leaves:
+            return 0
         total, step = 0, 1
         buffer = self.buffer
         order = range(len(self.moves)) if buffer.stored is None else buffer.stored.order
@@ -249,9 +257,11 @@ class _View:
         ):
             slower = _UNALIGNED
         for access in self.accesses:
-            if access.factor >= 0 and not access.depends_on(lane) and not access.gated:
-                steps = [access.stride(range_) for range_ in self.summed]
-                slower *= 1.0 if any(step == 1 for step in steps) else _ACROSS
+            if access.factor < 0 or access.depends_on(lane) or access.gated:
+                continue
+            steps = {access.stride(range_) for range_ in self.summed}
+            if steps != {0} and 1 not in steps:
+                slower = max(slower, _ACROSS)
         return work * _MULTIPLIED * slower / filled
 
     def _merges(self, outer: Node, inner: Node) -> bool:
