@@ -8,7 +8,7 @@ PY := $(VENV)/bin/python
 JOBS ?= auto
 PYTEST_ARGS ?=
 
-.PHONY: help demo test test-full coverage check format clean-venv
+.PHONY: help demo test test-full coverage check format wheel-compiled clean-venv
 .DEFAULT_GOAL := help
 
 help:
@@ -17,6 +17,7 @@ help:
 	@echo "make test-full  the slow sweeps too"
 	@echo "make coverage   the tests, and how much of the compiler they reach"
 	@echo "make check      ruff, mypy, import-linter, size limits"
+	@echo "make wheel-compiled  a wheel whose hot modules are compiled ahead, in dist/"
 	@echo "make format     rewrite the sources as ruff formats them"
 
 $(PY):
@@ -59,6 +60,10 @@ check: $(VENV)/.installed-dev
 format: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff check --fix-only .
 	$(VENV)/bin/ruff format .
+
+# Needs a C compiler.  CC and PIP_ARGS are the environment's.
+wheel-compiled: $(VENV)/.installed-dev
+	TILEWORK_COMPILED=1 $(PY) -m pip wheel --no-deps --no-build-isolation -w dist . $(PIP_ARGS)
 
 clean-venv:
 	rm -rf $(VENV)

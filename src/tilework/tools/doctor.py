@@ -8,6 +8,7 @@ import platform
 import sys
 import tempfile
 from dataclasses import asdict
+from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from typing import Any
 from tilework.base import settings
 from tilework.base.cores import available_cores
 from tilework.base.errors import ModelFileError, TileworkError
+from tilework.base.text import plural
+from tilework.ir import node
 from tilework.testing import evidence
 from tilework.tools import devices
 from tilework.tools.console import Console
@@ -60,6 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         "system": platform.platform(),
         "machine": platform.machine(),
         "cores": available_cores(),
+        "compiler": compiled_modules(),
     }
     options = {name: str(value) for name, value in asdict(settings.current()).items()}
     document = {
@@ -87,6 +91,17 @@ def run(arguments: argparse.Namespace) -> int:
     if not problems:
         console.text("no problem found")
     return 1 if problems else 0
+
+
+def compiled_modules() -> str:
+    """Whether the compiler's hot modules run as Python, or were compiled ahead."""
+    package = Path(devices.__file__).parents[1]
+    suffix = EXTENSION_SUFFIXES[0]  # of this Python alone
+    found = [path for path in package.rglob(f"*{suffix}") if not path.name.startswith("_")]
+    if not found:
+        return "pure Python"
+    used = node.__file__.endswith(suffix)
+    return f"{plural(len(found), 'module')} compiled ahead{'' if used else ', but not used'}"
 
 
 def _version(name: str) -> str | None:
