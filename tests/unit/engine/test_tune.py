@@ -107,7 +107,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(
     call = product()
     measured(lambda place: 1e-3)
     ticks = iter(range(10**9))
-    (first,) = tune.Tuner(8, now=lambda: float(next(ticks))).run({call: 1})
+    (first,) = tune.Tuner(40, now=lambda: float(next(ticks))).run({call: 1})
     assert first.tried > 1
     assert not first.is_done
     second = measured(lambda place: 1e-3)
