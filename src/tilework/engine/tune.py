@@ -25,7 +25,8 @@ from tilework.codegen.plan.database import Record, database, plan_digest
 from tilework.codegen.plan.shipped import shipped_plan
 from tilework.engine.device import Device
 from tilework.engine.kernel_bench import KernelBench, is_close
-from tilework.engine.link import KernelCall
+from tilework.engine.link import CACHE, KernelCall
+from tilework.schedule import cache as schedule_cache
 
 if TYPE_CHECKING:
     from tilework.codegen.alternatives import Alternatives
@@ -86,9 +87,16 @@ def collect(run: Callable[[], object]) -> dict[KernelCall, int]:
         for call, count in here.items():
             counts[call] = max(counts.get(call, 0), count)
 
+    forget_linked()
     with trace.subscribe(note):
         run()
     return counts
+
+
+def forget_linked() -> None:
+    """Link programs anew when they run next: with the plans that are known then."""
+    schedule_cache.clear()
+    CACHE.clear()
 
 
 def _is_tunable(call: KernelCall) -> bool:

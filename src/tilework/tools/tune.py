@@ -108,7 +108,10 @@ class _Latency:
 
     def seconds(self) -> float | None:
         """The median of some calls; None where the program is a script."""
-        return None if self.model is None else time_calls(self.run(), _CALLS).p50
+        if self.model is None:
+            return None
+        tune.forget_linked()
+        return time_calls(self.run(), _CALLS).p50
 
 
 class _Bar:
