@@ -18,7 +18,7 @@ from tilework.codegen.matrix.together import divide_together
 from tilework.codegen.passes.decompose import decompose
 from tilework.codegen.plan.extents import size
 from tilework.ir.build import const_bits, const_index
-from tilework.ir.node import toposort
+from tilework.ir.node import toposort, toposort_above
 from tilework.ir.ops import math
 from tilework.ir.ops.control import BROADCAST, STACK
 from tilework.ir.ops.index import LanesAttrs, Unit
@@ -144,6 +144,31 @@ class _Results:
             self.row_values.append((values, gate))
         pair = simplify.scale(simplify.mod(self.lane, const_index(4)), 2)
         self.pair = out.emit(pair)
+        #: What the stores compute from rows alone, for both halves of rows.
+        self.row_memo = self._of_rows()
+
+    def _of_rows(self) -> list[dict[Node, Node]]:
+        """Values that no column moves, computed once for each row that a thread has."""
+        memo: list[dict[Node, Node]] = [{}, {}]
+        known = self.tile.known(const_index(0), 0)
+        moved = {*self.columns, *known}
+        wanted: dict[Node, None] = {}
+        for store in self.tile.stores:
+            loaded: set[Node] = set()
+            for node in toposort_above((store.src[1],), known):
+                sources = set(node.src)
+                if not sources.isdisjoint(moved):
+                    moved.add(node)
+                    fixed = [each for each in node.src if each in loaded and each not in moved]
+                    wanted.update(dict.fromkeys(fixed))
+                elif node.op is LOAD or not sources.isdisjoint(loaded):
+                    loaded.add(node)
+        for half, (values, gate) in enumerate(self.row_values):
+            at = self.place.values | values
+            for node in wanted:
+                found = gated(substitute_ranges(node, at, {}, {}), gate)
+                memo[half][node] = self.out.emit(found)
+        return memo
 
     def _inside(self, parts: Sequence[tuple[Node, int]], at: Node) -> tuple[dict[Node, Node], Node]:
         """The values of ranges at a place of the tile, and whether all of them are inside."""
@@ -231,7 +256,7 @@ class _Results:
         """What a part loads before it waits for its place: as much as registers have room for."""
         found: list[Node] = []
         room = _LANES
-        inside = set(self.tile.known(const_index(0), 0))
+        inside = {*self.tile.known(const_index(0), 0), *self.row_memo[0]}
         stack = [store.src[1]]
         while stack:
             node = stack.pop()
@@ -290,7 +315,8 @@ class _Results:
         """The kernel's store for several sums, which share what can be shared."""
         found = [self._store(store, *place) for place in places]
         target = self.out.target
-        values = divide_together([decompose(one.src[1], target) for one in found])
+        kept = frozenset(node for memo in self.row_memo for node in memo.values())
+        values = divide_together([decompose(one.src[1], target) for one in found], kept)
         return [
             STORE(one.src[0], value, *one.src[2:]) for one, value in zip(found, values, strict=True)
         ]
@@ -299,8 +325,11 @@ class _Results:
         """The kernel's store for one of the four sums that a thread has in eight columns."""
         values, gate = self._where(eighth, element)
         position = simplify.add(simplify.scale(eighth, 4), const_index(element))
-        memo = self.tile.known(position, element // 2) | self._picked(eighth, element)
-        return gated(substitute_ranges(store, values, {}, memo), gate)
+        half = element // 2
+        memo = self.tile.known(position, half) | self._picked(eighth, element)
+        memo |= self.row_memo[half]
+        kept = frozenset(self.row_memo[half].values())
+        return gated(substitute_ranges(store, values, {}, memo), gate, kept)
 
     def _where(self, eighth: Node, element: int) -> tuple[dict[Node, Node], Node]:
         """The values of all ranges for one of the four sums, and whether it is inside."""
@@ -325,12 +354,18 @@ class _Results:
         return simplify.less(column, const_index(size(self.column)))
 
 
-def gated(root: Node, gate: Node) -> Node:
-    """A store or value of which no load from a buffer and no store happens where `gate` fails."""
+def gated(root: Node, gate: Node, kept: frozenset[Node] = frozenset()) -> Node:
+    """A store or value of which no load from a buffer and no store happens where `gate` fails.
+
+    What is `kept` stays as it is: it is there already.
+    """
     if gate is simplify.TRUE:
         return root
     done: dict[Node, Node] = {}
-    for node in toposort(root):
+    for node in toposort_above((root,), kept):
+        if node in kept:
+            done[node] = node
+            continue
         src = tuple([done[source] for source in node.src])
         reads = node.op is LOAD and node.src[0].src[0].op is PARAM
         if reads or node.op is STORE:

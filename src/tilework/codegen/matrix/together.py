@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilework.dtypes import float32
-from tilework.ir.node import make, toposort
+from tilework.ir.node import make, toposort_above
 from tilework.ir.ops import math
 from tilework.ir.ops.control import EXTRACT, STACK, LaneAttrs
 
@@ -19,13 +19,15 @@ if TYPE_CHECKING:
     from tilework.ir.node import Node
 
 
-def divide_together(values: Sequence[Node]) -> list[Node]:
+def divide_together(values: Sequence[Node], kept: frozenset[Node] = frozenset()) -> list[Node]:
     """The same values; the first quotients of all of them are one vector, the second ones too, …
+
+    What is `kept` is there already, and stays.
 
     Any two quotients may share a vector as long as neither needs the other; the k-th one of a value
     needs only earlier ones of that value.  Values with different numbers of quotients stay.
     """
-    chains = [_quotients(value) for value in values]
+    chains = [_quotients(value, kept) for value in values]
     if len({len(chain) for chain in chains}) != 1:
         return list(values)
     copies = [_Copy() for _ in values]
@@ -40,12 +42,15 @@ def divide_together(values: Sequence[Node]) -> list[Node]:
     return [copy.of(value) for copy, value in zip(copies, values, strict=True)]
 
 
-def _quotients(value: Node) -> list[Node]:
+def _quotients(value: Node, kept: frozenset[Node]) -> list[Node]:
     """The divisions of scalars, operands first."""
     return [
         node
-        for node in toposort(value)
-        if node.op is math.FDIV and node.type.dtype is float32 and not node.type.shape
+        for node in toposort_above((value,), kept)
+        if node not in kept
+        and node.op is math.FDIV
+        and node.type.dtype is float32
+        and not node.type.shape
     ]
 
 

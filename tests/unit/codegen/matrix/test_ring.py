@@ -147,6 +147,39 @@ def test_what_a_part_needs_is_loaded_before_it_waits_for_its_place() -> None:
     assert last_load < names.index("store_box_wait")
 
 
+def test_what_only_rows_move_is_computed_once_for_each_row() -> None:
+    row, column, inner = (
+        RANGE(const_index(size), attrs=RangeAttrs(number))
+        for number, size in enumerate((70, 64, 8))
+    )
+
+    def load(slot: int, size: int, place: Node) -> Node:
+        return cast(LOAD(INDEX(PARAM(attrs=ParamAttrs(slot, (size,), bfloat16)), place)), float32)
+
+    a = load(1, 70 * 8, math.ADD(math.MUL(row, const_index(8)), inner))
+    b = load(2, 8 * 64, math.ADD(math.MUL(inner, const_index(64)), column))
+    total = REDUCE(math.MUL(a, b), inner, attrs=ReduceAttrs(Fold.ADD, ()))
+    value = math.MUL(total, math.SQRT(load(3, 70, row)))
+    place = math.ADD(math.MUL(row, const_index(64)), column)
+    target = INDEX(PARAM(attrs=ParamAttrs(0, (70 * 64,), float32)), place)
+    kernel, plan = planned(SINK(STORE(target, value)))
+    linear = lower_ring(kernel, plan, HOPPER)
+    # One for each half of the rows, before the loop over columns.
+    roots = [at for at, node in enumerate(linear.src) if node.op is math.SQRT]
+    columns = [at for at, node in enumerate(linear.src) if node.op is RANGE]
+    assert len(roots) == 2
+    assert max(roots) < columns[-1]
+    draw = np.random.default_rng(4)
+    inputs = [draw.random(shape).astype(ml_dtypes.bfloat16) for shape in ((70, 8), (8, 64), (70,))]
+    found = np.full((70, 64), np.nan, dtype=np.float32)
+    buffers = [x.view(np.uint8).data.cast("B") for x in (found, *inputs)]
+    run_blocks(linear, buffers, blocks=1, tasks=tiles_of(linear))
+    exact = (inputs[0].astype(np.float64) @ inputs[1].astype(np.float64)) * np.sqrt(
+        inputs[2].astype(np.float64)
+    )[:, None]
+    assert np.abs(found - exact).max() <= 1e-6 * np.abs(exact).max()
+
+
 def test_a_slot_that_is_used_too_early_is_a_race() -> None:
     kernel, plan = planned(product(64, 64, 64, result=float32))
     linear = lower_ring(kernel, plan, HOPPER)
