@@ -241,6 +241,13 @@ def _embedding(weight: Any, index: Any, padding_idx: Any = None, max_norm: Any =
     return weight[index]
 
 
+def _embedding_bag(weight: Any, index: Any, offsets: Any = None, **kwargs: Any) -> Any:
+    for name in ("max_norm", "norm_type", "scale_grad_by_freq", "sparse"):
+        if kwargs.pop(name, None):
+            raise NotApplicableError("options of embedding that change the table or its gradient")
+    return index.embedding_bag(weight, offsets, **kwargs)
+
+
 def _cross_entropy(x: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
     options = dict(zip(("weight",), args, strict=False)) | kwargs
     return x.cross_entropy(target, **options)
@@ -452,6 +459,7 @@ ADAPTERS: dict[str, Adapter] = {
     "var": _correction("var"), "std": _correction("std"),
     "var_mean": _correction("var_mean"), "std_mean": _correction("std_mean"),
     "nn.functional.embedding": _embedding,
+    "nn.functional.embedding_bag": _embedding_bag,
     "norm": _norm, "linalg.norm": _linalg_norm,
     "flip": _dims("flip"),
     "meshgrid.list_of_tensors": lambda x, **kw: x[0].meshgrid(*x[1:], **kw),

@@ -382,42 +382,79 @@ class Aliases(Quantising):
         divisor = (total.movedim(-1, 1) * (alpha / size) + k).pow(beta)
         return self / divisor
 
-    def embedding_bag(self, weight: Self, offsets: Self | None = None, mode: str = "mean") -> Self:
+    def embedding_bag(
+        self,
+        weight: Self,
+        offsets: Self | None = None,
+        mode: str = "mean",
+        per_sample_weights: Self | None = None,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+    ) -> Self:
         """Rows of a table for each position, put together bag by bag.
 
         Args:
             weight: the table, (rows, features).
             offsets: where each bag begins, if the positions are one vector (it is read).
-            mode: "sum", "mean" or "max".
+            mode: "sum", "mean" or "max"; a bag without rows gives 0.
+            per_sample_weights: what each row is multiplied with, in mode "sum".
+            include_last_offset: the last offset is the end of the last bag.
+            padding_idx: a position that does not count (the positions are read).
 
         Shape: self (bags, n) or, with offsets, (n,) -> (bags, features)
+
+        Raises:
+            UserError: the mode is unknown, or does not go with weights.
+            ShapeError: there are no bags.
         """
-        if mode not in ("sum", "mean", "max"):
-            raise UserError("embedding_bag: unknown mode", got=mode, expected="sum, mean or max")
-        if offsets is None:
-            if self.ndim != 2:
-                raise ShapeError(
-                    "embedding_bag: needs a row for each bag",
-                    got=format_shape(self._dims),
-                    expected="(bags, n), or offsets",
-                )
+        if mode not in ("sum", "mean", "max") or (per_sample_weights is not None and mode != "sum"):
+            raise UserError(
+                "embedding_bag: unknown mode, or weights in another one than sum",
+                got=mode,
+                expected="sum, mean or max",
+            )
+        if offsets is None and self.ndim != 2:
+            raise ShapeError(
+                "embedding_bag: needs a row for each bag",
+                got=format_shape(self._dims),
+                expected="(bags, n), or offsets",
+            )
+        if offsets is None and padding_idx is None:
             rows = weight[self]
+            if per_sample_weights is not None:
+                rows = rows * per_sample_weights.unsqueeze(-1)
             return rows.max(1) if mode == "max" else getattr(rows, mode)(1)
+        bags = []
+        for begin, end in pairwise(self._bag_bounds(offsets, include_last_offset)):
+            places = [
+                place
+                for place, row in enumerate(self.flatten()[begin:end]._host_array().tolist(), begin)
+                if padding_idx is None or row != padding_idx % weight._fixed_size(0, "bag")
+            ]
+            rows = weight[self.flatten()[places]]
+            if per_sample_weights is not None:
+                rows = rows * per_sample_weights.flatten()[places].unsqueeze(-1)
+            if not places:
+                bags.append(weight[:1].zeros_like())
+            else:
+                bags.append((rows.max(0) if mode == "max" else getattr(rows, mode)(0)).unsqueeze(0))
+        if not bags:
+            return weight[:0]
+        return Quantising.cat(bags[0], *bags[1:])
+
+    def _bag_bounds(self, offsets: Self | None, has_end: bool) -> list[int]:
+        """Where bags begin and end in the flat positions."""
+        if offsets is None:
+            count = self._fixed_size(1, "embedding_bag")
+            return [count * bag for bag in range(self._fixed_size(0, "embedding_bag") + 1)]
         if not offsets.dtype.is_integer or offsets.ndim != 1:
             raise IndexingError(
                 "embedding_bag: the offsets are no vector of integers",
                 got=f"{offsets.dtype.name}{format_shape(offsets._dims)}",
                 expected="where each bag begins",
             )
-        bounds = [*offsets._host_array().tolist(), self._count()]
-        bags = []
-        for begin, end in pairwise(bounds):
-            rows = weight[self[begin:end]]
-            if end == begin:
-                bags.append(weight[:1].zeros_like())
-            else:
-                bags.append((rows.max(0) if mode == "max" else getattr(rows, mode)(0)).unsqueeze(0))
-        return Quantising.cat(bags[0], *bags[1:])
+        found: list[int] = offsets._host_array().tolist()
+        return found if has_end else [*found, self._count()]
 
 
 def _positive(n: int, what: str) -> int:

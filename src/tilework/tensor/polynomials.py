@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from tilework import dtypes
 from tilework.base.errors import UserError
+from tilework.tensor.core import TensorBase
 from tilework.tensor.inplace import InPlace
 
 if TYPE_CHECKING:
@@ -269,8 +270,11 @@ class Polynomials(InPlace):
 
     # --- polynomials -------------------------------------------------------------------------
 
-    def chebyshev_polynomial_t(self, n: int) -> Self:
-        """The Chebyshev polynomial of the first kind, of degree `n`.
+    def chebyshev_polynomial_t(self, n: Any) -> Self:
+        """The Chebyshev polynomial of the first kind.
+
+        Args:
+            n: the degree; a tensor gives one for each element.
 
         Example:
             >>> Tensor([2.0]).chebyshev_polynomial_t(3).tolist()
@@ -278,45 +282,45 @@ class Polynomials(InPlace):
         """
         return self._polynomial(n, lambda x: x, lambda x, k, a, b: x * 2.0 * a - b)
 
-    def chebyshev_polynomial_u(self, n: int) -> Self:
+    def chebyshev_polynomial_u(self, n: Any) -> Self:
         """The Chebyshev polynomial of the second kind, of degree `n`."""
         return self._polynomial(n, lambda x: x * 2.0, lambda x, k, a, b: x * 2.0 * a - b)
 
-    def chebyshev_polynomial_v(self, n: int) -> Self:
+    def chebyshev_polynomial_v(self, n: Any) -> Self:
         """The Chebyshev polynomial of the third kind, of degree `n`."""
         return self._polynomial(n, lambda x: x * 2.0 - 1.0, lambda x, k, a, b: x * 2.0 * a - b)
 
-    def chebyshev_polynomial_w(self, n: int) -> Self:
+    def chebyshev_polynomial_w(self, n: Any) -> Self:
         """The Chebyshev polynomial of the fourth kind, of degree `n`."""
         return self._polynomial(n, lambda x: x * 2.0 + 1.0, lambda x, k, a, b: x * 2.0 * a - b)
 
-    def shifted_chebyshev_polynomial_t(self, n: int) -> Self:
+    def shifted_chebyshev_polynomial_t(self, n: Any) -> Self:
         """`chebyshev_polynomial_t` of 2 * self - 1."""
         return (self * 2.0 - 1.0).chebyshev_polynomial_t(n)
 
-    def shifted_chebyshev_polynomial_u(self, n: int) -> Self:
+    def shifted_chebyshev_polynomial_u(self, n: Any) -> Self:
         """`chebyshev_polynomial_u` of 2 * self - 1."""
         return (self * 2.0 - 1.0).chebyshev_polynomial_u(n)
 
-    def shifted_chebyshev_polynomial_v(self, n: int) -> Self:
+    def shifted_chebyshev_polynomial_v(self, n: Any) -> Self:
         """`chebyshev_polynomial_v` of 2 * self - 1."""
         return (self * 2.0 - 1.0).chebyshev_polynomial_v(n)
 
-    def shifted_chebyshev_polynomial_w(self, n: int) -> Self:
+    def shifted_chebyshev_polynomial_w(self, n: Any) -> Self:
         """`chebyshev_polynomial_w` of 2 * self - 1."""
         return (self * 2.0 - 1.0).chebyshev_polynomial_w(n)
 
-    def hermite_polynomial_h(self, n: int) -> Self:
+    def hermite_polynomial_h(self, n: Any) -> Self:
         """The Hermite polynomial of physicists, of degree `n`."""
         return self._polynomial(
             n, lambda x: x * 2.0, lambda x, k, a, b: x * 2.0 * a - b * (2.0 * (k - 1))
         )
 
-    def hermite_polynomial_he(self, n: int) -> Self:
+    def hermite_polynomial_he(self, n: Any) -> Self:
         """The Hermite polynomial of probability, of degree `n`."""
         return self._polynomial(n, lambda x: x, lambda x, k, a, b: x * a - b * (k - 1.0))
 
-    def laguerre_polynomial_l(self, n: int) -> Self:
+    def laguerre_polynomial_l(self, n: Any) -> Self:
         """The Laguerre polynomial of degree `n`."""
         return self._polynomial(
             n,
@@ -324,19 +328,28 @@ class Polynomials(InPlace):
             lambda x, k, a, b: ((2.0 * k - 1.0 - x) * a - b * (k - 1.0)) / k,
         )
 
-    def legendre_polynomial_p(self, n: int) -> Self:
+    def legendre_polynomial_p(self, n: Any) -> Self:
         """The Legendre polynomial of degree `n`."""
         return self._polynomial(
             n, lambda x: x, lambda x, k, a, b: (x * a * (2.0 * k - 1.0) - b * (k - 1.0)) / k
         )
 
     def _polynomial(
-        self, n: int, first: Callable[[Self], Self], step: Callable[[Self, int, Self, Self], Self]
+        self,
+        n: Any,
+        first: Callable[[Self], Self],
+        step: Callable[[Self, int, Self, Self], Self],
     ) -> Self:
-        """The polynomial of degree `n` by its recurrence; 0 for a negative one."""
+        """The polynomial of degree `n` by its recurrence; 0 for a negative one.
+
+        A tensor gives a degree for each element; the greatest of them is read.
+        """
+        x = self._as_float()
+        if isinstance(n, TensorBase):
+            degrees: Any = n
+            return x._of_degrees(degrees, first, step)
         if not hasattr(type(n), "__index__"):
             raise UserError("polynomial: the degree is no integer", got=n, expected="an integer")
-        x = self._as_float()
         if n < 0:
             return x.zeros_like()
         before, found = x * 0.0 + 1.0, first(x)
@@ -344,6 +357,23 @@ class Polynomials(InPlace):
             return before
         for degree in range(2, n + 1):
             before, found = found, step(x, degree, found, before)
+        return found
+
+    def _of_degrees(
+        self,
+        n: Self,
+        first: Callable[[Self], Self],
+        step: Callable[[Self, int, Self, Self], Self],
+    ) -> Self:
+        x, wide = self.broadcast_tensors(n.cast(self.dtype))
+        degrees = wide.detach().trunc()
+        most = int(degrees.max().item()) if degrees._count() else 0
+        before, latest = x * 0.0 + 1.0, first(x)
+        found = degrees.eq(0).where(before, 0.0)
+        found = degrees.eq(1).where(latest, found)
+        for degree in range(2, most + 1):
+            before, latest = latest, step(x, degree, latest, before)
+            found = degrees.eq(degree).where(latest, found)
         return found
 
 

@@ -133,6 +133,23 @@ def test_rows_of_bags_are_put_together_as_pytorch_does(mode: str) -> None:
     close(Tensor(grid).embedding_bag(Tensor(X), mode=mode), want)
 
 
+def test_rows_of_bags_have_weights_and_places_that_do_not_count() -> None:
+    places, weights = np.array([1, 2, 0, 1, 2, 2]), np.arange(6, dtype=np.float32)
+    offsets = np.array([0, 2, 2, 6])
+    options: dict[str, Any] = {"mode": "sum", "include_last_offset": True, "padding_idx": 2}
+    want = F.embedding_bag(
+        torch.tensor(places),
+        torch.tensor(X),
+        torch.tensor(offsets),
+        per_sample_weights=torch.tensor(weights),
+        **options,
+    )
+    found = Tensor(places).embedding_bag(
+        Tensor(X), Tensor(offsets), per_sample_weights=Tensor(weights), **options
+    )
+    close(found, want)
+
+
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_local_response_norm_is_that_of_pytorch(size: int) -> None:
     values = np.stack([X, X + 1])

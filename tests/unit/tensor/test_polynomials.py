@@ -102,9 +102,16 @@ def test_a_polynomial_is_that_of_pytorch(name: str) -> None:
         np.testing.assert_allclose(found.numpy(), want, rtol=1e-9, atol=1e-9)
 
 
+def test_a_tensor_gives_a_degree_for_each_element() -> None:
+    values, degrees = np.linspace(-0.9, 0.9, 6), np.array([0, 1, 2, 5, 3, -1])
+    want = torch.special.hermite_polynomial_h(torch.tensor(values), torch.tensor(degrees)).numpy()
+    found = Tensor(values).hermite_polynomial_h(Tensor(degrees)).numpy()
+    np.testing.assert_allclose(found, want, rtol=1e-12)
+
+
 def test_a_polynomial_of_a_fraction_as_degree_is_refused() -> None:
     with pytest.raises(UserError, match="degree"):
-        Tensor([1.0]).legendre_polynomial_p(1.5)  # type: ignore[arg-type]
+        Tensor([1.0]).legendre_polynomial_p(1.5)
 
 
 def test_digamma_of_infinity_is_infinite() -> None:
