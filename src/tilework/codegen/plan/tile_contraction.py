@@ -558,8 +558,9 @@ class _Tiling:
         the results goes there.
         """
         batch = product(self.contraction.batch)
-        if batch >= self.target.cores:
-            return 0.0
+        weights = product(self.contraction.n) * self.depth * self.contraction.b.type.dtype.itemsize
+        if batch >= self.target.cores or weights > self.cache // 2:
+            return 0.0  # sharing rows would have each core read all of b from far away
         results = product(self.contraction.m) * product(self.contraction.n)
         total = batch * (self._elements_a() + results) * self.contraction.a.type.dtype.itemsize
         crossed = min(total, self.target.cores * self.cache) / 2
