@@ -87,3 +87,13 @@ def test_a_graph_follows_a_size_that_changes(library: EmulatedCuda) -> None:
         want = size * (size + 1) / 2
         assert total.item() == want
         assert np.allclose(parts.numpy(), np.arange(1, 9) / want)
+
+
+def test_a_call_does_not_wait_for_the_card(library: EmulatedCuda) -> None:
+    function = jit(two_kernels)
+    x, y = tensor(1.0, 2.0), tensor(2.0, 3.0)
+    for _ in range(3):
+        function(x, y)
+    with library.hold():
+        total, _ = function(x, y)  # nothing runs meanwhile
+    assert total.item() == 8.0

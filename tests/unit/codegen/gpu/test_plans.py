@@ -113,6 +113,29 @@ def test_columns_are_folded_by_warps(rows: int, columns: int) -> None:
     assert np.allclose(computed(sink, (columns,), x), x.sum(0, dtype=np.float64), atol=1e-4)
 
 
+def test_warps_fold_several_columns_of_one_thread_at_once() -> None:
+    array = numbers(40, 128)
+    sink = kernel_of(lambda x: x.sum(0), array)
+    along, bound = (split.number for split in chosen(sink).splits)
+    splits = (
+        Split(along, (Part(Unit.LOOP),), (Part(Unit.LOCAL, 32), Part(Unit.LANE, 2))),
+        Split(bound, (Part(Unit.LOOP),), (Part(Unit.UNROLL, 2), Part(Unit.WARP, 4))),
+    )
+    plan = replace(chosen(sink), splits=splits)
+    lowered = lower_kernel(sink, HOPPER, plan)
+    assert any(n.op is FOLD_THREADS and n.type.lanes == 2 for n in toposort(lowered.linear))
+    found = computed(sink, (128,), array, plan=plan)
+    assert np.allclose(found, array.astype(np.float64).sum(0), rtol=1e-5, atol=1e-5)
+
+
+def test_few_rows_are_shared_by_more_threads_than_many() -> None:
+    few, many = (
+        chosen(kernel_of(lambda x: x - x.sum(-1, keepdim=True), np.zeros((rows, 1024), np.float32)))
+        for rows in (1, 4096)
+    )
+    assert few.unit_size(Unit.LOCAL) > many.unit_size(Unit.LOCAL)
+
+
 def test_a_transpose_moves_vectors_on_both_sides() -> None:
     x = numbers(64, 256)
     sink = kernel_of(lambda a: a.T.contiguous(), x)
