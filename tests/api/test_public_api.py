@@ -14,7 +14,10 @@ import pytest
 import tilework
 
 SNAPSHOT = Path(__file__).parent / "public.txt"
-PUBLIC = ("tilework", "tilework.nn", "tilework.nn.optim", "tilework.nn.state", "tilework.onnx")
+PUBLIC = (
+    "tilework", "tilework.distributed", "tilework.nn", "tilework.nn.optim", "tilework.nn.state",
+    "tilework.onnx",
+)  # fmt: skip
 EXTENSION = (
     "tilework.runtime.driver",
     "tilework.render.base",
