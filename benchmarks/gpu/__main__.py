@@ -44,7 +44,7 @@ class _Foreign:
 
 def as_torch(x: Tensor) -> Any:
     """The same memory as a tensor of PyTorch; it must be realised."""
-    buffer = x._storage.version.buffer
+    buffer: Any = x._storage.version.buffer
     kinds = {"float32": "<f4", "bfloat16": "<i2", "float16": "<f2", "int32": "<i4"}
     name = x.dtype.name
     wrapped = torch.as_tensor(_Foreign(buffer.address, tuple(x.shape), kinds[name]), device="cuda")
@@ -90,7 +90,7 @@ def seconds_of(run: Callable[[], Any], stream: Any, repeat: int) -> tuple[float,
         for _ in range(repeat + 3):
             for _ in range(4):
                 runway.fill_(0)
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start, end = (_mark() for _ in range(2))
             start.record(stream)
             began = time.perf_counter()
             run()
@@ -99,6 +99,10 @@ def seconds_of(run: Callable[[], Any], stream: Any, repeat: int) -> tuple[float,
             end.synchronize()
             device.append(start.elapsed_time(end) * 1e-3)
     return statistics.median(device[3:]), statistics.median(host[3:])
+
+
+def _mark() -> Any:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
 def as_graph(peer: Callable[..., Any], inputs: list[Any]) -> Callable[[], Any]:
@@ -116,7 +120,8 @@ def run_case(case: Case, repeat: int) -> dict[str, Any]:
     pairs = [random_input(*row) for row in case.inputs]
     ours, theirs = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     row: dict[str, Any] = {"case": case.name}
-    stream = torch.cuda.ExternalStream(Device["CUDA"].driver.stream)
+    driver: Any = Device["CUDA"].driver
+    stream = torch.cuda.ExternalStream(driver.stream)  # type: ignore[no-untyped-call]
     with override(**case.settings):
         function = jit(case.ours)
         started = time.perf_counter()

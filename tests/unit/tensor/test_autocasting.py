@@ -51,7 +51,7 @@ def test_attention_keeps_its_scores_wide() -> None:
     with autocast(dtypes.bfloat16):
         found = q.scaled_dot_product_attention(k, v)
     narrow = [x.cast(dtypes.bfloat16) for x in (q, k, v)]
-    exact = narrow[0].scaled_dot_product_attention(*narrow[1:])
+    exact = narrow[0].scaled_dot_product_attention(narrow[1], narrow[2])
     assert found.dtype is dtypes.bfloat16
     assert np.array_equal(found.float().numpy(), exact.float().numpy())
 
