@@ -62,6 +62,18 @@ it. All floats of both signs.
 | function | largest error (ULP) | at | operations | over 1 ULP | inputs |
 | --- | --- | --- | --- | --- | --- |
 """
+REDUCTIONS = """
+## Reductions
+
+Of 10^8 elements, measured by `python -m tilework.testing.accuracy.reductions` against sums in
+extended precision. Errors are in epsilons of the dtype that adds up (float32; float64 for itself),
+relative to the same reduction of the magnitudes of the elements; the rounding of a result in
+float16 or bfloat16 is not counted. At most 32 are allowed: long reductions are cut into parts of
+2^15 elements, whose sums are added up.
+
+| elements | sum | mean | var | std | norm |
+| --- | --- | --- | --- | --- | --- |
+"""
 COSTS = """
 ## Cost
 
@@ -88,6 +100,14 @@ def _row(report: dict[str, Any]) -> str:
         cells.append(found["descents"] if name in MONOTONIC else "")
     cells.append(found["count"])
     return "| " + " | ".join(str(cell) for cell in cells) + " |\n"
+
+
+def _reductions(rows: dict[str, Any]) -> str:
+    text = REDUCTIONS
+    for key, row in sorted(rows.items()):
+        errors = [f"{row['errors'][name]:.2f}" for name in ("sum", "mean", "var", "std", "norm")]
+        text += f"| {key} | " + " | ".join(errors) + " |\n"
+    return text
 
 
 def _costs(costs: dict[str, Any], reports: dict[str, Any]) -> str:
@@ -131,6 +151,9 @@ def main() -> None:
     text += PAIRS + "".join(_row(r) for r in narrow if "descents" not in r["found"])
     text += WIDE + "".join(_row(r) for r in ordered if r["dtype"] == "float64")
     text += ZONE + "".join(_row(r) for r in zone)
+    kept_reductions = DOCS / "accuracy-reductions.json"
+    if kept_reductions.exists():
+        text += _reductions(json.loads(kept_reductions.read_text()))
     if kept_costs.exists():
         text += _costs(json.loads(kept_costs.read_text()), reports)
     (DOCS / "accuracy.md").write_text(text)

@@ -102,3 +102,20 @@ def test_two_steps_give_the_values_of_one(
     elements = [int(v) for v in np.random.default_rng(0).integers(-9, 10, int(np.prod(shape)))]
     bound = {x: Value(shape, int32, elements)}
     assert evaluate(split, bound).elements == evaluate(node, bound).elements
+
+
+@pytest.mark.parametrize("size", [1 << 22, 10**8, (1 << 28) + 12345])
+@pytest.mark.parametrize("is_product", [False, True])
+def test_parts_of_one_result_are_short_so_that_roundings_do_not_add_up(
+    size: int, *, is_product: bool
+) -> None:
+    x = param((size,))
+    node = reduce(math.MUL(x, x) if is_product else x, 0)
+    lengths = [
+        one.src[0].shape[-1]
+        for one in toposort(split_reductions(SINK(node)))
+        if one.op is REDUCE and len(one.src[0].shape) == 2
+    ]
+    assert lengths
+    longest = 2 * split_reduce.LONGEST_PART
+    assert all(isinstance(length, int) and length <= longest for length in lengths)

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 
 #: Partial results of one result.
 PARTS = 64
+#: The most elements of a part of one result: each addition may round, and errors of one direction
+#: (those of squares, say) add up along a part.
+LONGEST_PART = 1 << 15
+#: Parts of which there are never more: their fold is one loop.
+MOST_PARTS = 1 << 14
 #: Fewer parts than this leave cores idle.
 LEAST_PARTS = 16
 #: With at least this many results the cores are busy anyway.
@@ -60,11 +65,12 @@ def _split(node: Node) -> Node:
     depth = elements // results
     if x.op is MUL and depth >= 2 * DEEP_PRODUCTS and results <= FEW_DEEP_RESULTS:
         count = min(depth // DEEP_PRODUCTS * 2, PARTS)
+        count = max(count, _short_parts(results, depth))
     elif results < FEW_RESULTS and depth >= MANY_ELEMENTS:
         outer = next((axis for axis in axes if x.shape[axis] >= LEAST_PARTS), None)
         if outer is not None and len(axes) > 1 and x.shape[outer] < 2 * PARTS:
             return _by_axis(node, outer)  # its positions are parts as they are
-        count = PARTS
+        count = max(PARTS, _short_parts(results, depth))
     else:
         return node
     axis = max(axes, key=lambda position: (x.shape[position] >= 2 * count, -position))
@@ -85,6 +91,11 @@ def _split(node: Node) -> Node:
         return total
     rest = REDUCE(between(x, axis, whole, size), attrs=node.attrs)
     return combine(node.attrs.fold, total, rest)
+
+
+def _short_parts(results: int, depth: int) -> int:
+    """How many parts keep each of them short, where there are few results."""
+    return min(depth // LONGEST_PART, MOST_PARTS) if results < FEW_RESULTS else 0
 
 
 def _by_axis(node: Node, axis: int) -> Node:
