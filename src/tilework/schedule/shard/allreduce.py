@@ -40,8 +40,8 @@ Algorithm = Literal["naive", "ring", "all2all"]
 ALGORITHMS: Final[tuple[Algorithm, ...]] = get_args(Algorithm)
 
 #: (from how many bytes on, algorithm) by how devices are connected; the last row that fits counts.
-#: Measured for devices in the memory of one host, where a copy costs as much as the kernel that
-#: reads it; for links between cards the ring wins once its rounds are hidden by the bytes.
+#: Estimates: in the memory of one host a copy costs as much as the kernel that reads it; over links
+#: between cards the ring should win once its rounds are hidden by the bytes.
 THRESHOLDS: Final[dict[str, tuple[tuple[int, Algorithm], ...]]] = {
     "host": ((0, "naive"), (1 << 18, "all2all")),
     "links": ((0, "naive"), (1 << 16, "all2all"), (1 << 22, "ring")),
