@@ -48,7 +48,7 @@ def test_a_state_that_is_held_is_written_without_loops() -> None:
     assert state.tolist() == [4, 8]
 
 
-def test_EXE_05_who_needs_the_old_contents_keeps_them() -> None:
+def test_who_needs_the_old_contents_keeps_them() -> None:
     state, step = adder()
     later = state + 100
     step(tensor(1, 2))
@@ -62,7 +62,7 @@ def test_a_state_that_somebody_wrote_is_read_anew() -> None:
     assert step(tensor(1, 1)).tolist() == [22, 42]
 
 
-def test_an_argument_that_is_written_is_written_where_it_lies() -> None:
+def test_EXE_05_an_argument_that_is_written_is_written_where_it_lies() -> None:
     def function(target: Tensor, x: Tensor) -> Tensor:
         target.assign(target + x).realize()
         return target
