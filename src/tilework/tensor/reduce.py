@@ -206,8 +206,10 @@ class Reduce(Activations):
         return found.cast(self.dtype) if self.dtype.is_float else found
 
     def std(self, axis: Axis = None, keepdim: bool = False, correction: int = 1) -> Self:
-        """The square root of `var`."""
-        return self.var(axis, keepdim, correction)._root()
+        """The square root of `var`, rounded once to the dtype."""
+        x = self._wide() if self.dtype.is_float else self
+        found = x.var(axis, keepdim, correction)._root()
+        return found.cast(self.dtype) if self.dtype.is_float else found
 
     def var_mean(
         self, axis: Axis = None, keepdim: bool = False, correction: int = 1
