@@ -1,10 +1,10 @@
-"""Whole programs: tilework's time and PyTorch's, by the clock of the host.
+"""Whole programs: tilework's time by the clock of the host; no numbers are checked.
 
     python -m benchmarks.gpu.programs --only gpt2
 
 `gpt2` trains 124M parameters, float32 with products in bfloat16; `llama` makes one token after 512
 with the shapes of an 8B model; `resnet` classifies images in float16, one at a time and 64.
-Numbers are random; the losses of both trainings are printed side by side.
+Numbers are random; `gpt2` prints its losses.
 """
 
 from __future__ import annotations
