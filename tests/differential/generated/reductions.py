@@ -115,7 +115,7 @@ def _sums() -> list[Op]:
            lambda x, axis, keepdim: torch.count_nonzero(x, axis), over_axes(numbers, "ties"),
            has_gradient=False),
     ]  # fmt: skip
-    spread = over_axes(FLOATS, plain, correction=(0, 1, 2))
+    spread = over_axes(FLOATS, plain, correction=(0, 1))
     ops += [Op(name, _ours(name), _torch_reduce(name), spread, composed(8), gradient_bound=256)
             for name in ("var", "std")]  # fmt: skip
     lengths = over_axes(FLOATS, "nonzero", zero=False)
