@@ -120,7 +120,7 @@ def _conv(count: int, transposed: bool) -> Any:
         weight = (outer, inner // groups, *taps)
         if transposed:
             weight = (inner, outer // groups, *taps)
-            sizes = tuple(max(size, 2 + p) for size, p in zip(sizes, padding, strict=True))
+            sizes = tuple(max(size, 2 + 2 * p) for size, p in zip(sizes, padding, strict=True))
             options["output_padding"] = tuple(
                 draw(st.integers(0, max(s, d) - 1)) for s, d in zip(stride, dilation, strict=True)
             )
