@@ -50,7 +50,8 @@ def layer(kind: str, x: Tensor, seen: list[Tensor], generator: np.random.Generat
         same = [other for other in seen if other.shape[2:] == x.shape[2:]]
         return x.cat(same[0], dim=1) if same and channels < 64 else x
     if kind == "pool":
-        return x.max_pool2d((3, 3), stride=stride, padding=1)
+        pooled: Tensor = x.max_pool2d((3, 3), stride=stride, padding=1)
+        return pooled
     if kind == "mean_pool" and min(height, width) > 1:
         return (x.avg_pool2d((2, 2), stride=stride) * 4).clip(-3, 3)
     if kind == "pad" and min(height, width) < 20:

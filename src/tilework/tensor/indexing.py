@@ -83,9 +83,9 @@ def _known_items(item: Any) -> list[Any]:
     return [KnownIndex(flat, tuple(shape))]
 
 
-def _as_vectors(*values: Any) -> tuple[Any, ...]:
-    """Scalars as vectors of one element; numbers and longer tensors as they are."""
-    return tuple([x.reshape(1) if isinstance(x, TensorBase) and not x.ndim else x for x in values])
+def _as_vector(value: Any) -> Any:
+    """A scalar as a vector of one element; a number or a longer tensor as it is."""
+    return value.reshape(1) if isinstance(value, Indexing) and not value.ndim else value
 
 
 def _not_integers(index: Any, what: str) -> IndexingError:
@@ -476,7 +476,7 @@ class Indexing(Joining):
             raise UserError("scatter: unknown reduce", got=reduce, expected="add or multiply")
         axis = self._axis(dim, "scatter")
         if not self.ndim:
-            found = self.reshape(1).scatter(axis, *_as_vectors(index, src), reduce)
+            found = self.reshape(1).scatter(axis, _as_vector(index), _as_vector(src), reduce)
             return found.reshape(())
         self._check_index(axis, index, "scatter")
         updates = self._updates(index, src, "scatter")
@@ -519,8 +519,10 @@ class Indexing(Joining):
             raise UserError("scatter_reduce: unknown reduce", got=reduce, expected=", ".join(folds))
         axis = self._axis(dim, "scatter_reduce")
         if not self.ndim:
-            vectors = _as_vectors(index, src)
-            found = self.reshape(1).scatter_reduce(axis, *vectors, reduce, include_self)
+            vector = self.reshape(1)
+            found = vector.scatter_reduce(
+                axis, _as_vector(index), _as_vector(src), reduce, include_self
+            )
             return found.reshape(())
         self._check_index(axis, index, "scatter_reduce")
         indices = self._all_indices(axis, index)
