@@ -58,11 +58,12 @@ class Selected:
 
 @dataclass(frozen=True, slots=True)
 class _Buckets:
-    """Which bucket a key is in: the one of `base` and less is number 0."""
+    """Which bucket a key is in: the one of `base` and less is number 0; no key is above `most`."""
 
     base: Node
     shift: Node
     last: int
+    most: int
 
     def of(self, out: Statements, key: Node) -> Node:
         above = math.SUB(math.MAXIMUM(key, self.base), self.base)
@@ -70,11 +71,13 @@ class _Buckets:
         return out.emit(bitcast(bucket, index))
 
     def greatest(self, out: Statements, bucket: Node) -> Node:
-        """The greatest key of a bucket."""
-        following = math.ADD(bitcast(bucket, uint64), _word(1))
-        edge = math.ADD(self.base, math.SUB(math.SHL(following, self.shift), _word(1)))
+        """The greatest key of a bucket that has one; it has no more bits than keys have."""
+        inside = math.SUB(math.SHL(_word(1), self.shift), _word(1))
+        above = math.OR(math.SHL(bitcast(bucket, uint64), self.shift), inside)
+        most = _word(self.most)
+        edge = math.ADD(self.base, math.MINIMUM(above, math.SUB(most, self.base)))
         is_last = math.LE(const_index(self.last), bucket)
-        return out.emit(math.WHERE(is_last, _word(_ALL), edge))
+        return out.emit(math.WHERE(is_last, most, edge))
 
 
 def select(
@@ -248,7 +251,8 @@ class _Table:
             out.assign(shift, math.ADD(shift, _word(1)))
         one = math.SHL(_word(1), shift)
         base = out.emit(math.SUB(math.MAXIMUM(least, one), one))
-        return cls(out, _Buckets(base, shift, (1 << bits) - 1), bits)
+        most_key = (1 << key_bits(row.source.dtype)) - 1
+        return cls(out, _Buckets(base, shift, (1 << bits) - 1, most_key), bits)
 
     def count(self, total: Node | int, key_at: KeyAt) -> None:
         """Count keys."""

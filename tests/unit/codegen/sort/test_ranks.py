@@ -9,7 +9,20 @@ from tests.unit.codegen.sort.test_sort_rows import expected_positions, random_bi
 from tilework.codegen.pipeline import lower_kernel
 from tilework.codegen.sort import lower
 from tilework.codegen.sort.lower import RANK_LIMIT
-from tilework.dtypes import DType, bfloat16, float32, float64, index, int8, int16, int64, uint64
+from tilework.dtypes import (
+    DType,
+    bfloat16,
+    float32,
+    float64,
+    index,
+    int8,
+    int16,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
 from tilework.ir.build import const_index
 from tilework.ir.interpret import run_kernel, run_linear
 from tilework.ir.node import Node
@@ -128,3 +141,20 @@ def test_a_sample_that_misleads_costs_time_alone(misled: str) -> None:
     case = Case(sink, [b"\xcd" * (8 * count), values.tobytes()])
     found = np.frombuffer(run_on_machine(case, "llvm").buffers[0], np.int64)
     np.testing.assert_array_equal(found, np.argsort(values, kind="stable")[:count])
+
+
+@pytest.mark.parametrize("dtype", [uint8, uint16, uint32], ids=lambda dtype: dtype.name)
+def test_the_first_ranks_are_found_where_most_elements_have_the_greatest_key(
+    dtype: DType,
+) -> None:
+    size, count = 1000, 10
+    kind = np.dtype(dtype.name)
+    random = np.random.default_rng(3)
+    for _ in range(12):
+        elements = np.full(size, np.iinfo(kind).max, kind)
+        places = random.permutation(size)[:60]
+        elements[places] = random.random(60) ** 0.2 * np.iinfo(kind).max
+        sink = rank_kernel(dtype, 1, size, False, (0, count))
+        case = Case(sink, [bytes(8 * count), elements.tobytes()])
+        found = np.frombuffer(run_on_machine(case, "llvm").buffers[0], np.int64)
+        np.testing.assert_array_equal(found, np.argsort(elements, kind="stable")[:count])
