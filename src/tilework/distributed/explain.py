@@ -56,7 +56,8 @@ def explain(*tensors: Tensor) -> str:
     if not rows:
         return "nothing moves between devices"
     total = sum(row.size_bytes for row in rows)
-    lines = [f"{len(rows)} copies between devices, {format_bytes(total)}:"]
+    copies = "1 copy" if len(rows) == 1 else f"{len(rows)} copies"
+    lines = [f"{copies} between devices, {format_bytes(total)}:"]
     return "\n".join([*lines, *[f"  {row}" for row in rows]])
 
 
