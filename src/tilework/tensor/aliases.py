@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from tilework import dtypes
 from tilework.base.errors import IndexingError, ShapeError, UserError
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tilework.dtypes import DType
+
+#: Half of what draws of float32 are multiples of: what stands for 0, whose logarithm is infinite.
+_LEAST_DRAWN: Final = 2.0**-25
 
 
 class Aliases(Quantising):
@@ -301,8 +304,7 @@ class Aliases(Quantising):
             hard: give the category as one-hot numbers; the gradient is that of the soft ones.
             dim: the axis of the categories.
         """
-        drawn = 1.0 - type(self).rand(*self.shape, device=self.device)
-        noise = -(-drawn.log()).log()
+        noise = -self._exponential().log()
         soft = ((self + noise.cast(self.dtype)) / tau).softmax(dim)
         if not hard:
             return soft
@@ -310,6 +312,11 @@ class Aliases(Quantising):
         best = soft.detach().argmax(axis, keepdim=True)
         chosen: Self = soft._positions(axis).eq(best).cast(soft.dtype)
         return chosen - soft.detach() + soft
+
+    def _exponential(self) -> Self:
+        """Numbers from the exponential distribution of rate 1, in float32; never 0."""
+        drawn = type(self).rand(*self.shape, device=self.device, dtype=dtypes.float32)
+        return (-(1.0 - drawn).log()).clamp(min_=_LEAST_DRAWN)
 
     def dropout1d(self, p: float = 0.5, training: bool | None = None) -> Self:
         """`dropout` of whole channels: (n, c, l) or (c, l)."""
@@ -419,7 +426,7 @@ class Aliases(Quantising):
                 got=format_shape(self._dims),
                 expected="(bags, n), or offsets",
             )
-        if offsets is None and padding_idx is None:
+        if offsets is None and padding_idx is None and self._dims[1] != 0:
             rows = weight[self]
             if per_sample_weights is not None:
                 rows = rows * per_sample_weights.unsqueeze(-1)

@@ -409,5 +409,4 @@ class InPlace(Aliases):
 
     def exponential_(self, lambd: float = 1.0) -> Self:
         """Fill with numbers from the exponential distribution of rate `lambd`."""
-        drawn = type(self).rand(*self.shape, device=self.device)
-        return self._replaced(((1.0 - drawn).log() / -lambd).cast(self.dtype))
+        return self._replaced((self._exponential() / lambd).cast(self.dtype))

@@ -175,7 +175,7 @@ class Polynomials(InPlace):
 
         Example:
             >>> Tensor([1.0]).igamma(Tensor([1.0])).numpy().round(4).tolist()
-            [0.6320999979972839]
+            [0.632099986076355]
         """
         return self._incomplete(other, is_upper=False)
 
@@ -352,7 +352,7 @@ class Polynomials(InPlace):
             raise UserError("polynomial: the degree is no integer", got=n, expected="an integer")
         if n < 0:
             return x.zeros_like()
-        before, found = x * 0.0 + 1.0, first(x)
+        before, found = x.ones_like(), first(x)
         if n == 0:
             return before
         for degree in range(2, n + 1):
@@ -368,7 +368,7 @@ class Polynomials(InPlace):
         x, wide = self.broadcast_tensors(n.cast(self.dtype))
         degrees = wide.detach().trunc()
         most = int(degrees.max().item()) if degrees._count() else 0
-        before, latest = x * 0.0 + 1.0, first(x)
+        before, latest = x.ones_like(), first(x)
         found = degrees.eq(0).where(before, 0.0)
         found = degrees.eq(1).where(latest, found)
         for degree in range(2, most + 1):

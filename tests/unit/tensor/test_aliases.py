@@ -90,6 +90,15 @@ def test_numbers_are_drawn_into_a_tensor_in_their_range() -> None:
     assert 0.4 < x.exponential_(2.0).mean().item() < 0.6
 
 
+def test_a_draw_of_zero_becomes_no_infinite_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    def zeros(*shape: int, **options: Any) -> Tensor:
+        return Tensor.zeros(*shape)
+
+    monkeypatch.setattr(Tensor, "rand", zeros)
+    np.testing.assert_allclose(Tensor(X).gumbel_softmax().numpy().sum(1), [1, 1, 1], rtol=1e-6)
+    assert Tensor.zeros(4).exponential_().min().item() > 0
+
+
 NAMES = {
     "absolute": "abs", "arccos": "arccos", "arcsin": "arcsin", "arcsinh": "arcsinh",
     "arctan": "arctan", "arctanh": "arctanh", "negative": "negative", "fix": "fix",
@@ -161,6 +170,12 @@ def test_local_response_norm_is_that_of_pytorch(size: int) -> None:
 def test_frequencies_of_transforms_are_those_of_pytorch(n: int) -> None:
     close(Tensor.fftfreq(n, 0.5), torch.fft.fftfreq(n, 0.5))
     close(Tensor.rfftfreq(n, 0.5), torch.fft.rfftfreq(n, 0.5))
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags_without_rows_give_zeros(mode: str) -> None:
+    empty = Tensor(np.zeros((2, 0), np.int64))
+    assert empty.embedding_bag(Tensor(X), mode=mode).tolist() == [[0.0] * X.shape[1]] * 2
 
 
 def test_flat_positions_are_taken_apart() -> None:

@@ -5,6 +5,7 @@ PyTorch's Bessel functions are right to about eight digits only.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -107,6 +108,12 @@ def test_a_tensor_gives_a_degree_for_each_element() -> None:
     want = torch.special.hermite_polynomial_h(torch.tensor(values), torch.tensor(degrees)).numpy()
     found = Tensor(values).hermite_polynomial_h(Tensor(degrees)).numpy()
     np.testing.assert_allclose(found, want, rtol=1e-12)
+
+
+def test_the_polynomial_of_degree_0_is_1_of_all_numbers() -> None:
+    x = Tensor([math.inf, -math.inf, math.nan])
+    assert x.chebyshev_polynomial_t(0).tolist() == [1.0] * 3
+    assert x.legendre_polynomial_p(Tensor([0, 0, 0])).tolist() == [1.0] * 3
 
 
 def test_a_polynomial_of_a_fraction_as_degree_is_refused() -> None:

@@ -80,7 +80,7 @@ class Sequential(list[Any]):
     Example:
         >>> from tilework.nn import ReLU
         >>> Sequential(ReLU(), Tensor.neg)(Tensor([-1.0, 2.0])).tolist()
-        [0.0, -2.0]
+        [-0.0, -2.0]
     """
 
     def __init__(self, *layers: Any) -> None:
