@@ -93,7 +93,8 @@ def lower_kernel(
             if settings.current().verify != "off":
                 verify(linear, Stage.LINEAR, after="sort")
             name = kernel_name(sink, None)
-            return _describe(name, sink, sort_work(sink), "sort of rows", linear, scratch_bytes)
+            work = sort_work(sink)
+            return _describe(target, name, sink, work, "sort of rows", linear, scratch_bytes)
         if has_blocks(target):
             return _lower_for_blocks(sink, target, _of_kind(plan, Plan), is_plain=is_plain)
         passes = PassRun(PASSES, sink, Stage.KERNEL)
@@ -106,6 +107,7 @@ def lower_kernel(
             cascade = lower_cascade(kernel, target, passes, given, is_plain=is_plain)
         if cascade is not None:
             return _describe(
+                target,
                 kernel_name(sink, kernel),
                 sink,
                 estimate_work(kernel),
@@ -131,7 +133,7 @@ def lower_kernel(
         linear = passes.run("short-loops", linear, lambda node: write_out(node, target))
         work = estimate_work(kernel)
         name = kernel_name(sink, kernel)
-        return _describe(name, sink, work, repr(chosen), linear, _scratch_bytes(lowered))
+        return _describe(target, name, sink, work, repr(chosen), linear, _scratch_bytes(lowered))
 
 
 def _of_kind(plan: AnyPlan | None, kind: type[_Kind]) -> _Kind | None:
@@ -162,7 +164,7 @@ def _lower_for_blocks(
         sink, target, loosen, plan, is_plain=is_plain
     )
     work, name = estimate_work(kernel), kernel_name(sink, kernel)
-    found = _describe(name, sink, work, repr(chosen), linear, _scratch_bytes(lowered))
+    found = _describe(target, name, sink, work, repr(chosen), linear, _scratch_bytes(lowered))
     return replace(found, threads=chosen.threads)
 
 
@@ -177,7 +179,13 @@ def _scratch_bytes(lowered: Node) -> int:
 
 
 def _describe(
-    name: str, sink: Node, work: float, plan: str, linear: Node, scratch_bytes: int
+    target: TargetSpec,
+    name: str,
+    sink: Node,
+    work: float,
+    plan: str,
+    linear: Node,
+    scratch_bytes: int,
 ) -> LoweredKernel:
     nodes = toposort(linear)
     tasks = next(
@@ -194,4 +202,5 @@ def _describe(
         tuple(variables),
         max(int(work / max(bounds(tasks)[1], 1)), 1),
         plan,
+        has_fma=target.has_fma,
     )

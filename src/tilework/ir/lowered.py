@@ -23,6 +23,7 @@ class LoweredKernel:
         task_cost: Estimated cycles of one task, for choosing threads and chunk sizes.
         plan: The plan it was lowered by, as text.
         threads: How many threads run each task together, on machines with blocks of them.
+        has_fma: Does the machine multiply and add with one rounding?
     """
 
     name: str
@@ -34,3 +35,4 @@ class LoweredKernel:
     task_cost: int
     plan: str
     threads: int = 1
+    has_fma: bool = True

@@ -142,7 +142,9 @@ class _Function:
         self.counter = 0
         self.loops: list[_Loop] = []
         self.conditions: list[str] = []  # where each open IF goes on
-        self.shared_divisors = shared_divisors(kernel.linear.src)
+        # Without multiply-adds of the machine each would be a call of a library.
+        divisors = shared_divisors(kernel.linear.src) if kernel.has_fma else frozenset()
+        self.shared_divisors: frozenset[Node] = divisors
         self.divisors: dict[Node, Divisor] = {}
         #: Addresses without their constant parts, in this block.
         self.bases: dict[tuple[Node, Node], str] = {}

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tilework import Tensor
+from tilework.base import settings
 from tilework.codegen.pipeline import lower_kernel
 from tilework.dtypes import float32
 from tilework.ir.build import const_index
@@ -78,13 +79,28 @@ def test_zeros_of_masks_keep_their_sign() -> None:
     check(x, np.full(ROWS, -3, np.float32))
 
 
-def test_a_number_that_all_vectors_of_a_loop_share_is_divided_by_without_the_divider() -> None:
+def rows_by_numbers() -> Any:
+    """A kernel that divides each row by a number of its own."""
     row = RANGE(const_index(ROWS), attrs=RangeAttrs(0))
     column = RANGE(const_index(COLUMNS), attrs=RangeAttrs(1))
     out, x = (PARAM(attrs=ParamAttrs(n, (ROWS * COLUMNS,), float32)) for n in (0, 1))
     d = PARAM(attrs=ParamAttrs(2, (ROWS,), float32))
     at = simplify.add(simplify.scale(row, COLUMNS), column)
     quotient = math.FDIV(LOAD(INDEX(x, at)), LOAD(INDEX(d, row)))
-    lowered = lower_kernel(SINK(STORE(INDEX(out, at), quotient)), target("host"))
+    return SINK(STORE(INDEX(out, at), quotient))
+
+
+def test_a_number_that_all_vectors_of_a_loop_share_is_divided_by_without_the_divider() -> None:
+    lowered = lower_kernel(rows_by_numbers(), target("x86-64-v3"))
     assert len(shared_divisors(lowered.linear.src)) == 1
     assert "fdiv float 1.0" in LlvmRenderer().render(lowered)
+
+
+@pytest.mark.parametrize("level", ["x86-64", "x86-64-v2"])
+def test_machines_without_multiply_adds_divide(level: str) -> None:
+    lowered = lower_kernel(rows_by_numbers(), target(level))
+    assert len(shared_divisors(lowered.linear.src)) == 1
+    assert "llvm.fma" not in LlvmRenderer().render(lowered)
+    with settings.override(dev=f"CPU:LLVM:{level}"):
+        rng = np.random.default_rng(2)
+        check(spread(rng, (ROWS, COLUMNS), np.float32, 9), spread(rng, ROWS, np.float32, 9))
