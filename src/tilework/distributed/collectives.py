@@ -98,13 +98,18 @@ def all_to_all(parts: Sequence[Tensor], split_axis: int = 0, join_axis: int = 0)
         join_axis: along which a device puts the shares together, in the order of the devices.
 
     Raises:
-        ShapeError: `split_axis` of a part is not as long for all.
+        ShapeError: `split_axis` of a part is not as long for all; there are no parts.
 
     Example:
         >>> parts = [Tensor([[1, 2]]), Tensor([[3, 4]], device="CPU:1")]
         >>> [each.tolist() for each in all_to_all(parts, split_axis=1, join_axis=0)]
         [[[1], [3]], [[2], [4]]]
     """
+    if not parts or not parts[0].ndim:
+        raise ShapeError(
+            "all_to_all: there are no parts, or they have no axis",
+            got=[part.shape for part in parts],
+        )
     first = parts[0]
     if split_axis % first.ndim != join_axis % first.ndim:
         whole = assemble(parts, join_axis)

@@ -80,6 +80,8 @@ def test_parts_that_do_not_fit_are_refused() -> None:
         distributed.all_to_all([Tensor([1, 2, 3, 4], device=d) for d in THREE])
     with pytest.raises(UserError, match="there are no parts"):
         distributed.assemble([])
+    with pytest.raises(ShapeError, match="there are no parts"):
+        distributed.all_to_all([])
 
 
 def test_a_mesh_splits_axes_by_name() -> None:

@@ -95,3 +95,14 @@ def test_a_schedule_gives_the_rates_of_pytorchs(name: str) -> None:
 def test_nesterovs_momentum_with_dampening_is_refused() -> None:
     with pytest.raises(UserError, match="dampening"):
         optim.SGD([Tensor([1.0])], momentum=0.9, nesterov=True, dampening=0.1)
+
+
+@pytest.mark.parametrize("share", [0.1, 1.0])
+def test_one_cycle_of_one_slope_starts_or_ends_at_the_greatest_rate(share: float) -> None:
+    optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=0.1)
+    schedule = optim.OneCycleLR(optimizer, 1.0, 10, share)
+    rates = [optimizer.lr.item()]
+    for _ in range(9):
+        schedule.step()
+        rates.append(optimizer.lr.item())
+    assert rates[0 if share < 1 else 9] == pytest.approx(1.0)

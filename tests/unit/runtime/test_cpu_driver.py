@@ -208,6 +208,14 @@ def test_copies_are_checked(driver: CpuDriver) -> None:
         driver.copy_in(a, memoryview(bytes(10)))
 
 
+def test_views_of_several_axes_are_copied(driver: CpuDriver) -> None:
+    buffer = driver.allocate(6)
+    driver.copy_in(buffer, memoryview(bytes(range(6))).cast("B", (2, 3)))
+    found = bytearray(6)
+    driver.copy_out(buffer, memoryview(found).cast("B", (3, 2)))
+    assert found == bytes(range(6))
+
+
 def test_timelines_are_refused(driver: CpuDriver) -> None:
     class Counter:
         name = "t"

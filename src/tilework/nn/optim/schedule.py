@@ -209,8 +209,8 @@ class OneCycleLR(Schedule):
 
         def factor(step: int) -> float:
             if step <= top:
-                return _waved(first, max_lr, step / top) / base
-            share = min((step - top) / (end - top), 1.0)
+                return _waved(first, max_lr, step / top if top else 1.0) / base
+            share = min((step - top) / (end - top), 1.0) if end > top else 1.0
             return _waved(max_lr, first / final_div_factor, share) / base
 
         super().__init__(optimizer, factor)
