@@ -50,6 +50,12 @@ def broadcast(x: Tensor, devices: Sequence[str]) -> list[Tensor]:
 def all_gather(parts: Sequence[Tensor], axis: int = 0) -> list[Tensor]:
     """All parts one behind the other along `axis`, on every device.
 
+    Args:
+        parts: on devices of their own; of equal shapes but for `axis`.
+        axis: along which they lie one behind the other.
+
+    Raises: as `assemble`.
+
     Example:
         >>> parts = [Tensor([1, 2]), Tensor([3], device="CPU:1")]
         >>> [each.tolist() for each in all_gather(parts)]
@@ -67,6 +73,7 @@ def all_reduce(parts: Sequence[Tensor], op: Op = "sum") -> list[Tensor]:
         op: sum, prod, max or min.
 
     Raises:
+        ShapeError: the parts differ.
         UserError: the fold is unknown.
 
     Example:
@@ -79,6 +86,15 @@ def all_reduce(parts: Sequence[Tensor], op: Op = "sum") -> list[Tensor]:
 
 def reduce_scatter(parts: Sequence[Tensor], op: Op = "sum", axis: int = 0) -> list[Tensor]:
     """The parts folded element by element, of which each device gets its share along `axis`.
+
+    Args:
+        parts: of one shape and dtype, on devices of their own.
+        op: sum, prod, max or min.
+        axis: that is split, as evenly as its size allows.
+
+    Raises:
+        ShapeError: the parts differ.
+        UserError: the fold is unknown.
 
     Example:
         >>> parts = [Tensor([1, 2]), Tensor([3, 4], device="CPU:1")]

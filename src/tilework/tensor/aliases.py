@@ -342,7 +342,11 @@ class Aliases(Quantising):
         return self * ones.dropout(p, training)
 
     def alpha_dropout(self, p: float = 0.5, training: bool | None = None) -> Self:
-        """Dropout after `selu`, which keeps mean and variance."""
+        """Dropout after `selu`, which keeps mean and variance.
+
+        Raises:
+            UserError: `p` is no probability.
+        """
         is_on = getattr(type(self), "training", False) if training is None else training
         if not 0 <= p <= 1:
             raise UserError("alpha_dropout: p is no probability", got=p, expected="0 to 1")
@@ -375,7 +379,16 @@ class Aliases(Quantising):
     ) -> Self:
         """Each element divided by a power of the mean square of `size` channels around it.
 
+        Args:
+            size: how many channels.
+            alpha: what the mean square is multiplied with.
+            beta: the power.
+            k: what is added before.
+
         Shape: (n, c, ...) -> (n, c, ...)
+
+        Raises:
+            ShapeError: there are fewer than 3 axes, or `size` is below 1.
         """
         if self.ndim < 3 or size < 1:
             raise ShapeError(

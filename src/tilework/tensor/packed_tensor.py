@@ -139,7 +139,11 @@ class PackedTensor(Tensor):
         return self
 
     def replace(self, other: Any) -> Self:
-        """Make this tensor refer to the bytes of `other`."""
+        """Make this tensor refer to the bytes of `other`.
+
+        Raises:
+            ShapeError: it has another shape or dtype.
+        """
         if other.dtype is not self.dtype or other._dims != self._dims:
             raise ShapeError(
                 "replace: the tensors differ",
