@@ -172,8 +172,9 @@ def _rows_of(sink: Node, free: FreeRanges) -> tuple[Node, ...]:
 def _with_shared_stores(sink: Node, rows: tuple[Node, ...]) -> Node:
     """Stores run over the names of folds where they then compute what those do."""
     free = FreeRanges(toposort(sink))
-    known = {node for node in free.mask if node.op is REDUCE}
-    bodies = set(toposort(*(node.src[0] for node in known))) if known else set()
+    known = [node for node in free.mask if node.op is REDUCE]
+    # In an order of their own: sets of nodes have another one in each process.
+    bodies = dict.fromkeys(toposort(*(node.src[0] for node in known))) if known else {}
     stores: list[Node] = []
     for store in sink.src:
         own = [range_ for range_ in free.of(store) if range_ not in rows]
@@ -182,7 +183,7 @@ def _with_shared_stores(sink: Node, rows: tuple[Node, ...]) -> Node:
 
 
 def _renamed(
-    store: Node, own: list[Node], rows: tuple[Node, ...], bodies: set[Node], free: FreeRanges
+    store: Node, own: list[Node], rows: tuple[Node, ...], bodies: dict[Node, None], free: FreeRanges
 ) -> Node:
     sizes = [size(range_) for range_ in own]
     tried: set[tuple[Node, ...]] = set()
@@ -211,7 +212,9 @@ def _binds(store: Node, own: list[Node], along: tuple[Node, ...], free: FreeRang
     )
 
 
-def _is_shared(node: Node, along: tuple[Node, ...], bodies: set[Node], free: FreeRanges) -> bool:
+def _is_shared(
+    node: Node, along: tuple[Node, ...], bodies: dict[Node, None], free: FreeRanges
+) -> bool:
     """Is a node of a store what a fold computes too?"""
     if node not in bodies or not node.op.elementwise or not node.src:
         return False
