@@ -116,15 +116,15 @@ class Aliases(Quantising):
         """Another name for `ne`."""
         return self.ne(other)
 
-    def ger(self, other: Any) -> Self:
+    def ger(self, other: Self) -> Self:
         """Another name for `outer`."""
         return self.outer(other)
 
-    def orgqr(self, other: Any) -> Self:
+    def orgqr(self, other: Self) -> Self:
         """Another name for `householder_product`."""
         return self.householder_product(other)
 
-    def moveaxis(self, source: Any, destination: Any) -> Self:
+    def moveaxis(self, source: int | Sequence[int], destination: int | Sequence[int]) -> Self:
         """Another name for `movedim`."""
         return self.movedim(source, destination)
 
@@ -149,7 +149,7 @@ class Aliases(Quantising):
         """Another name for `cat`."""
         return Quantising.cat(self, *others, dim=dim)
 
-    def trapz(self, x: Any = None, *, dx: float = 1.0, dim: int = -1) -> Self:
+    def trapz(self, x: Self | None = None, *, dx: float = 1.0, dim: int = -1) -> Self:
         """Another name for `trapezoid`."""
         return self.trapezoid(x, dx=dx, dim=dim)
 
@@ -275,7 +275,7 @@ class Aliases(Quantising):
                 try_="index.cast(dtypes.int64)",
             )
         found: list[Self] = []
-        rest = self
+        rest = self.cast(dtypes.int64)
         for size in reversed(tuple(shape)):
             found.append(rest % size)
             rest = rest // size

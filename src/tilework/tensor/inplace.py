@@ -107,7 +107,7 @@ class InPlace(Aliases):
         """`gt` into this tensor."""
         return self._replaced(self.gt(other))
 
-    def heaviside_(self, other: Any) -> Self:
+    def heaviside_(self, other: Self) -> Self:
         """`heaviside` into this tensor."""
         return self._replaced(self.heaviside(other))
 

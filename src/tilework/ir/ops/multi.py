@@ -29,7 +29,7 @@ class Layout(Attrs):
     """
 
     devices: tuple[str, ...]
-    boxes: tuple[Box, ...]
+    boxes: tuple[tuple[tuple[int, int] | None, ...], ...]
 
 
 def _infer_unshard(src: tuple[Node, ...], attrs: Layout) -> Type:
