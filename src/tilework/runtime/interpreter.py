@@ -88,7 +88,7 @@ def _address_of(function: Any) -> int:
 def view_memory(address: int, size_bytes: int) -> memoryview:
     """Return bytes of this process that can be written; nothing keeps them alive."""
     if not size_bytes:
-        return memoryview(b"")
+        return memoryview(bytearray())
     make = _view_function()
     if make is None:
         array: Any = (ctypes.c_ubyte * size_bytes).from_address(address)
