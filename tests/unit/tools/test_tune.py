@@ -12,7 +12,7 @@ from tilework.tools.cli import OK, USAGE, main
 STOPPED = 130
 SCRIPT = """
 from tilework import Tensor
-x = Tensor.ones(64, 64).contiguous().realize()
+x = Tensor.ones(160, 160).contiguous().realize()
 (x @ x).realize()
 """
 
