@@ -28,7 +28,7 @@ def test_it_reports_each_kernel(
     script: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cache = f"cache_dir={tmp_path / 'cache'}"
-    assert main(["--set", cache, "tune", script, "--seconds", "60", "--json"]) == OK
+    assert main(["--set", cache, "tune", script, "--seconds", "20", "--json"]) == OK
     found = json.loads(capsys.readouterr().out)
     (kernel,) = [row for row in found["kernels"] if row["class"] == "contraction"]
     assert 0 < kernel["seconds"] <= kernel["default_seconds"]
