@@ -113,7 +113,8 @@ def expm1(x: Value[Raw]) -> Value[Raw]:
     power = fma(r * r, tail, r) if low is None else r + fma(r * r, tail, low)
     scale = (shifted.bits(form.integer) << form.mantissa_bits).bits(x.dtype)
     result = fma(scale, power, scale - 0.5) * 2.0
-    return where(x.equal(0.0), x, result)
+    # Zeros keep their sign, and halves of subnormal numbers are inexact.
+    return where(x.abs().less(2.0 ** -(form.mantissa_bits + 2)), x, result)
 
 
 def sigmoid(x: Value[Raw]) -> Value[Raw]:

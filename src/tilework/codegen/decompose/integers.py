@@ -116,11 +116,12 @@ def dot_of_words(node: Node) -> Node:
     """Sums of products in words by shifts and multiplications."""
     x, y, total = node.src
     bits = 16 if node.op is math.DOT_PAIRS else 8
-    first = cast(x, uint32) if node.op is math.DOT_QUADS else x
+    first = cast(x, uint32) if node.op in math.UNSIGNED_FIRST else x
+    second = cast(y, uint32) if node.op in math.UNSIGNED_SECOND else y
     for place in range(0, 32, bits):
         factors = [
             cast(math.SHR(_shifted(word, 32 - bits - place), const_like(32 - bits, word)), x.dtype)
-            for word in (first, y)
+            for word in (first, second)
         ]
         total = math.ADD(total, math.MUL(*factors))
     return total

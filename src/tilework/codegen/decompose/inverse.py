@@ -23,7 +23,7 @@ def atan(x: Value[Raw]) -> Value[Raw]:
     return with_sign_of(x, high + (t + (tail + low)))
 
 
-def _asin_parts(x: Value[Raw]) -> tuple[Value[Raw], Value[Raw], Value[Raw]]:
+def asin_parts(x: Value[Raw]) -> tuple[Value[Raw], Value[Raw], Value[Raw]]:
     """Return |x| > 1/2, and two words of asin(t): t = |x| up to 1/2, sqrt((1 - |x|)/2) beyond."""
     magnitude = x.abs()
     beyond = magnitude.greater(0.5)
@@ -39,7 +39,7 @@ def _asin_parts(x: Value[Raw]) -> tuple[Value[Raw], Value[Raw], Value[Raw]]:
 def asin(x: Value[Raw]) -> Value[Raw]:
     """Return the arc sine; NaN outside [-1, 1]."""
     half_pi_high, half_pi_low, _ = format_of(x).tables["HALF_PI"]
-    beyond, t, tail = _asin_parts(x)
+    beyond, t, tail = asin_parts(x)
     far = half_pi_high - (t * 2.0 - fma(tail, -2.0, half_pi_low))
     return with_sign_of(x, where(beyond, far, t + tail))
 
@@ -47,7 +47,7 @@ def asin(x: Value[Raw]) -> Value[Raw]:
 def acos(x: Value[Raw]) -> Value[Raw]:
     """Return the arc cosine; NaN outside [-1, 1]."""
     half_pi_high, half_pi_low, _ = format_of(x).tables["HALF_PI"]
-    beyond, t, tail = _asin_parts(x)
+    beyond, t, tail = asin_parts(x)
     signed = with_sign_of(x, t)
     signed_tail = where(x.less(0.0), -tail, tail)
     near = half_pi_high - (signed - (half_pi_low - signed_tail))

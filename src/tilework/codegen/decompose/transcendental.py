@@ -13,7 +13,9 @@ from tilework.codegen.decompose import (
     error_function,
     exponential,
     hyperbolic,
+    hyperbolic_float64,
     inverse,
+    inverse_float64,
     logarithm,
     multiply_add,
     power,
@@ -66,28 +68,20 @@ FLOAT32: Final[dict[str, Construction]] = {
     "tan": trigonometric.tan,
     "tanh": hyperbolic.tanh,
 }
-#: The same for float64; most constructions serve both formats.
-FLOAT64: Final[dict[str, Construction]] = {
-    name: FLOAT32[name]
-    for name in (
-        *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cosh", "erf", "exp", "exp2"),
-        *(
-            "expm1",
-            "fmod",
-            "log",
-            "log1p",
-            "log2",
-            "mulacc",
-            "pow",
-            "reciprocal",
-            "sinh",
-            "sqrt",
-            "tanh",
-        ),
-    )
-} | {
+#: The same for float64; some constructions serve both formats.
+FLOAT64: Final[dict[str, Construction]] = FLOAT32 | {
+    "acosh": inverse_float64.acosh,
+    "asin": inverse_float64.asin,
+    "asinh": inverse_float64.asinh,
+    "atan": inverse_float64.atan,
+    "atan2": inverse_float64.atan2,
+    "atanh": inverse_float64.atanh,
     "cos": trigonometric_float64.cos,
+    "cosh": hyperbolic_float64.cosh,
+    "expm1": hyperbolic_float64.expm1,
+    "log1p": inverse_float64.log1p,
     "sin": trigonometric_float64.sin,
+    "sinh": hyperbolic_float64.sinh,
     "tan": trigonometric_float64.tan,
 }
 #: Functions that are no ops, but that the sweeps measure too.

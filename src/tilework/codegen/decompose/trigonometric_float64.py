@@ -13,6 +13,7 @@ import math
 
 from tilework.codegen.decompose import coefficients
 from tilework.codegen.decompose.builder import Raw, Value, fma, polynomial, where
+from tilework.codegen.decompose.words import Words, ordered_sum, quotient
 
 LOW_HALF = 0xFFFFFFFF
 MANTISSA = (1 << 52) - 1
@@ -105,14 +106,16 @@ def reduce_angle(magnitude: Value[Raw]) -> tuple[Value[Raw], Value[Raw], Value[R
     )
 
 
-def _sine_and_cosine(high: Value[Raw], low: Value[Raw]) -> tuple[Value[Raw], Value[Raw]]:
+def _sine_and_cosine(high: Value[Raw], low: Value[Raw]) -> tuple[Words[Raw], Words[Raw]]:
+    """Return two words of each, not yet added up: the second is small beside the first."""
     tables = coefficients.FLOAT64
     z = high * high
-    sine = high + fma(high * z, polynomial(z, tables["SIN"]), fma(z * -0.5, low, low))
-    tail = fma(z * z, polynomial(z, tables["COS"]), -(high * low))
+    rest = fma(high * z, polynomial(z, tables["SIN"]), fma(z * -0.5, low, low))
+    # The cosine falls by half the square, and the square's own rounding would be seen in it.
+    tail = fma(z * z, polynomial(z, tables["COS"]), fma(high, high, -z) * -0.5 - high * low)
     half = z * 0.5
     lead = 1.0 - half
-    return sine, lead + (((1.0 - lead) - half) + tail)
+    return (high, rest), (lead, ((1.0 - lead) - half) + tail)
 
 
 def _finish(x: Value[Raw], bits: Value[Raw]) -> Value[Raw]:
@@ -123,8 +126,9 @@ def _finish(x: Value[Raw], bits: Value[Raw]) -> Value[Raw]:
 def sin(x: Value[Raw]) -> Value[Raw]:
     """Return the sine of x radians; NaN for an infinity."""
     n, high, low = reduce_angle(x.abs())
-    sine, cosine = _sine_and_cosine(high, low)
-    chosen = where((n & 1).equal(1), cosine, sine).bits("uint64")
+    (sine, sine_rest), (cosine, cosine_rest) = _sine_and_cosine(high, low)
+    odd = (n & 1).equal(1)
+    chosen = where(odd, cosine + cosine_rest, sine + sine_rest).bits("uint64")
     sign = x.bits("uint64") & (1 << 63)
     return _finish(x, chosen ^ ((n >> 1) << 63) ^ sign)
 
@@ -132,15 +136,18 @@ def sin(x: Value[Raw]) -> Value[Raw]:
 def cos(x: Value[Raw]) -> Value[Raw]:
     """Return the cosine of x radians; NaN for an infinity."""
     n, high, low = reduce_angle(x.abs())
-    sine, cosine = _sine_and_cosine(high, low)
-    chosen = where((n & 1).equal(1), sine, cosine).bits("uint64")
+    (sine, sine_rest), (cosine, cosine_rest) = _sine_and_cosine(high, low)
+    odd = (n & 1).equal(1)
+    chosen = where(odd, sine + sine_rest, cosine + cosine_rest).bits("uint64")
     return _finish(x, chosen ^ (((n + 1) >> 1) << 63))
 
 
 def tan(x: Value[Raw]) -> Value[Raw]:
     """Return the tangent of x radians; NaN for an infinity."""
     n, high, low = reduce_angle(x.abs())
-    sine, cosine = _sine_and_cosine(high, low)
+    sine, cosine = (ordered_sum(*words) for words in _sine_and_cosine(high, low))
     odd = (n & 1).equal(1)
-    quotient = where(odd, -cosine, sine) / where(odd, sine, cosine)
-    return _finish(x, quotient.bits("uint64") ^ (x.bits("uint64") & (1 << 63)))
+    above, above_low = (where(odd, -c, s) for s, c in zip(sine, cosine, strict=True))
+    below, below_low = (where(odd, s, c) for s, c in zip(sine, cosine, strict=True))
+    found, found_low = quotient((above, above_low), (below, below_low))
+    return _finish(x, (found + found_low).bits("uint64") ^ (x.bits("uint64") & (1 << 63)))

@@ -49,6 +49,12 @@ static uint64_t draw(void) { /* splitmix64 */
 
 UNARY_FLOAT32 = """
 static double oracle(double x) { return @oracle@; }
+/* The same for many at once: to some units in the last place of a double, so whatever is about to
+   be recorded is asked again one by one. */
+static void oracles(const float *restrict in, double *restrict out) {
+  #pragma omp simd
+  for (int i = 0; i < 4096; i++) { double x = in[i]; out[i] = @oracle@; }
+}
 static void kernel(const float *restrict in, float *restrict out) {
   for (int i = 0; i < 4096; i++) {
     float x = in[i];
@@ -60,16 +66,20 @@ int main(int argc, char **argv) {
   uint64_t start = strtoull(argv[1], 0, 10), stop = strtoull(argv[2], 0, 10);
   uint64_t step = strtoull(argv[3], 0, 10);
   static float in[4096], out[4096];
+  static double exacts[4096];
   double worst = -1; uint32_t at = 0;
   u64 count = 0, over_one = 0, misrounded = 0, signs = 0, descents = 0;
   float previous = NAN, before = NAN;
   for (uint64_t base = start; base < stop; base += 4096 * step) {
     for (int i = 0; i < 4096; i++) in[i] = f32_u32((uint32_t)(base + (uint64_t)i * step));
     kernel(in, out);
+    oracles(in, exacts);
     for (int i = 0; i < 4096; i++) {
       if (fabsf(in[i]) > @limit@) continue;
-      double exact = oracle((double)in[i]);
+      double exact = exacts[i];
       double error = ulp_error(out[i], exact);
+      int is_sure = error <= worst && (isnan(exact) || !signbit(out[i]) == !signbit(exact));
+      if (!is_sure) { exact = oracle((double)in[i]); error = ulp_error(out[i], exact); }
       if (error > worst) { worst = error; at = u32_f32(in[i]); }
       over_one += error > 1.0;
       misrounded += error > 0.5001;
@@ -96,10 +106,15 @@ static void kernel(const float *restrict a, const float *restrict b, float *rest
   }
 }
 static double oracle(double x, double y) { return @oracle@; }
+static void oracles(const float *restrict a, const float *restrict b, double *restrict out) {
+  #pragma omp simd
+  for (int i = 0; i < 4096; i++) { double x = a[i], y = b[i]; out[i] = @oracle@; }
+}
 int main(int argc, char **argv) {
   uint64_t count = strtoull(argv[1], 0, 10);
   state = strtoull(argv[2], 0, 10);
   static float a[4096], b[4096], out[4096];
+  static double exacts[4096];
   double worst = -1; float at_x = 0, at_y = 0; u64 over_one = 0, signs = 0;
   for (uint64_t base = 0; base < count; base += 4096) {
     for (int i = 0; i < 4096; i++) {
@@ -118,9 +133,14 @@ int main(int argc, char **argv) {
       a[i] = x; b[i] = y;
     }
     kernel(a, b, out);
+    oracles(a, b, exacts);
     for (int i = 0; i < 4096; i++) {
-      double exact = oracle((double)a[i], (double)b[i]);
-      double error = ulp_error(out[i], exact);
+      double exact = exacts[i], error = ulp_error(out[i], exact);
+      int is_sure = error <= worst && (isnan(exact) || !signbit(out[i]) == !signbit(exact));
+      if (!is_sure) {
+        exact = oracle((double)a[i], (double)b[i]);
+        error = ulp_error(out[i], exact);
+      }
       if (error > worst) { worst = error; at_x = a[i]; at_y = b[i]; }
       over_one += error > 1;
       signs += !isnan(exact) && !signbit(out[i]) != !signbit(exact);
@@ -129,71 +149,6 @@ int main(int argc, char **argv) {
   printf("{\\"worst\\": %.6g, \\"at\\": \\"%a, %a\\", \\"count\\": %llu, \\"over_one\\": %llu, "
          "\\"signs\\": %llu}\\n", isinf(worst) ? 1e300 : worst, at_x, at_y, (u64)count, over_one,
          signs);
-  return 0;
-}
-"""
-
-SAMPLED_FLOAT64 = """
-#include <quadmath.h>
-static void kernel(const double *restrict a, const double *restrict b, double *restrict out) {
-  for (int i = 0; i < 1024; i++) {
-    double x = a[i], y = b[i];
-    @body@
-    (void)y;
-    out[i] = @result@;
-  }
-}
-static __float128 oracle(__float128 x, __float128 y) { return @oracle@; }
-static double quad_error(double got, __float128 exact) {
-  if (isnanq(exact)) return isnan(got) ? 0.0 : INFINITY;
-  if (isnan(got)) return INFINITY;
-  if (fabsq(exact) >= 0x1.fffffffffffff8p1023Q)
-    return isinf(got) && (got > 0) == (exact > 0) ? 0.0 : INFINITY;
-  if (isinf(got)) return INFINITY;
-  if (exact == 0) return got == 0 ? 0 : INFINITY;
-  int exponent = ilogbq(exact);
-  if (exponent < -1022) exponent = -1022;
-  return (double)(fabsq((__float128)got - exact) * scalbnq(1.0Q, 52 - exponent));
-}
-static double sample(int mode, double low, double high) {
-  uint64_t bits = draw();
-  double unit = (double)(bits >> 11) * 0x1p-53;
-  switch (mode) {
-    case 0: return f64(bits);
-    case 1: return low + (high - low) * unit;
-    case 2: return (bits & 1 ? -1 : 1) * ldexp(1 + unit, (int)(draw() % 70) - 60);
-    case 3: return (high - low) * ldexp(unit - 0.5, -(int)(draw() % 12));
-    default: return 1 + (unit - 0.5) * ldexp(1, -(int)(draw() % 50));
-  }
-}
-int main(int argc, char **argv) {
-  uint64_t count = strtoull(argv[1], 0, 10);
-  state = strtoull(argv[2], 0, 10);
-  double low = atof(argv[3]), high = atof(argv[4]);
-  static double a[1024], b[1024], out[1024];
-  double worst = -1, at = 0, at_y = 0; u64 over_one = 0, signs = 0, misrounded = 0;
-  for (uint64_t base = 0; base < count; base += 1024) {
-    for (int i = 0; i < 1024; i++) {
-      a[i] = sample(i % 5, low, high);
-      b[i] = 0;
-      if (@binary@) {
-        double t = (double)(draw() >> 11) * 0x1p-53 * 2200 - 1100;
-        b[i] = i % 5 == 0 ? f64(draw()) : i % 7 == 0 ? rint(t / 100) : t / log2(fabs(a[i]));
-      }
-    }
-    kernel(a, b, out);
-    for (int i = 0; i < 1024; i++) {
-      __float128 exact = oracle(a[i], b[i]);
-      double error = quad_error(out[i], exact);
-      if (error > worst) { worst = error; at = a[i]; at_y = b[i]; }
-      over_one += error > 1;
-      misrounded += error > 0.5001;
-      signs += !isnanq(exact) && !signbit(out[i]) != !signbitq(exact);
-    }
-  }
-  printf("{\\"worst\\": %.6g, \\"at\\": \\"%a, %a\\", \\"count\\": %llu, \\"over_one\\": %llu, "
-         "\\"misrounded\\": %llu, \\"signs\\": %llu}\\n", isinf(worst) ? 1e300 : worst, at, at_y,
-         (u64)count, over_one, misrounded, signs);
   return 0;
 }
 """

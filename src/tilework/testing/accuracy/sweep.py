@@ -4,8 +4,9 @@ Usage: `python -m tilework.testing.accuracy.sweep [NAME ...] [--step N] [--count
 or `NAME ... --zone` for the sines of angles from 30 to 39800.
 float32 functions of one operand run over all 2**32 inputs (`--step N`: every N-th) against the C
 library's float64 functions; pow over `--count` pairs; float64 functions over `--count` samples
-against the compiler's 113-bit library. Each finished chunk of 2**26 inputs is kept in a file named
-by a digest of the program, so a stopped sweep goes on where it was.
+against 64-bit mantissas and the compiler's 113-bit library; `--float16` runs pow over all 2**32
+pairs of float16. Each finished chunk is kept in a file named by a digest of the program, so a
+stopped sweep goes on where it was.
 """
 
 from __future__ import annotations
@@ -23,14 +24,18 @@ from typing import Any
 
 from tilework.codegen.decompose import transcendental
 from tilework.codegen.decompose.builder import Dtype, Value
-from tilework.testing.accuracy import c_sources
 from tilework.testing.accuracy.c_builder import CBuilder
+from tilework.testing.accuracy.c_float16 import PAIRS_FLOAT16
+from tilework.testing.accuracy.c_float64 import SAMPLED_FLOAT64
+from tilework.testing.accuracy.c_sources import PAIRS_FLOAT32, PRELUDE, UNARY_FLOAT32
 
 CHUNK = 2**26
 COMPILE = (
     *("gcc", "-O3", "-march=native", "-ffp-contract=off", "-fno-trapping-math", "-fwrapv"),
-    "-fno-math-errno",
+    *("-fno-math-errno", "-fopenmp"),
 )
+#: Inputs of one chunk where samples are drawn, and first operands of one where all pairs are taken.
+SAMPLE_CHUNK, FIRST_CHUNK = 10**7, 2**10
 #: Oracles whose C name differs from the function's, with {q} for the suffix of the library.
 ORACLES = {
     "acos": "acos{q}(x)",
@@ -60,6 +65,7 @@ ZONE = (30.0, 39800.0)
 ZONE_CHUNK = 2**22
 BINARY = ("pow", "atan2", "fmod")
 SKIPPED = ("mulacc", "fmod")
+LIBRARIES = ("-lquadmath", "-lm")
 
 
 @dataclass(frozen=True)
@@ -78,7 +84,8 @@ def operation_counts(name: str, dtype: Dtype = "float32") -> tuple[CBuilder, str
     table = transcendental.FLOAT64 if dtype == "float64" else _float32_table()
     builder = CBuilder()
     operands = ("x", "y") if name in BINARY else ("x",)
-    values: list[Value[str]] = [Value(builder, operand, dtype) for operand in operands]
+    own: Dtype = "float64" if dtype == "float64" else "float32"
+    values: list[Value[str]] = [Value(builder, operand, own) for operand in operands]
     return builder, table[name](*values).raw
 
 
@@ -92,26 +99,26 @@ def function_names(dtype: Dtype) -> list[str]:
 
 
 def build(name: str, dtype: Dtype, folder: Path) -> tuple[Path, Report]:
-    """Compile the sweep of one function in `folder`."""
+    """Compile the sweep of one function in `folder`; float16 is for functions of two operands."""
     builder, result = operation_counts(name, dtype)
-    wide = dtype == "float64"
     binary = name in BINARY
-    template = c_sources.PAIRS_FLOAT32 if binary else c_sources.UNARY_FLOAT32
+    narrow = PAIRS_FLOAT32 if binary else UNARY_FLOAT32
+    template = {"float64": SAMPLED_FLOAT64, "float16": PAIRS_FLOAT16}.get(dtype, narrow)
     oracle = ORACLES.get(name, f"{name}{{q}}(x{', y' if binary else ''})")
-    text = c_sources.PRELUDE + (c_sources.SAMPLED_FLOAT64 if wide else template)
     replacements = {
-        "oracle": oracle.format(q="q" if wide else ""),
+        "oracle": oracle.format(q="" if dtype == "float32" else "q"),
+        "near": oracle.format(q="l" if dtype == "float64" else ""),
         "limit": LIMITS.get(name, "INFINITY"),
         "body": "\n    ".join(builder.lines),
         "result": result,
         "binary": str(int(binary)),
     }
+    text = PRELUDE + template
     for mark, replacement in replacements.items():
         text = text.replace(f"@{mark}@", replacement)
     source, program = folder / f"{name}.c", folder / name
     source.write_text(text)
-    libraries = ["-lquadmath", "-lm"] if wide else ["-lm"]
-    subprocess.run([*COMPILE, str(source), "-o", str(program), *libraries], check=True)
+    subprocess.run([*COMPILE, str(source), "-o", str(program), *LIBRARIES], check=True)
     return program, Report(name, dtype, builder.operations, builder.counts)
 
 
@@ -124,19 +131,31 @@ def _run(program: Path, *arguments: float) -> dict[str, Any]:
 
 def _merge(parts: list[dict[str, Any]]) -> dict[str, Any]:
     worst = max(parts, key=lambda part: part["worst"])
-    sums = {key: sum(part[key] for part in parts) for key in parts[0]}
-    return sums | {"worst": worst["worst"], "at": worst["at"]}
+    own = {"worst": worst["worst"], "at": worst["at"]}
+    if "doubt" in worst:
+        own["doubt"] = max(part["doubt"] for part in parts)
+    sums = {key: sum(part[key] for part in parts) for key in worst if key not in own}
+    return sums | own
 
 
-def _all_inputs(program: Path, name: str, step: int, kept_in: Path) -> dict[str, Any]:
+def _in_chunks(program: Path, chunks: list[tuple[float, ...]], kept_in: Path) -> dict[str, Any]:
+    """Run a program for each tuple of arguments and join what it finds.
+
+    What is found is kept by program and arguments, so that a stopped sweep goes on where it was,
+    and a longer one takes over what a shorter one has found.
+    """
     digest = hashlib.sha256(program.with_suffix(".c").read_bytes()).hexdigest()[:16]
-    kept = kept_in / f"{name}-{step}-{digest}.json"
-    parts: list[dict[str, Any]] = json.loads(kept.read_text()) if kept.exists() else []
-    chunk = CHUNK * step
-    for start in range(len(parts) * chunk, 2**32, chunk):
-        parts.append(_run(program, start, min(2**32, start + chunk), step))
-        kept.write_text(json.dumps(parts))
-    return _merge(parts)
+    kept_in.mkdir(parents=True, exist_ok=True)
+    kept = kept_in / f"{program.name}-{digest}.json"
+    parts: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
+    for chunk in chunks:
+        key = " ".join(str(argument) for argument in chunk)
+        if key not in parts:
+            parts[key] = _run(program, *chunk)
+            # Replaced at once, since a sweep may be stopped at any time.
+            kept.with_suffix(".new").write_text(json.dumps(parts))
+            kept.with_suffix(".new").replace(kept)
+    return _merge([parts[" ".join(str(argument) for argument in chunk)] for chunk in chunks])
 
 
 def sweep(
@@ -146,22 +165,29 @@ def sweep(
 
     Args:
         name: a name in the tables of `transcendental`.
-        dtype: "float32" or "float64".
+        dtype: "float32", "float64", or "float16" for all pairs of a function of two operands.
         kept_in: folder of finished chunks.
-        step: distance of the float32 inputs, 1 for all.
+        step: distance of the float32 inputs or of the first float16 operands, 1 for all.
         count: number of samples where not all inputs are taken.
-        seed: of the samples.
+        seed: of the first chunk of samples; each further one takes the next.
     """
+    chunks: list[tuple[float, ...]]
+    if dtype == "float16":
+        size = FIRST_CHUNK * step
+        chunks = [(at, min(2**16, at + size), step) for at in range(0, 2**16, size)]
+    elif dtype == "float64" or name in BINARY:
+        domain = DOMAINS.get(name, (-100, 100)) if dtype == "float64" else ()
+        starts = range(0, count, SAMPLE_CHUNK)
+        chunks = [
+            (min(SAMPLE_CHUNK, count - at), seed + number, *domain)
+            for number, at in enumerate(starts)
+        ]
+    else:
+        size = CHUNK * step
+        chunks = [(at, min(2**32, at + size), step) for at in range(0, 2**32, size)]
     with tempfile.TemporaryDirectory() as folder:
         program, report = build(name, dtype, Path(folder))
-        if dtype == "float64":
-            found = _run(program, count, seed, *DOMAINS.get(name, (-100, 100)))
-        elif name in BINARY:
-            found = _run(program, count, seed)
-        else:
-            kept_in.mkdir(parents=True, exist_ok=True)
-            found = _all_inputs(program, name, step, kept_in)
-    report.found.update(found)
+        report.found.update(_in_chunks(program, chunks, kept_in))
     return report
 
 
@@ -173,22 +199,23 @@ def sweep_zone(name: str, kept_in: Path, chunks: int | None = None) -> Report:
         kept_in: folder of finished chunks.
         chunks: how many of the chunks of 2**22 inputs to run, evenly spread; None for all.
     """
+    low, high = [struct.unpack("<I", struct.pack("<f", end))[0] for end in ZONE]
+    parts: list[tuple[float, ...]] = [
+        (sign + at, min(sign + at + ZONE_CHUNK, sign + high), 1)
+        for sign in (0, 1 << 31)
+        for at in range(low, high, ZONE_CHUNK)
+    ]
+    step = 1 if chunks is None else -(-len(parts) // chunks)
     with tempfile.TemporaryDirectory() as folder:
         program, report = build(name, "float32", Path(folder))
-        digest = hashlib.sha256(program.with_suffix(".c").read_bytes()).hexdigest()[:16]
-        kept_in.mkdir(parents=True, exist_ok=True)
-        kept = kept_in / f"{name}-zone-{digest}.json"
-        parts: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
-        low, high = [struct.unpack("<I", struct.pack("<f", end))[0] for end in ZONE]
-        starts = [sign + at for sign in (0, 1 << 31) for at in range(low, high, ZONE_CHUNK)]
-        step = 1 if chunks is None else -(-len(starts) // chunks)
-        for start in starts[::step]:
-            if str(start) not in parts:
-                last = (start & (1 << 31)) + high
-                parts[str(start)] = _run(program, start, min(start + ZONE_CHUNK, last), 1)
-                kept.write_text(json.dumps(parts))
-    report.found.update(_merge([parts[str(start)] for start in starts[::step]]))
+        report.found.update(_in_chunks(program, parts[::step], kept_in))
     return report
+
+
+def _names_of(dtype: Dtype) -> list[str]:
+    if dtype == "float16":
+        return ["pow"]
+    return [name for name in function_names(dtype) if name not in SKIPPED]
 
 
 def main() -> None:
@@ -199,13 +226,15 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=10**6)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--float64", action="store_true")
+    parser.add_argument("--float16", action="store_true", help="all pairs of float16")
     parser.add_argument("--zone", action="store_true", help="angles from 30 to 39800 alone")
     parser.add_argument("--state", type=Path, default=Path(tempfile.gettempdir(), "sweeps"))
     parser.add_argument("--save", type=Path, help="JSON file that collects the reports")
     arguments = parser.parse_args()
     dtype: Dtype = "float64" if arguments.float64 else "float32"
-    table = transcendental.FLOAT64 if arguments.float64 else _float32_table()
-    for name in arguments.names or [name for name in table if name not in SKIPPED]:
+    if arguments.float16:
+        dtype = "float16"
+    for name in arguments.names or _names_of(dtype):
         if arguments.zone:
             report = replace(sweep_zone(name, arguments.state), name=f"{name} from 30 to 39800")
         else:

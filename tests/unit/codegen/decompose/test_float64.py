@@ -20,13 +20,10 @@ ORACLES: dict[str, Callable[..., Any]] = {
     "pow": lambda v, w: mpmath.power(v, w),
     "reciprocal": lambda v: 1 / v,
 }
-# Bounds on samples; docs/accuracy.md has what larger samples found.
 BOUNDS = {
-    **dict.fromkeys(("exp2", "log2", "exp", "log", "sin", "cos", "tanh", "erf", "pow"), 1.0),
-    **dict.fromkeys(("acos", "asin", "atan", "cosh", "log1p"), 1.5),
-    **dict.fromkeys(("asinh", "expm1", "sinh"), 2.0),
-    **dict.fromkeys(("acosh", "atanh", "tan"), 3.0),
-    **dict.fromkeys(("reciprocal", "sqrt"), 0.5),
+    name: 0.5 if name in ("reciprocal", "sqrt") else 1.0
+    for name in FLOAT64
+    if name not in ("atan2", "fmod", "mulacc")
 }
 RANGES: dict[str, tuple[float, float]] = {
     "acos": (-1, 1),
