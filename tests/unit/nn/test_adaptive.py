@@ -92,7 +92,7 @@ def test_a_warm_up_grows_and_ends_at_the_least_rate() -> None:
 
 def test_a_step_size_below_one_is_refused() -> None:
     own = optim.SGD([Tensor(START, requires_grad=True)], lr=1.0)
-    with pytest.raises(UserError, match="StepLR: the size must be at least 1"):
+    with pytest.raises(UserError, match="StepLR: `step_size` is too small"):
         optim.StepLR(own, 0)
 
 

@@ -30,7 +30,17 @@ OPTIMIZERS: list[tuple[str, dict[str, Any]]] = [
     ("AdamW", {"lr": 0.1, "weight_decay": 0.1, "amsgrad": True}),
     ("NAdam", {"lr": 0.1, "weight_decay": 0.01}),
     ("RAdam", {"lr": 0.1, "weight_decay": 0.01}),
+    ("NAdam", {"lr": 0.1, "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("RAdam", {"lr": 0.1, "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("RAdam", {"lr": 0.1, "betas": (0.5, 0.6), "maximize": True}),
+    ("Adamax", {"lr": 0.1, "betas": (0.8, 0.9), "weight_decay": 0.1}),
+    ("ASGD", {"lr": 0.1, "lambd": 0.01, "t0": 3, "weight_decay": 0.1}),
+    ("RMSprop", {"lr": 0.1, "maximize": True}),
+    ("Adagrad", {"lr": 0.1, "maximize": True}),
+    ("Adadelta", {"lr": 1.0, "maximize": True}),
+    ("Adafactor", {"lr": 0.1, "maximize": True}),
     ("Rprop", {"lr": 0.1}),
+    ("Rprop", {"lr": 0.1, "maximize": True}),
     ("Adafactor", {"lr": 0.1, "weight_decay": 0.1}),
     ("Adagrad", {"lr": 0.1, "lr_decay": 0.1, "initial_accumulator_value": 0.2}),
     ("RMSprop", {"lr": 0.1, "momentum": 0.5, "centered": True}),
@@ -71,15 +81,19 @@ SCHEDULES: dict[str, Callable[[Any, Any], Any]] = {
     "SequentialLR": lambda kinds, o: kinds.SequentialLR(
         o, [kinds.LinearLR(o, 0.1, 1.0, 5), kinds.ExponentialLR(o, 0.9)], [5]
     ),
+    "ChainedScheduler": lambda kinds, o: kinds.ChainedScheduler(
+        [kinds.ConstantLR(o, 0.5, 4), kinds.ExponentialLR(o, 0.9)]
+    ),
 }
 
 
 @pytest.mark.filterwarnings("ignore:Detected call of")
 @pytest.mark.filterwarnings("ignore:The epoch parameter")
+@pytest.mark.parametrize("first", [0.1, 0.0])
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_a_schedule_gives_the_rates_of_pytorchs(name: str) -> None:
-    own = optim.SGD([Tensor([1.0], requires_grad=True)], lr=0.1)
-    other = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
+def test_a_schedule_gives_the_rates_of_pytorchs(name: str, first: float) -> None:
+    own = optim.SGD([Tensor([1.0], requires_grad=True)], lr=first)
+    other = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=first)
     ours = SCHEDULES[name](optim, own)
     theirs = SCHEDULES[name](torch.optim.lr_scheduler, other)
     rates = []
@@ -106,3 +120,52 @@ def test_one_cycle_of_one_slope_starts_or_ends_at_the_greatest_rate(share: float
         schedule.step()
         rates.append(optimizer.lr.item())
     assert rates[0 if share < 1 else 9] == pytest.approx(1.0)
+
+
+def test_a_schedule_asks_for_each_factor_once() -> None:
+    asked: list[int] = []
+
+    def factor(step: int) -> float:
+        asked.append(step)
+        return 0.5
+
+    optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
+    schedule = optim.MultiplicativeLR(optimizer, factor)
+    for _ in range(5):
+        schedule.step()
+    assert asked == [1, 2, 3, 4, 5]
+    assert schedule.get_last_lr() == 0.5**5
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda o: optim.StepLR(o, 0),
+        lambda o: optim.PolynomialLR(o, 0),
+        lambda o: optim.CosineAnnealingLR(o, 0),
+        lambda o: optim.CosineAnnealingWarmRestarts(o, 0),
+        lambda o: optim.OneCycleLR(o, 1.0, 0),
+        lambda o: optim.CyclicLR(o, 0.1, 1.0, 0),
+    ],
+)
+def test_a_schedule_of_no_steps_is_refused(make: Callable[[Any], Any]) -> None:
+    optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=0.1)
+    with pytest.raises(UserError, match="too small"):
+        make(optimizer)
+
+
+def test_the_average_of_asgd_is_that_of_the_last_steps() -> None:
+    ours = Tensor(START, requires_grad=True)
+    theirs = torch.nn.Parameter(torch.tensor(START))
+    own, other = optim.ASGD([ours], t0=2), torch.optim.ASGD([theirs], t0=2)
+    for gradient in GRADIENTS:
+        ours.grad, theirs.grad = Tensor(gradient), torch.tensor(gradient)
+        own.step()
+        other.step()
+    wanted = other.state[theirs]["ax"].numpy()
+    np.testing.assert_allclose(own.average[0].numpy(), wanted, rtol=1e-5)
+
+
+def test_shares_of_old_means_are_checked() -> None:
+    with pytest.raises(UserError, match="shares of old means"):
+        optim.RAdam([Tensor([1.0])], betas=(0.9, 1.0))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tilework.nn.optim.adam import LAMB, Adam, AdamW
-from tilework.nn.optim.adaptive import Adadelta, Adagrad, Adamax, RMSprop
+from tilework.nn.optim.adam import LAMB, Adam, Adamax, AdamW, NAdam, RAdam
+from tilework.nn.optim.adaptive import ASGD, Adadelta, Adafactor, Adagrad, RMSprop, Rprop
 from tilework.nn.optim.average import EMA, clip_grad_norm_, clip_grad_value_
-from tilework.nn.optim.further import Adafactor, NAdam, RAdam, Rprop
 from tilework.nn.optim.optimizer import Optimizer, OptimizerGroup
 from tilework.nn.optim.schedule import (
+    ChainedScheduler,
     ConstantLR,
     CosineAnnealingLR,
     CosineAnnealingWarmRestarts,
@@ -28,10 +28,10 @@ from tilework.nn.optim.schedule import (
 from tilework.nn.optim.sgd import LARS, SGD, Muon
 
 __all__ = [
-    "EMA", "LAMB", "LARS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax",
-    "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "CosineWarmupLR", "CyclicLR",
-    "ExponentialLR", "LambdaLR", "LinearLR", "MultiStepLR", "MultiplicativeLR", "Muon", "NAdam",
-    "OneCycleLR", "Optimizer", "OptimizerGroup", "PolynomialLR", "RAdam", "RMSprop",
-    "ReduceLROnPlateau", "Rprop", "Schedule", "SequentialLR", "StepLR", "clip_grad_norm_",
-    "clip_grad_value_",
+    "ASGD", "EMA", "LAMB", "LARS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW",
+    "Adamax", "ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts",
+    "CosineWarmupLR", "CyclicLR", "ExponentialLR", "LambdaLR", "LinearLR", "MultiStepLR",
+    "MultiplicativeLR", "Muon", "NAdam", "OneCycleLR", "Optimizer", "OptimizerGroup",
+    "PolynomialLR", "RAdam", "RMSprop", "ReduceLROnPlateau", "Rprop", "Schedule", "SequentialLR",
+    "StepLR", "clip_grad_norm_", "clip_grad_value_",
 ]  # fmt: skip

@@ -1,16 +1,77 @@
-"""Adam and its kin."""
+"""Adam and its kin: steps along running means of gradients, scaled by those of their squares."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from typing import TYPE_CHECKING
 
 from tilework import dtypes
 from tilework.base.errors import UserError
 from tilework.nn.optim.optimizer import Optimizer
-from tilework.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tilework.tensor.tensor import Tensor
 
 
-class LAMB(Optimizer):
+class Moments(Optimizer):
+    """What the kinds of this file keep: a mean of gradients `m`, and of squares (or so) `v`.
+
+    Args:
+        params: see `Optimizer`.
+        lr: the learning rate.
+        betas: shares of the old means of gradients and of their squares.
+        eps: added to the root of the mean square.
+        weight_decay: of the parameter, added to its gradient.
+        device: see `Optimizer`.
+        fused: see `Optimizer`.
+        maximize: go along the gradient, not against it.
+
+    Raises:
+        UserError: a share is not in [0, 1).
+    """
+
+    def __init__(
+        self,
+        params: Sequence[Tensor],
+        lr: float = 0.001,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        device: str | None = None,
+        fused: bool = False,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        if not all(0 <= beta < 1 for beta in betas) or len(betas) != 2:
+            raise UserError(
+                "optimizer: the shares of old means make no sense",
+                got=betas,
+                expected="two numbers of at least 0 and below 1",
+            )
+        super().__init__(params, lr, device, fused, weight_decay=weight_decay, maximize=maximize)
+        self.b1, self.b2 = betas
+        self.eps = eps
+        self.m = self._state(self.params)
+        self.v = self._state(self.params)
+
+    def _mean(self, number: int, g: Tensor, written: list[Tensor]) -> Tensor:
+        """The running mean of the gradients of one parameter, with this one."""
+        m = self.m[number]
+        m.assign(m * self.b1 + g * (1 - self.b1))
+        written.append(m)
+        return m
+
+    def _square(self, number: int, g: Tensor, written: list[Tensor]) -> Tensor:
+        """The running mean of their squares."""
+        v = self.v[number]
+        v.assign(v * self.b2 + g * g * (1 - self.b2))
+        written.append(v)
+        return v
+
+
+class LAMB(Moments):
     """Adam whose step for each parameter is scaled to the parameter (You and others, 2019).
 
     Args:
@@ -27,7 +88,6 @@ class LAMB(Optimizer):
         maximize: go along the gradient, not against it.
     """
 
-    #: Whether the decay is added to the gradient instead.
     _decays_gradient = False
 
     def __init__(  # noqa: PLR0913  # the arguments that programs give
@@ -45,52 +105,33 @@ class LAMB(Optimizer):
         amsgrad: bool = False,
         maximize: bool = False,
     ) -> None:
-        if weight_decay < 0:
-            raise UserError("optimizer: the weight decay is negative", got=weight_decay)
-        super().__init__(params, lr, device, fused)
-        self.b1 = b1
-        self.b2 = b2
-        self.eps = eps
-        self.weight_decay = weight_decay
+        super().__init__(params, lr, (b1, b2), eps, weight_decay, device, fused, maximize=maximize)
         self.adam = adam
         # b1 and b2 to the power of the number of steps: state, so that captures carry them on.
-        self.b1_t = Tensor([1.0], device=self.device, dtype=dtypes.float32, requires_grad=False)
-        self.b2_t = Tensor([1.0], device=self.device, dtype=dtypes.float32, requires_grad=False)
-        self.m = self._state(self.params)
-        self.v = self._state(self.params)
-        self.maximize = maximize
+        self.b1_t = self._number(1.0)
+        self.b2_t = self._number(1.0)
         self.greatest = self._state(self.params) if amsgrad else []
 
-    def _update(self, params: list[Tensor]) -> list[Tensor]:
+    def _begin(self) -> list[Tensor]:
         self.b1_t *= self.b1
         self.b2_t *= self.b2
-        written = [self.b1_t, self.b2_t]
-        place = {id(param): number for number, param in enumerate(self.params)}
-        for param in params:
-            g = self._gradient(param)
-            m, v = self.m[place[id(param)]], self.v[place[id(param)]]
-            value = param.cast(g.dtype)
-            if self.maximize:
-                g = -g
-            if self.weight_decay and self._decays_gradient:
-                g = g + value * self.weight_decay
-            m.assign(m * self.b1 + g * (1 - self.b1))
-            v.assign(v * self.b2 + g * g * (1 - self.b2))
-            written += [m, v]
-            mean = m / (1 - self.b1_t).cast(g.dtype)
-            spread = v
-            if self.greatest:
-                spread = self.greatest[place[id(param)]]
-                spread.assign(spread.maximum(v))
-                written.append(spread)
-            square = spread / (1 - self.b2_t).cast(g.dtype)
-            step = mean / (square.sqrt() + self.eps)
-            if self.weight_decay and not self._decays_gradient:
-                step = step + value * self.weight_decay
-            if not self.adam:
-                step = step * _trust(value, step)
-            param.assign((value - step * self.lr.cast(g.dtype)).cast(param.dtype))
-        return written
+        return [self.b1_t, self.b2_t]
+
+    def _step(self, number: int, value: Tensor, g: Tensor, written: list[Tensor]) -> Tensor:
+        m, spread = self._mean(number, g, written), self._square(number, g, written)
+        mean = m / (1 - self.b1_t).cast(g.dtype)
+        if self.greatest:
+            greatest = self.greatest[number]
+            greatest.assign(greatest.maximum(spread))
+            written.append(greatest)
+            spread = greatest
+        square = spread / (1 - self.b2_t).cast(g.dtype)
+        step = mean / (square.sqrt() + self.eps)
+        if self.weight_decay and not self._decays_gradient:
+            step = step + value * self.weight_decay
+        if not self.adam:
+            step = step * _trust(value, step)
+        return step * self._rate(g)
 
 
 def _trust(value: Tensor, step: Tensor) -> Tensor:
@@ -166,3 +207,149 @@ class Adam(AdamW):
             params, lr, b1, b2, eps, weight_decay, device, fused,
             betas=betas, amsgrad=amsgrad, maximize=maximize,
         )  # fmt: skip
+
+
+class _Counted(Moments):
+    """Kinds that count their steps, in float64, and may decay as AdamW does.
+
+    Args:
+        params: see `Moments`.
+        lr: see `Moments`.
+        betas: see `Moments`.
+        eps: see `Moments`.
+        weight_decay: of the parameter, added to its gradient, or to the step if decoupled.
+        maximize: see `Moments`.
+        decoupled_weight_decay: add the decay to the step.
+    """
+
+    def __init__(
+        self,
+        params: Sequence[Tensor],
+        lr: float = 0.001,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        *,
+        maximize: bool = False,
+        decoupled_weight_decay: bool = False,
+    ) -> None:
+        super().__init__(params, lr, betas, eps, weight_decay, maximize=maximize)
+        self._decays_gradient = not decoupled_weight_decay
+        self.steps = self._number(0.0, dtypes.float64)
+
+    def _begin(self) -> list[Tensor]:
+        self.steps += 1
+        return [self.steps]
+
+    def _scaled(self, step: Tensor, value: Tensor, g: Tensor) -> Tensor:
+        """A step times the rate, with what decay takes."""
+        if self.weight_decay and not self._decays_gradient:
+            step = step + value * self.weight_decay
+        return step * self._rate(g)
+
+
+class NAdam(_Counted):
+    """Adam with Nesterov's momentum (Dozat, 2016).
+
+    Args:
+        params: see `Optimizer`.
+        lr: the learning rate.
+        betas: shares of the old means of gradients and of their squares.
+        eps: added to the root of the mean square.
+        weight_decay: of the parameter, added to its gradient, or to the step if decoupled.
+        momentum_decay: how fast the momentum grows to its full value.
+        maximize: go along the gradient, not against it.
+        decoupled_weight_decay: add the decay to the step.
+    """
+
+    def __init__(
+        self,
+        params: Sequence[Tensor],
+        lr: float = 0.002,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum_decay: float = 0.004,
+        *,
+        maximize: bool = False,
+        decoupled_weight_decay: bool = False,
+    ) -> None:
+        super().__init__(
+            params, lr, betas, eps, weight_decay,
+            maximize=maximize, decoupled_weight_decay=decoupled_weight_decay,
+        )  # fmt: skip
+        self.momentum_decay = momentum_decay
+        self.product = self._number(1.0, dtypes.float64)
+
+    def _momentum(self, steps: Tensor) -> Tensor:
+        decay = (steps * (self.momentum_decay * math.log(0.96))).exp()
+        return (1 - decay * 0.5) * self.b1
+
+    def _begin(self) -> list[Tensor]:
+        written = super()._begin()
+        self.product.assign(self.product * self._momentum(self.steps))
+        return [*written, self.product]
+
+    def _step(self, number: int, value: Tensor, g: Tensor, written: list[Tensor]) -> Tensor:
+        m, v = self._mean(number, g, written), self._square(number, g, written)
+        now, after = self._momentum(self.steps), self._momentum(self.steps + 1)
+        whole = 1 - _power(self.b2, self.steps)
+        divisor = (v / whole.cast(g.dtype)).sqrt() + self.eps
+        of_gradient = ((1 - now) / (1 - self.product)).cast(g.dtype)
+        of_mean = (after / (1 - self.product * after)).cast(g.dtype)
+        return self._scaled((g * of_gradient + m * of_mean) / divisor, value, g)
+
+
+class RAdam(_Counted):
+    """Adam that trusts its mean of squares only when it has seen enough (Liu and others, 2019).
+
+    Arguments as of `NAdam`, without `momentum_decay`; the rate is 0.001 by default.
+    """
+
+    def _step(self, number: int, value: Tensor, g: Tensor, written: list[Tensor]) -> Tensor:
+        m, v = self._mean(number, g, written), self._square(number, g, written)
+        power = _power(self.b2, self.steps)
+        most = 2 / (1 - self.b2) - 1
+        length = most - self.steps * 2 * power / (1 - power)
+        is_enough = length > 5
+        safe = is_enough.where(length, 6.0)
+        ratio = (safe - 4) * (safe - 2) * most / ((most - 4) * (most - 2) * safe)
+        scale = ((1 - power) * ratio).sqrt().cast(g.dtype)
+        mean = m / (1 - _power(self.b1, self.steps)).cast(g.dtype)
+        step = mean * is_enough.where(scale / (v.sqrt() + self.eps), 1.0)
+        return self._scaled(step, value, g)
+
+
+class Adamax(Moments):
+    """Adam with the greatest magnitude, which shrinks by the second of `betas` in each step.
+
+    Kingma and Ba, 2014; arguments as of `Moments`, and a rate of 0.002 by default.
+    """
+
+    def __init__(
+        self,
+        params: Sequence[Tensor],
+        lr: float = 0.002,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        super().__init__(params, lr, betas, eps, weight_decay, maximize=maximize)
+        self.b1_t = self._number(1.0)
+
+    def _begin(self) -> list[Tensor]:
+        self.b1_t *= self.b1
+        return [self.b1_t]
+
+    def _step(self, number: int, value: Tensor, g: Tensor, written: list[Tensor]) -> Tensor:
+        m, v = self._mean(number, g, written), self.v[number]
+        v.assign((v * self.b2).maximum(g.abs() + self.eps))
+        written.append(v)
+        return m / ((1 - self.b1_t).cast(g.dtype) * v) * self._rate(g)
+
+
+def _power(base: float, steps: Tensor) -> Tensor:
+    """A share to the power of the number of steps."""
+    return (steps * math.log(base)).exp() if base else steps.zeros_like()

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from tilework.base.errors import UserError
 from tilework.nn.optim.optimizer import Optimizer
-from tilework.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tilework.tensor.tensor import Tensor
 
 
 class RMSprop(Optimizer):
@@ -19,6 +24,7 @@ class RMSprop(Optimizer):
         weight_decay: of the parameter, added to its gradient.
         momentum: share of the last step that is kept.
         centered: divide by the deviation instead: the mean of gradients is taken off.
+        maximize: go along the gradient, not against it.
     """
 
     def __init__(
@@ -30,43 +36,35 @@ class RMSprop(Optimizer):
         weight_decay: float = 0.0,
         momentum: float = 0.0,
         centered: bool = False,
+        *,
+        maximize: bool = False,
     ) -> None:
-        super().__init__(params, lr)
+        super().__init__(params, lr, weight_decay=weight_decay, maximize=maximize)
         self.alpha = alpha
         self.eps = eps
-        self.weight_decay = weight_decay
         self.momentum = momentum
         self.centered = centered
         self.square = self._state(self.params)
         self.mean = self._state(self.params) if centered else []
         self.velocity = self._state(self.params) if momentum else []
 
-    def _update(self, params: list[Tensor]) -> list[Tensor]:
-        written: list[Tensor] = []
-        place = {id(param): number for number, param in enumerate(self.params)}
-        for param in params:
-            number = place[id(param)]
-            g = self._gradient(param)
-            value = param.cast(g.dtype)
-            if self.weight_decay:
-                g = g + value * self.weight_decay
-            square = self.square[number]
-            square.assign(square * self.alpha + g * g * (1 - self.alpha))
-            written.append(square)
-            spread = square
-            if self.centered:
-                mean = self.mean[number]
-                mean.assign(mean * self.alpha + g * (1 - self.alpha))
-                written.append(mean)
-                spread = square - mean * mean
-            step = g / (spread.sqrt() + self.eps)
-            if self.momentum:
-                velocity = self.velocity[number]
-                velocity.assign(velocity * self.momentum + step)
-                written.append(velocity)
-                step = velocity
-            param.assign((value - step * self.lr.cast(g.dtype)).cast(param.dtype))
-        return written
+    def _step(self, number: int, value: Tensor, g: Tensor, written: list[Tensor]) -> Tensor:
+        square = self.square[number]
+        square.assign(square * self.alpha + g * g * (1 - self.alpha))
+        written.append(square)
+        spread = square
+        if self.centered:
+            mean = self.mean[number]
+            mean.assign(mean * self.alpha + g * (1 - self.alpha))
+            written.append(mean)
+            spread = square - mean * mean
+        step = g / (spread.sqrt() + self.eps)
+        if self.momentum:
+            velocity = self.velocity[number]
+            velocity.assign(velocity * self.momentum + step)
+            written.append(velocity)
+            step = velocity
+        return step * self._rate(g)
 
 
 class Adagrad(Optimizer):
@@ -79,6 +77,7 @@ class Adagrad(Optimizer):
         weight_decay: of the parameter, added to its gradient.
         initial_accumulator_value: where the sums start.
         eps: added to the root.
+        maximize: go along the gradient, not against it.
     """
 
     def __init__(
@@ -89,34 +88,33 @@ class Adagrad(Optimizer):
         weight_decay: float = 0.0,
         initial_accumulator_value: float = 0.0,
         eps: float = 1e-10,
+        *,
+        maximize: bool = False,
     ) -> None:
-        super().__init__(params, lr)
+        super().__init__(params, lr, weight_decay=weight_decay, maximize=maximize)
         self.lr_decay = lr_decay
-        self.weight_decay = weight_decay
         self.eps = eps
         self.total = self._state(self.params)
         if initial_accumulator_value:
             for total in self.total:
                 total.assign(total + initial_accumulator_value)
-        self.steps = Tensor([0.0], device=self.device, requires_grad=False)
+        self.steps = self._number(0.0)
 
-    def _update(self, params: list[Tensor]) -> list[Tensor]:
-        rate = self.lr / (self.steps * self.lr_decay + 1)
-        rate = rate.contiguous()
+    def _begin(self) -> list[Tensor]:
+        self._now = (self.lr / (self.steps * self.lr_decay + 1)).contiguous()
         self.steps += 1
-        written: list[Tensor] = [self.steps]
-        totals = {id(param): total for param, total in zip(self.params, self.total, strict=True)}
-        for param in params:
-            g = self._gradient(param)
-            value = param.cast(g.dtype)
-            if self.weight_decay:
-                g = g + value * self.weight_decay
-            total = totals[id(param)]
-            total.assign(total + g * g)
-            written.append(total)
-            step = g / (total.sqrt() + self.eps)
-            param.assign((value - step * rate.cast(g.dtype)).cast(param.dtype))
-        return written
+        return [self.steps]
+
+    def _step(self, number: int, value: Tensor, g: Tensor, written: list[Tensor]) -> Tensor:
+        total = self.total[number]
+        total.assign(total + g * g)
+        written.append(total)
+        return g / (total.sqrt() + self.eps) * self._now.cast(g.dtype)
+
+    def _end(self) -> list[Tensor]:
+        # Not state: a captured step would keep it.
+        del self._now
+        return []
 
 
 class Adadelta(Optimizer):
@@ -137,75 +135,172 @@ class Adadelta(Optimizer):
         rho: float = 0.9,
         eps: float = 1e-6,
         weight_decay: float = 0.0,
+        *,
+        maximize: bool = False,
     ) -> None:
-        super().__init__(params, lr)
+        super().__init__(params, lr, weight_decay=weight_decay, maximize=maximize)
         self.rho = rho
         self.eps = eps
-        self.weight_decay = weight_decay
         self.square = self._state(self.params)
         self.moved = self._state(self.params)
 
-    def _update(self, params: list[Tensor]) -> list[Tensor]:
-        written: list[Tensor] = []
-        place = {id(param): number for number, param in enumerate(self.params)}
-        for param in params:
-            square, moved = self.square[place[id(param)]], self.moved[place[id(param)]]
-            g = self._gradient(param)
-            value = param.cast(g.dtype)
-            if self.weight_decay:
-                g = g + value * self.weight_decay
-            square.assign(square * self.rho + g * g * (1 - self.rho))
-            step = (moved + self.eps).sqrt() / (square + self.eps).sqrt() * g
-            step = step.contiguous()
-            moved.assign(moved * self.rho + step * step * (1 - self.rho))
-            written += [square, moved]
-            param.assign((value - step * self.lr.cast(g.dtype)).cast(param.dtype))
-        return written
+    def _step(self, number: int, value: Tensor, g: Tensor, written: list[Tensor]) -> Tensor:
+        square, moved = self.square[number], self.moved[number]
+        square.assign(square * self.rho + g * g * (1 - self.rho))
+        step = (moved + self.eps).sqrt() / (square + self.eps).sqrt() * g
+        step = step.contiguous()
+        moved.assign(moved * self.rho + step * step * (1 - self.rho))
+        written += [square, moved]
+        return step * self._rate(g)
 
 
-class Adamax(Optimizer):
-    """Adam with the greatest magnitude instead of the mean square (Kingma and Ba, 2014).
+class Rprop(Optimizer):
+    """Steps by the signs of gradients alone (Riedmiller and Braun, 1993).
 
     Args:
         params: see `Optimizer`.
-        lr: the learning rate.
-        b1: share of the old mean of gradients.
-        b2: what the greatest magnitude shrinks by in each step.
-        eps: added to magnitudes.
-        weight_decay: of the parameter, added to its gradient.
+        lr: the first size of each step.
+        etas: what a step shrinks and grows by.
+        step_sizes: the least and the greatest step.
+        maximize: go along the gradient, not against it.
     """
 
     def __init__(
         self,
         params: Sequence[Tensor],
-        lr: float = 0.002,
-        b1: float = 0.9,
-        b2: float = 0.999,
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
+        lr: float = 0.01,
+        etas: tuple[float, float] = (0.5, 1.2),
+        step_sizes: tuple[float, float] = (1e-6, 50.0),
+        *,
+        maximize: bool = False,
     ) -> None:
-        super().__init__(params, lr)
-        self.b1 = b1
-        self.b2 = b2
-        self.eps = eps
-        self.weight_decay = weight_decay
-        self.b1_t = Tensor([1.0], device=self.device, requires_grad=False)
-        self.m = self._state(self.params)
-        self.u = self._state(self.params)
+        super().__init__(params, lr, maximize=maximize)
+        if not 0 < etas[0] < 1 < etas[1]:
+            raise UserError("Rprop: the factors don't fit", got=etas, expected="0 < a < 1 < b")
+        self.etas = etas
+        self.step_sizes = step_sizes
+        self.last = self._state(self.params)
+        self.size = self._state(self.params)
+        for size in self.size:
+            size.assign(size + lr)
 
-    def _update(self, params: list[Tensor]) -> list[Tensor]:
-        self.b1_t *= self.b1
-        written = [self.b1_t]
-        place = {id(param): number for number, param in enumerate(self.params)}
-        for param in params:
-            m, u = self.m[place[id(param)]], self.u[place[id(param)]]
-            g = self._gradient(param)
-            value = param.cast(g.dtype)
-            if self.weight_decay:
-                g = g + value * self.weight_decay
-            m.assign(m * self.b1 + g * (1 - self.b1))
-            u.assign((u * self.b2).maximum(g.abs() + self.eps))
-            written += [m, u]
-            step = m / ((1 - self.b1_t).cast(g.dtype) * u)
-            param.assign((value - step * self.lr.cast(g.dtype)).cast(param.dtype))
-        return written
+    def _step(self, number: int, value: Tensor, g: Tensor, written: list[Tensor]) -> Tensor:
+        last, size = self.last[number], self.size[number]
+        turn = (g * last).sign()
+        factor = (turn < 0).where(self.etas[0], (turn > 0).where(self.etas[1], 1.0))
+        size.assign((size * factor).clamp(*self.step_sizes))
+        kept = (turn < 0).where(0.0, g).contiguous()
+        last.assign(kept)
+        written += [last, size]
+        return kept.sign() * size
+
+
+class ASGD(Optimizer):
+    """Plain steps whose results are averaged (Polyak and Juditsky, 1992); see `average`.
+
+    Args:
+        params: see `Optimizer`.
+        lr: the first learning rate.
+        lambd: how fast the rate falls, and by how much parameters shrink in a step of rate 1.
+        alpha: the power of the number of steps by which the rate falls.
+        t0: the step at which averaging starts.
+        weight_decay: of the parameter, added to its gradient.
+        maximize: go along the gradient, not against it.
+    """
+
+    def __init__(
+        self,
+        params: Sequence[Tensor],
+        lr: float = 0.01,
+        lambd: float = 1e-4,
+        alpha: float = 0.75,
+        t0: float = 1e6,
+        weight_decay: float = 0.0,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        super().__init__(params, lr, weight_decay=weight_decay, maximize=maximize)
+        self.lambd = lambd
+        self.alpha = alpha
+        self.t0 = t0
+        self.steps = self._number(0.0)
+        #: The mean of each parameter over the steps from `t0` on.
+        self.average = self._state(self.params)
+
+    def _step(self, number: int, value: Tensor, g: Tensor, written: list[Tensor]) -> Tensor:
+        fall = (self.lr * self.steps * self.lambd + 1) ** self.alpha
+        rate = (self.lr / fall).cast(g.dtype)
+        step = (value * self.lambd + g) * rate
+        share = 1 / (self.steps - self.t0).maximum(1.0)
+        average, moved = self.average[number], value - step
+        average.assign(share.eq(1).where(moved, average + (moved - average) * share.cast(g.dtype)))
+        written.append(average)
+        return step
+
+    def _end(self) -> list[Tensor]:
+        self.steps += 1
+        return [self.steps]
+
+
+class Adafactor(Optimizer):
+    """Adam's scaling with the squares kept as rows and columns (Shazeer and Stern, 2018).
+
+    Args:
+        params: see `Optimizer`.
+        lr: the greatest learning rate.
+        beta2_decay: the share of a new square is the number of steps to this power.
+        eps: the least square (None for that of the dtype) and the least scale of a parameter.
+        d: the greatest root mean square of a step.
+        weight_decay: of the parameter, times the rate.
+        maximize: go along the gradient, not against it.
+    """
+
+    _decays_gradient = False
+
+    def __init__(
+        self,
+        params: Sequence[Tensor],
+        lr: float = 0.01,
+        beta2_decay: float = -0.8,
+        eps: tuple[float | None, float] = (None, 1e-3),
+        d: float = 1.0,
+        weight_decay: float = 0.0,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        super().__init__(params, lr, weight_decay=weight_decay, maximize=maximize)
+        self.beta2_decay = beta2_decay
+        self.eps = eps
+        self.d = d
+        self.steps = self._number(0.0)
+        many = [param for param in self.params if param.ndim > 1]
+        wholes = [param[..., :1] if param.ndim > 1 else param for param in self.params]
+        self.rows = self._state(wholes)
+        self.columns = self._state([param[..., :1, :] for param in many])
+        # Which of the columns belongs to a parameter.
+        self._places = {id(param): place for place, param in enumerate(many)}
+
+    def _begin(self) -> list[Tensor]:
+        self.steps += 1
+        return [self.steps]
+
+    def _step(self, number: int, value: Tensor, g: Tensor, written: list[Tensor]) -> Tensor:
+        param, row = self.params[number], self.rows[number]
+        least = 2.0**-param.dtype.mantissa_bits if self.eps[0] is None else self.eps[0]
+        part = (self.steps**self.beta2_decay).cast(g.dtype)
+        if id(param) in self._places:
+            column = self.columns[self._places[id(param)]]
+            row.assign(row + (g.square().mean(-1, keepdim=True) - row) * part)
+            column.assign(column + (g.square().mean(-2, keepdim=True) - column) * part)
+            written.append(column)
+            square = row * column / row.mean(-2, keepdim=True).clamp(min_=least)
+        else:
+            row.assign(row + (g * g - row) * part)
+            square = row
+        written.append(row)
+        step = g * square.clamp(min_=least * least).rsqrt()
+        size = (step.square().mean().sqrt() / self.d).clamp(min_=1.0)
+        rate = self.lr.minimum(self.steps.rsqrt()).cast(g.dtype)
+        scale = value.square().mean().sqrt().clamp(min_=self.eps[1]) * rate
+        decay = value * (self._rate(g) * self.weight_decay) if self.weight_decay else 0.0
+        return step * (scale / size) + decay

@@ -13,6 +13,8 @@ from tilework.tensor.tensor import Tensor
 class Schedule:
     """Sets the rate of an optimizer to its first one times `factor(step)`.
 
+    The first rate is the one that the optimizer had before any schedule was made for it.
+
     Args:
         optimizer: whose rate is set.
         factor: takes the number of `step` calls so far.
@@ -27,32 +29,47 @@ class Schedule:
     """
 
     def __init__(self, optimizer: Optimizer, factor: Callable[[int], float]) -> None:
-        self.optimizer = optimizer
-        self.base = float(optimizer.lr.item())
-        self.factor = factor
-        self.count = 0
-        self._set(self.base * factor(0))
+        base = optimizer.first_rate()
+        self._start(optimizer, lambda step: base * factor(step))
 
-    def _set(self, rate: float) -> None:
-        lr = self.optimizer.lr
-        lr.assign(Tensor([rate], dtype=lr.dtype, device=lr.device)).realize()
+    def _start(self, optimizer: Optimizer, rate: Callable[[int], float]) -> None:
+        """Set the first rate; a schedule that names rates, not factors, begins with this."""
+        self.optimizer = optimizer
+        self.base = optimizer.first_rate()
+        # What the rate is after so many steps.
+        self.rate = rate
+        self.count = 0
+        _set_rate(optimizer, rate(0))
 
     def step(self) -> None:
         """Go to the next rate."""
         self.count += 1
-        self._set(self.base * self.factor(self.count))
+        _set_rate(self.optimizer, self.rate(self.count))
 
     def get_last_lr(self) -> float:
         """The rate that was set last."""
-        return self.base * self.factor(self.count)
+        return self.rate(self.count)
+
+
+def _set_rate(optimizer: Optimizer, rate: float) -> None:
+    lr = optimizer.lr
+    lr.assign(Tensor([rate], dtype=lr.dtype, device=lr.device)).realize()
+
+
+def _check_counts(schedule: str, **counts: int) -> None:
+    """Raises: UserError: a number of steps is below 1."""
+    for name, count in counts.items():
+        if count < 1:
+            raise UserError(
+                f"{schedule}: `{name}` is too small", got=count, expected="at least one step"
+            )
 
 
 class StepLR(Schedule):
     """The rate times `gamma` after each `step_size` steps."""
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1) -> None:
-        if step_size < 1:
-            raise UserError("StepLR: the size must be at least 1", got=step_size)
+        _check_counts("StepLR", step_size=step_size)
         super().__init__(optimizer, lambda step: gamma ** (step // step_size))
 
 
@@ -93,6 +110,7 @@ class PolynomialLR(Schedule):
     """The rate down to 0 over `total_iters` steps, by a power of what is left."""
 
     def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0) -> None:
+        _check_counts("PolynomialLR", total_iters=total_iters)
         super().__init__(
             optimizer, lambda step: (1 - min(step, total_iters) / total_iters) ** power
         )
@@ -102,13 +120,9 @@ class CosineAnnealingLR(Schedule):
     """The rate to `eta_min` over `T_max` steps, along half a wave of a cosine, and up again."""
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0) -> None:
-        base = float(optimizer.lr.item())
-
-        def factor(step: int) -> float:
-            wave = (1 + math.cos(math.pi * step / T_max)) / 2
-            return (eta_min + (base - eta_min) * wave) / base
-
-        super().__init__(optimizer, factor)
+        _check_counts("CosineAnnealingLR", T_max=T_max)
+        base = optimizer.first_rate()
+        self._start(optimizer, lambda step: _waved(base, eta_min, step / T_max))
 
 
 class CosineWarmupLR(Schedule):
@@ -144,10 +158,15 @@ class MultiplicativeLR(Schedule):
     """The rate times `lr_lambda(step)` at each step."""
 
     def __init__(self, optimizer: Optimizer, lr_lambda: Callable[[int], float]) -> None:
-        def factor(step: int) -> float:
-            return math.prod([lr_lambda(number) for number in range(1, step + 1)])
+        rates = [optimizer.first_rate()]
 
-        super().__init__(optimizer, factor)
+        def rate(step: int) -> float:
+            # Kept, so that many steps ask for as many factors, once each.
+            while len(rates) <= step:
+                rates.append(rates[-1] * lr_lambda(len(rates)))
+            return rates[step]
+
+        self._start(optimizer, rate)
 
 
 class ConstantLR(Schedule):
@@ -163,23 +182,19 @@ class CosineAnnealingWarmRestarts(Schedule):
     def __init__(
         self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0
     ) -> None:
-        if T_0 < 1 or T_mult < 1:
-            raise UserError(
-                "CosineAnnealingWarmRestarts: lengths must be at least 1",
-                got=f"T_0={T_0}, T_mult={T_mult}",
-                expected="integers from 1 on",
-            )
-        base = float(optimizer.lr.item())
+        _check_counts("CosineAnnealingWarmRestarts", T_0=T_0, T_mult=T_mult)
+        base = optimizer.first_rate()
 
-        def factor(step: int) -> float:
+        def rate(step: int) -> float:
             length, rest = T_0, step
+            if T_mult == 1:
+                rest %= T_0
             while rest >= length:
                 rest -= length
                 length *= T_mult
-            wave = (1 + math.cos(math.pi * rest / length)) / 2
-            return (eta_min + (base - eta_min) * wave) / base
+            return _waved(base, eta_min, rest / length)
 
-        super().__init__(optimizer, factor)
+        self._start(optimizer, rate)
 
 
 class OneCycleLR(Schedule):
@@ -203,17 +218,23 @@ class OneCycleLR(Schedule):
         div_factor: float = 25.0,
         final_div_factor: float = 1e4,
     ) -> None:
-        base = float(optimizer.lr.item())
+        _check_counts("OneCycleLR", total_steps=total_steps)
+        if not 0 <= pct_start <= 1 or not div_factor > 0 or not final_div_factor > 0:
+            raise UserError(
+                "OneCycleLR: the shape makes no sense",
+                got=f"{pct_start=}, {div_factor=}, {final_div_factor=}",
+                expected="a share from 0 to 1 and positive divisors",
+            )
         first = max_lr / div_factor
         top, end = pct_start * total_steps - 1, total_steps - 1
 
-        def factor(step: int) -> float:
+        def rate(step: int) -> float:
             if step <= top:
-                return _waved(first, max_lr, step / top if top else 1.0) / base
+                return _waved(first, max_lr, step / top if top else 1.0)
             share = min((step - top) / (end - top), 1.0) if end > top else 1.0
-            return _waved(max_lr, first / final_div_factor, share) / base
+            return _waved(max_lr, first / final_div_factor, share)
 
-        super().__init__(optimizer, factor)
+        self._start(optimizer, rate)
 
 
 class CyclicLR(Schedule):
@@ -241,18 +262,18 @@ class CyclicLR(Schedule):
             raise UserError(
                 "CyclicLR: unknown mode", got=mode, expected="triangular or triangular2"
             )
-        base = float(optimizer.lr.item())
         down = step_size_up if step_size_down is None else step_size_down
+        _check_counts("CyclicLR", step_size_up=step_size_up, step_size_down=down)
 
-        def factor(step: int) -> float:
+        def rate(step: int) -> float:
             turn, rest = divmod(step, step_size_up + down)
             share = (
                 rest / step_size_up if rest <= step_size_up else 1 - (rest - step_size_up) / down
             )
             height = (max_lr - base_lr) * (0.5**turn if mode == "triangular2" else 1.0)
-            return (base_lr + height * share) / base
+            return base_lr + height * share
 
-        super().__init__(optimizer, factor)
+        self._start(optimizer, rate)
 
 
 class SequentialLR(Schedule):
@@ -273,15 +294,41 @@ class SequentialLR(Schedule):
                 got=f"{len(milestones)} for {len(schedulers)} schedules",
                 expected=f"{len(schedulers) - 1}",
             )
-        first = schedulers[0].base
-        optimizer.lr.assign(Tensor([first], dtype=optimizer.lr.dtype, device=optimizer.lr.device))
         starts = [0, *milestones]
 
-        def factor(step: int) -> float:
+        def rate(step: int) -> float:
             place = max(number for number, start in enumerate(starts) if start <= step)
-            return schedulers[place].factor(step - starts[place])
+            return schedulers[place].rate(step - starts[place])
 
-        super().__init__(optimizer, factor)
+        self._start(optimizer, rate)
+
+
+class ChainedScheduler(Schedule):
+    """Schedules of one optimizer at once: the first rate times the share that each leaves of it.
+
+    Args:
+        schedulers: made for the same optimizer, one after the other.
+
+    Raises:
+        UserError: there is none, or they belong to several optimizers.
+    """
+
+    def __init__(self, schedulers: Sequence[Schedule]) -> None:
+        if not schedulers or any(s.optimizer is not schedulers[0].optimizer for s in schedulers):
+            raise UserError(
+                "ChainedScheduler: needs schedules of one optimizer",
+                got=f"{len(schedulers)} of {len({id(s.optimizer) for s in schedulers})} optimizers",
+            )
+        optimizer = schedulers[0].optimizer
+        first = optimizer.first_rate()
+
+        def rate(step: int) -> float:
+            found = first
+            for each in schedulers:
+                found *= each.rate(step) / each.base if each.base else 0.0
+            return found
+
+        self._start(optimizer, rate)
 
 
 def _waved(start: float, end: float, share: float) -> float:

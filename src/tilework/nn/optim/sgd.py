@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from tilework.base.errors import UserError
 from tilework.nn.optim.optimizer import Optimizer
-from tilework.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tilework.tensor.tensor import Tensor
 
 
 class LARS(Optimizer):
@@ -25,6 +29,8 @@ class LARS(Optimizer):
         tcoef: the scale's coefficient; 0 leaves the scaling out.
         device: see `Optimizer`.
         fused: see `Optimizer`.
+        dampening: what the gradient loses when it is added to the last step.
+        maximize: go along the gradient, not against it.
 
     Raises:
         UserError: the momentum is negative.
@@ -44,10 +50,13 @@ class LARS(Optimizer):
         tcoef: float = 0.001,
         device: str | None = None,
         fused: bool = False,
+        *,
+        dampening: float = 0.0,
+        maximize: bool = False,
     ) -> None:
         if momentum < 0:
             raise UserError("optimizer: the momentum is negative", got=momentum)
-        super().__init__(params, lr, device, fused)
+        super().__init__(params, lr, device, fused, maximize=maximize)
         self.momentum = momentum
         self.wd = weight_decay
         self.ns_steps = ns_steps
@@ -56,49 +65,45 @@ class LARS(Optimizer):
         self.classic = classic
         self.pre_wd = pre_wd
         self.tcoef = tcoef
-        self.dampening = 0.0
-        self.maximize = False
+        self.dampening = dampening
         self.b = self._state(self.params) if momentum else []
+        if dampening:
+            # Steps that were made: the first one is taken whole.
+            self.steps = self._number(0.0)
 
-    #: Steps that were made; kept where `dampening` needs it.
-    steps: Tensor
+    def _step(self, number: int, value: Tensor, g: Tensor, written: list[Tensor]) -> Tensor:
+        rate = self._rate(g)
+        if self.tcoef:
+            rate = rate * self._trust(value, g)
+        if self.pre_wd and self.wd:
+            g = g + value * self.wd
+        if self.classic:
+            g = g * rate
+        if self.momentum:
+            b = self.b[number]
+            b.assign(b * self.momentum + self._dampened(g))
+            written.append(b)
+            g = g + b * self.momentum if self.nesterov else b
+        if self.ns_coefficients is not None:
+            flat = g.reshape(g.shape[0], -1)
+            g = flat.newton_schulz(self.ns_steps, self.ns_coefficients).reshape(g.shape)
+        step = g if self.classic else g * rate
+        if self.wd and not self.pre_wd:
+            step = step + value * (self._rate(g) * self.wd)
+        return step
 
-    def _update(self, params: list[Tensor]) -> list[Tensor]:
-        written: list[Tensor] = []
-        velocity = {id(param): b for param, b in zip(self.params, self.b, strict=False)}
-        for param in params:
-            g = self._gradient(param)
-            value = param.cast(g.dtype)
-            if self.maximize:
-                g = -g
-            rate = self.lr.cast(g.dtype)
-            if self.tcoef:
-                rate = rate * self._trust(value, g)
-            if self.pre_wd and self.wd:
-                g = g + value * self.wd
-            if self.classic:
-                g = g * rate
-            if self.momentum:
-                b = velocity[id(param)]
-                if self.dampening:
-                    # The first step is taken whole: the velocity is 0 before it.
-                    is_first = self.steps.eq(0).cast(g.dtype)
-                    b.assign(b * self.momentum + g * (1 - self.dampening * (1 - is_first)))
-                else:
-                    b.assign(b * self.momentum + g)
-                written.append(b)
-                g = g + b * self.momentum if self.nesterov else b
-            if self.ns_coefficients is not None:
-                flat = g.reshape(g.shape[0], -1)
-                g = flat.newton_schulz(self.ns_steps, self.ns_coefficients).reshape(g.shape)
-            step = g if self.classic else g * rate
-            if self.wd and not self.pre_wd:
-                step = step + value * (self.lr.cast(g.dtype) * self.wd)
-            param.assign((value - step).cast(param.dtype))
-        if self.dampening:
-            self.steps += 1
-            written.append(self.steps)
-        return written
+    def _dampened(self, g: Tensor) -> Tensor:
+        """What the velocity gets of a gradient."""
+        if not self.dampening:
+            return g
+        is_first = self.steps.eq(0).cast(g.dtype)
+        return g * (1 - self.dampening * (1 - is_first))
+
+    def _end(self) -> list[Tensor]:
+        if not self.dampening:
+            return []
+        self.steps += 1
+        return [self.steps]
 
     def _trust(self, value: Tensor, g: Tensor) -> Tensor:
         """The norm of the parameter over that of its gradient; 1 where one of them is 0."""
@@ -146,12 +151,8 @@ class SGD(LARS):
             )
         super().__init__(
             params, lr, momentum, weight_decay, 0, None, nesterov, classic,
-            tcoef=0.0, device=device, fused=fused,
+            tcoef=0.0, device=device, fused=fused, dampening=dampening, maximize=maximize,
         )  # fmt: skip
-        self.dampening = dampening
-        self.maximize = maximize
-        if dampening:
-            self.steps = Tensor([0.0], device=self.device, requires_grad=False)
 
 
 class Muon(LARS):
