@@ -100,6 +100,8 @@ class Limits:
         cascades_on: kinds of devices whose kernels keep tiles of rows, so that folds along one
             axis, which depend on each other, may end in a product inside of one kernel.
         matrix_cascades_on: kinds of devices that do so by matrix instructions alone.
+        recomputed_from: for kinds of devices, from how many bytes on products that are larger than
+            their factors are computed again by each kernel, instead of stored.
         scans_reading_twice_on: kinds of devices on which a long scan folds its blocks first.
         layouts_on: kinds of devices for which intermediates may be stored in another order than
             row by row.
@@ -116,6 +118,7 @@ class Limits:
     small_elements: int = 1 << 16
     cascades_on: tuple[str, ...] = ("CPU",)
     matrix_cascades_on: tuple[str, ...] = ("CUDA",)
+    recomputed_from: tuple[tuple[str, int], ...] = (("CPU", 1 << 24),)
     scans_reading_twice_on: tuple[str, ...] = ("CUDA",)
     layouts_on: tuple[str, ...] = ("CPU",)
 

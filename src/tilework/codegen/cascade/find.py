@@ -65,11 +65,14 @@ def find_cascade(kernel: Kernel) -> Cascade | None:
     sink = _with_common_names(kernel)
     free = FreeRanges(toposort(sink))
     rows = _rows_of(sink, free)
+    of_scores = not rows
+    if of_scores:
+        rows = _rows_of_scores(sink, free)
     if not rows:
         return None
     sink = _with_shared_stores(sink, rows)
     kernel = analyse(sink)
-    kept = _Keeping(kernel, rows).kept()
+    kept = _Keeping(kernel, rows, of_scores=of_scores).kept()
     if not kept:
         return None
     order = tuple([node for node in kernel.order if node in kept])
@@ -169,6 +172,32 @@ def _rows_of(sink: Node, free: FreeRanges) -> tuple[Node, ...]:
     return tuple(sorted(found, key=number))
 
 
+def _rows_of_scores(sink: Node, free: FreeRanges) -> tuple[Node, ...]:
+    """The output ranges of sums of products that other folds run along; they must agree."""
+    outputs = 0
+    for store in sink.src:
+        outputs |= free.mask[store]
+    found: set[int] = set()
+    for node, mask in free.mask.items():
+        along = mask & ~outputs
+        is_score = node.op is REDUCE and bool(along) and not along & (along - 1)
+        if is_score and _is_product(node, free, mask & outputs):
+            found.add(mask & outputs)
+    if len(found) != 1:
+        return ()
+    (rows,) = found
+    return tuple(sorted([r for i, r in enumerate(free.ranges) if rows >> i & 1], key=number))
+
+
+def _is_product(node: Node, free: FreeRanges, rows: int) -> bool:
+    """Is this a sum of products of a factor of rows and one that runs along them?"""
+    product_ = node.src[0]
+    if node.attrs.fold is not Fold.ADD or product_.op is not math.MUL:
+        return False
+    x, y = (free.mask[factor] for factor in product_.src)
+    return bool((x ^ y) & rows) and bool((x ^ y) & free.mask[node] & ~rows)
+
+
 def _with_shared_stores(sink: Node, rows: tuple[Node, ...]) -> Node:
     """Stores run over the names of folds where they then compute what those do."""
     free = FreeRanges(toposort(sink))
@@ -231,8 +260,9 @@ def _reads(free: FreeRanges, node: Node, ranges: Iterable[Node]) -> bool:
 class _Keeping:
     """Decides which values of a row are kept in memory."""
 
-    def __init__(self, kernel: Kernel, rows: tuple[Node, ...]) -> None:
+    def __init__(self, kernel: Kernel, rows: tuple[Node, ...], *, of_scores: bool) -> None:
         self.kernel = kernel
+        self.of_scores = of_scores
         self.rows = sum(kernel.free.bit(range_) for range_ in rows)
         self.outputs = sum(kernel.free.bit(range_) for range_ in kernel.outputs)
         self.costs = Costs(kernel)
@@ -258,15 +288,41 @@ class _Keeping:
             sources = node.src[:1] if node.op is REDUCE else node.src
             for source in sources:
                 readers.setdefault(source, set()).update(context)
+        for node in reversed(self.kernel.order):
+            if node in kept and self._runs_along(node):
+                kept.update(self._products_in(node, kept))
         return kept if costly else set()
 
     def _is_of_row(self, node: Node) -> bool:
         """A fold whose result belongs to a row, read by further loops along it."""
         mask = self.kernel.free.mask[node]
-        return not mask & ~self.rows and mask != self.outputs
+        return not mask & ~self.rows and (mask != self.outputs or self.of_scores)
 
     def _is_last(self, node: Node) -> bool:
         return node.op is REDUCE and not self.kernel.free.mask[node] & ~self.outputs
+
+    def _runs_along(self, node: Node) -> bool:
+        """Has a kept value positions along a row, or is it a fold over them?"""
+        return node.op is REDUCE or bool(self.kernel.free.mask[node] & ~self.rows)
+
+    def _products_in(self, node: Node, kept: set[Node]) -> list[Node]:
+        """The sums of products along a row that a kept value is computed from: kept as well.
+
+        Each then has a loop, and so a register tile, of its own.
+        """
+        found: list[Node] = []
+        seen: set[Node] = set()
+        stack = [node.src[0]] if node.op is REDUCE else list(node.src)
+        while stack:
+            part = stack.pop()
+            if part in seen or part in kept:
+                continue
+            seen.add(part)
+            if part.op is not REDUCE:
+                stack.extend(part.src)
+            elif self.kernel.free.mask[part] & ~self.rows:
+                found.append(part)
+        return found
 
     def _is_costly(self, node: Node) -> bool:
         mask = self.kernel.free.mask[node]

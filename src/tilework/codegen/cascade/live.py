@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from tilework.codegen.analysis import FreeRanges, depends_on
 from tilework.dtypes import index
-from tilework.ir.build import const_index
+from tilework.ir.build import const, const_index
 from tilework.ir.fold import identity_bits
 from tilework.ir.node import Node, toposort
 from tilework.ir.ops import math
@@ -123,10 +123,13 @@ def _is_sound(cascade: Cascade, masked: Masked, key: Node) -> bool:
             factors = [masked.at_masked[factor] for factor in body.src]
             kinds = [_kind(factor) for factor in factors]
             zero = kinds.index(_Kind.ZERO) if _Kind.ZERO in kinds else None
-            if zero is None or free.mask[factors[zero]] & free.bit(key):
+            if zero is None:
                 return False
+            # What is left out is added once for all rows, or for each row without its positions.
+            runs_along = free.mask[factors[zero]] & free.bit(key)
+            of_rows = factors if runs_along else [factors[1 - zero]]
             own = set(cascade.rows) - _batch(cascade)
-            if any(free.mask[factors[1 - zero]] & free.bit(range_) for range_ in own):
+            if any(free.mask[each] & free.bit(range_) for each in of_rows for range_ in own):
                 return False
             continue
         value = masked.at_masked[body]
@@ -172,6 +175,24 @@ def _kind(value: Node) -> _Kind:
         kinds = {_kind(source) for source in value.src[1:]}
         return kinds.pop() if len(kinds) == 1 else _Kind.OTHER
     return _Kind.OTHER
+
+
+def without_exponentials(value: Node) -> Node:
+    """A value that stands at masked positions, which is 0 or NaN, in fewer steps.
+
+    The exponential of -inf less a number is 0, but NaN where that is -inf or NaN.
+    """
+    done: dict[Node, Node] = {}
+    for node in toposort(value):
+        src = tuple([done[source] for source in node.src])
+        inner = src[0] if src else node
+        if node.op in (math.EXP, math.EXP2) and inner.op is math.SUB and _is_lowest(inner.src[0]):
+            dtype = node.type.dtype
+            is_number = math.LT(inner.src[0], inner.src[1])
+            done[node] = math.WHERE(is_number, const(0.0, dtype), const(float("nan"), dtype))
+        else:
+            done[node] = node if src == node.src else simplify.rebuild(node, src)
+    return done[value]
 
 
 def _only(kind: _Kind, operands: Sequence[Node]) -> _Kind:

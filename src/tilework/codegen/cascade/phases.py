@@ -16,7 +16,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tilework.codegen.analysis import FreeRanges, substitute_ranges
-from tilework.codegen.cascade.live import Masked, find_mask, live_range
+from tilework.codegen.cascade.live import (
+    Masked,
+    find_mask,
+    live_range,
+    without_exponentials,
+)
 from tilework.codegen.plan.extents import number, product, size
 from tilework.ir.build import const_bits, const_index
 from tilework.ir.fold import combine, identity_bits
@@ -255,16 +260,21 @@ class Phases:
             return self._value(masked.at_masked[body])
         row, other = (masked.at_masked[factor] for factor in body.src)
         free = FreeRanges(toposort(row, other))
-        if self.cascade.key is not None and free.mask[row] & free.bit(self.cascade.key):
-            row, other = other, row
+        key = 0 if self.cascade.key is None else free.bit(self.cascade.key)
         zero = const_bits(0, other.type.dtype)
+        if free.mask[row] & free.mask[other] & key:
+            added, row = math.MUL(without_exponentials(row), without_exponentials(other)), zero
+        else:
+            if free.mask[row] & key:
+                row, other = other, row
+            added = math.MUL(zero, other)
         total: Node = zero
         for start, count in self._left_out():
             range_ = RANGE(count, attrs=RangeAttrs(self._next))
             self._next += 1
             at = {self.cascade.key: simplify.add(start, range_)} if self.cascade.key else {}
-            product_ = substitute_ranges(math.MUL(zero, other), at, {})
-            total = math.ADD(total, REDUCE(product_, range_, attrs=ReduceAttrs(Fold.ADD)))
+            left_out = substitute_ranges(added, at, {})
+            total = math.ADD(total, REDUCE(left_out, range_, attrs=ReduceAttrs(Fold.ADD)))
         return math.ADD(self._value(row), self._value(total))
 
     def _if_any(self, value: Node) -> Node:

@@ -103,6 +103,9 @@ def _product_with(
         found = _product_with(value.src[0], term, cascade, folds)
         kind = value.type.dtype
         return None if found is None or not kind.is_float else (cast(found[0], kind), found[1])
+    if value.op is math.NEG:
+        found = _product_with(value.src[0], term, cascade, folds)
+        return None if found is None else (math.NEG(found[0]), found[1])
     if value.op is not math.MUL and value.op is not math.FDIV:
         return None
     free, key = cascade.kernel.free, cascade.key
@@ -114,11 +117,29 @@ def _product_with(
         inner, outside = found
         if key is not None and not free.mask[other] & free.bit(key) and _holds(other, folds):
             return inner, (*outside, (value.op, other))
+        other, own = _without_rows(other, cascade, folds)
         if value.op is math.FDIV or _holds(other, folds):
             return None
         src = (inner, other) if position == 0 else (other, inner)
-        return math.MUL(*src), outside
+        return math.MUL(*src), (*outside, *own)
     return None
+
+
+def _without_rows(
+    value: Node, cascade: Cascade, folds: set[Node]
+) -> tuple[Node, tuple[Outside, ...]]:
+    """A factor that does not hold the term, without its own factors of a row, and those."""
+    free, key = cascade.kernel.free, cascade.key
+    outside: list[Outside] = []
+    while key is not None and value.op in (math.MUL, math.FDIV):
+        inner, factor = value.src
+        if value.op is math.MUL and not free.mask[inner] & free.bit(key):
+            inner, factor = factor, inner
+        if free.mask[factor] & free.bit(key) or not _holds(factor, folds):
+            break
+        outside.insert(0, (value.op, factor))
+        value = inner
+    return value, tuple(outside)
 
 
 def _holds(value: Node, folds: set[Node]) -> bool:

@@ -38,7 +38,10 @@ _MOST_LENGTH = 1 << 17
 
 
 def find_cascades(
-    layout: Layout, devices: tuple[str, ...], matrix_devices: tuple[str, ...] = ()
+    layout: Layout,
+    devices: tuple[str, ...],
+    matrix_devices: tuple[str, ...] = (),
+    others: frozenset[Node] = frozenset(),
 ) -> dict[Node, Node]:
     """For each value that is computed inside of a cascade: the sum of products that ends it.
 
@@ -47,12 +50,13 @@ def find_cascades(
         devices: The kinds of devices on which cascades are looked for.
         matrix_devices: Kinds of devices that compute a cascade by matrix instructions alone: both
             factors have 16 bits, and columns fill rows of their slots.
+        others: Sums of products that are known to be none.
     """
     found: dict[Node, Node] = {}
     for node in layout.order:
         kind = layout.device.get(node, "").split(":")[0]
         is_fit = kind in devices or (kind in matrix_devices and _suits_matrix_units(node))
-        if not is_fit or not is_contraction(node):
+        if not is_fit or node in others or not is_contraction(node):
             continue
         for factor in _product(node).src:
             inside = _Trace(layout, node).inside(factor)

@@ -16,11 +16,13 @@ from tilework.schedule.passes.cascade import find_cascades
 from tilework.schedule.passes.decide import reason_to_store
 from tilework.schedule.passes.movement import MOVEMENT, flatten, reshape_index
 from tilework.schedule.passes.prepare import IDENTITY, numel
+from tilework.schedule.passes.recompute import find_recomputed
 from tilework.schedule.passes.steps import FROM_MEMORY, VALUES, StepMaker
 
 if TYPE_CHECKING:
     from tilework.ir.node import Node
     from tilework.schedule.passes.kernel_graph import Buffer, Kernel, Step
+    from tilework.schedule.passes.movement import Index
     from tilework.schedule.passes.prepare import Layout
     from tilework.schedule.passes.steps import Key
     from tilework.schedule.schedule import Limits
@@ -44,7 +46,10 @@ class Rangeify(StepMaker):
 
     def __init__(self, layout: Layout, limits: Limits) -> None:
         super().__init__(layout, limits)
-        self.cascades = find_cascades(layout, limits.cascades_on, limits.matrix_cascades_on)
+        self.again = find_recomputed(layout, limits)
+        self.cascades = find_cascades(
+            layout, limits.cascades_on, limits.matrix_cascades_on, self.again.ends
+        )
         #: The kernels that compute the last fold of each cascade.
         self.ends: dict[Node, list[Kernel]] = {last: [] for last in self.cascades.values()}
         for node, buffer, reason in layout.roots:
@@ -106,8 +111,15 @@ class Rangeify(StepMaker):
     def _decide(
         self, node: Node, steps: list[Step], forced: tuple[Buffer, int, str] | None
     ) -> None:
+        if node in self.again.values:
+            for step in self._join_readers(steps):
+                self._expand(step)
+            return
         if len(steps) > 1:
             steps = self._join(node, steps)
+        if node in self.again.folds:
+            self._store_fold(node, steps)
+            return
         must_store = node.op is tensor.SCAN or not steps
         if forced is not None and (must_store or self._is_needed(forced[0], forced[1])):
             self._store_node(node, steps, *forced)
@@ -126,6 +138,29 @@ class Rangeify(StepMaker):
             buffer = self.layout.new_buffer(node.type.shape, node.type.dtype, device)
             forced = (buffer, 0, reason)
         self._store_node(node, steps, *forced)
+
+    def _join_readers(self, steps: list[Step]) -> list[Step]:
+        """Make one kernel of those that compute a value again in the same loops."""
+        hosts: dict[tuple[Index, Node], Kernel] = {}
+        for step in steps:
+            kernel = step.kernel.find()
+            host = hosts.setdefault((step.index, step.valid), kernel)
+            if host.find() is not kernel and self._can_join(host.find(), kernel):
+                self._absorb(host.find(), kernel)
+        return self._unified({(s.kernel, s.index, s.valid): s for s in steps})
+
+    def _store_fold(self, node: Node, steps: list[Step]) -> None:
+        """Store a fold for all kernels but the cascade that it belongs to."""
+        inside = [step for step in steps if self._is_in_cascade(node, [step])]
+        for step in inside:
+            self._expand(step)
+        others = [step for step in steps if step not in inside]
+        if not others:
+            return
+        device = self.layout.device[node] or others[0].kernel.device
+        buffer = self.layout.new_buffer(node.type.shape, node.type.dtype, device)
+        reason = "a fold of a row whose products several kernels compute again"
+        self._store_node(node, others, buffer, 0, reason)
 
     def _is_wanted(self, node: Node, step: Step) -> bool:
         """Does something need `node` in the kernel of `step`, at the same index?"""
