@@ -19,7 +19,7 @@ from tilework.ir.ops import tensor
 from tilework.ir.symbolic import dims
 from tilework.runtime.group import BufferGroup, split_name
 from tilework.schedule.shard import spec
-from tilework.tensor import host
+from tilework.tensor import complexes, host
 from tilework.tensor.core import TensorBase
 from tilework.tensor.movement import as_sizes, read_sizes
 from tilework.tensor.promotion import Number, check_fits, dtype_of_number
@@ -66,6 +66,8 @@ def _named_dtype(dtype: Any) -> DType:
 
 
 def _not_a_dtype(given: object) -> DTypeError:
+    if complexes.is_named(given):
+        return complexes.refused("dtype", f"{given!r}")
     return DTypeError(
         "dtype: this is not a dtype",
         got=f"{given!r}",
@@ -119,6 +121,8 @@ class Creation(TensorBase):
             [[7, 7], [7, 7]]
         """
         sizes, bindings = read_sizes(as_sizes((shape,)), "full")
+        if complexes.is_number(fill_value):
+            raise complexes.refused("full", repr(fill_value))
         if not hasattr(type(fill_value), "__float__"):
             raise DTypeError("full: the value is not a real number", got=repr(fill_value))
         kind = dtype_of_number(fill_value) if dtype is None else as_dtype(dtype, may_be_packed=True)

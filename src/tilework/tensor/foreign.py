@@ -13,7 +13,7 @@ from tilework.base.integers import product
 from tilework.engine.device import Device
 from tilework.runtime.group import is_group
 from tilework.runtime.lease import Lease, LeaseKind
-from tilework.tensor import host
+from tilework.tensor import complexes, host
 from tilework.tensor.variable import evaluate
 from tilework.tensor.version import Chain, Version, from_buffer
 
@@ -125,8 +125,15 @@ def readable(data: Any) -> tuple[numpy.ndarray[Any, Any], DType | None]:
 
     detach = getattr(data, "detach", None)
     values = data if detach is None else detach()  # PyTorch refuses to convert a history
-    named = _WITHOUT_NUMPY.get(str(getattr(values, "dtype", "")))
-    if named is not None and type(values).__module__.partition(".")[0] == "torch":
+    kind = getattr(values, "dtype", "")
+    if complexes.is_named(kind):
+        raise complexes.refused("Tensor", f"an array of {kind}")
+    named = _WITHOUT_NUMPY.get(str(kind))
+    is_torch = type(values).__module__.partition(".")[0] == "torch"
+    if is_torch and values.layout is sys.modules["torch"].strided:
+        # A part of a conjugate is its memory with a mark, which DLPack does not carry.
+        values = values.resolve_neg()
+    if named is not None and is_torch:
         integers = getattr(sys.modules["torch"], named[0])
         return values.cpu().view(integers).numpy(), named[1]
     if hasattr(values, "__dlpack__") and not isinstance(values, np.ndarray):

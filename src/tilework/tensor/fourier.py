@@ -43,6 +43,48 @@ class Fourier(Spectral):
         rest = self.zeros_like() if imaginary is None else imaginary
         return self.stack(rest, dim=-1)
 
+    def complex(self, imaginary: Self) -> Self:
+        """Complex numbers of these real and of imaginary parts, as `torch.complex` makes them.
+
+        Shape: (...) -> (..., 2)
+        """
+        return self.with_imaginary(imaginary)
+
+    def polar(self, angle: Self) -> Self:
+        """Complex numbers of these magnitudes and of angles.
+
+        Shape: (...) -> (..., 2)
+
+        Example:
+            >>> Tensor([2.0]).polar(Tensor([0.0])).tolist()
+            [[2.0, 0.0]]
+        """
+        return (self * angle.cos()).with_imaginary(self * angle.sin())
+
+    def view_as_real(self) -> Self:
+        """Pairs of real numbers, as which complex numbers are kept anyway: this tensor.
+
+        Raises:
+            ShapeError: the last axis has not the size 2.
+            DTypeError: this is no float.
+        """
+        self._as_pair("view_as_real")
+        return self
+
+    def view_as_complex(self) -> Self:
+        """Complex numbers, which are kept as pairs of real ones: this tensor.
+
+        Raises:
+            ShapeError: the last axis has not the size 2.
+            DTypeError: this is no float.
+        """
+        self._as_pair("view_as_complex")
+        return self
+
+    def is_complex(self) -> bool:
+        """False: complex numbers are pairs of real ones."""
+        return False
+
     def _as_pair(self, what: str) -> Pair:
         """Real and imaginary parts, in a dtype to compute with."""
         if not self.ndim or self._dims[-1] != 2:

@@ -18,6 +18,7 @@ from tilework.engine.device import Device
 from tilework.ir.ops import tensor
 from tilework.runtime.group import BufferGroup, is_group, split_name
 from tilework.schedule.shard import spec
+from tilework.tensor import complexes
 from tilework.tensor.promotion import check_fits
 from tilework.tensor.variable import evaluate
 from tilework.tensor.version import Chain, Version, from_buffer
@@ -125,6 +126,8 @@ def _describe(item: Any) -> str:
 def _as_number(item: Any) -> bool | int | float:
     if isinstance(item, bool | int | float):
         return item
+    if complexes.is_number(item):
+        raise complexes.refused("Tensor", f"the element {item!r}")
     convert = getattr(item, "item", None)
     if convert is not None:
         return _as_number(convert())
@@ -205,6 +208,8 @@ def dtype_of_array(values: Any) -> DType:
         DTypeError: there is none for it.
     """
     own = _NUMPY_NAMES.get(values.dtype.name)
+    if values.dtype.kind == "c":
+        raise complexes.refused("Tensor", f"an array of {values.dtype}")
     if own is None:
         raise DTypeError(
             "Tensor: there is no dtype for this array",
@@ -239,6 +244,8 @@ def from_buffer_protocol(data: Any, dtype: DType | None, device: str) -> Version
     if code.startswith((">", "!")) and view.itemsize > 1:
         return from_array(data, dtype, device)
     own = _DTYPE_OF_CODE.get(code.lstrip("<>!"))
+    if code.lstrip("<>!").startswith("Z"):
+        raise complexes.refused("Tensor", f"a buffer of format {view.format}")
     if own is None:
         raise DTypeError("Tensor: there is no dtype for this buffer", got=f"format {view.format}")
     shape = view.shape if view.shape is not None else (view.nbytes // own.itemsize,)

@@ -49,6 +49,10 @@ class Joining(Linalg):
         parts: list[Self] = _as_list(self, others)
         axis = parts[0]._axis(dim, "cat")
         dtype = parts[0].dtype
+        if dtype.is_packed and all(part.dtype is dtype for part in parts):
+            values = dtypes.value_dtype(dtype)
+            packed: Self = parts[0].cast(values).cat(*[p.cast(values) for p in parts[1:]], dim=axis)
+            return packed.cast(dtype)
         for part in parts[1:]:
             dtype = promote(dtype, part.dtype)
         _check_joinable(parts, axis)

@@ -7,7 +7,7 @@ import inspect
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from tilework import dtypes
-from tilework.base.errors import DTypeError, ShapeError, UnsupportedError
+from tilework.base.errors import DTypeError, ShapeError
 from tilework.tensor import packed
 from tilework.tensor.creation import as_dtype
 from tilework.tensor.promotion import check_same_kind
@@ -28,8 +28,8 @@ class PackedTensor(Tensor):
     `_packed` holds the bytes and the dtype; the rest of the state is that of their values, an
     expression over the bytes in `dtypes.value_dtype(dtype)`, so that whatever computes with this
     tensor reads bytes and unpacks them on the way.  Results of movement and indexing are packed
-    again, and values of their own: a packed tensor has no views, and is written as a whole, by
-    `assign`.
+    again, and values of their own: a packed tensor has no views to write through, and `x[i] = v`
+    packs all of it anew.
     """
 
     __slots__ = ()
@@ -122,21 +122,22 @@ class PackedTensor(Tensor):
             DTypeError: the value is of another kind.
             ShapeError: it has another shape.
         """
-        given = value if isinstance(value, Tensor) else Tensor(value, device=self.device)
+        given = self._as_given(value)
         if given.dtype is not self.dtype:
-            check_same_kind(dtypes.value_dtype(given.dtype), self._type.dtype, "assign")
-            if given.dtype.is_integer and not given.dtype.is_packed:
-                raise DTypeError(
-                    "assign: the integers may not fit",
-                    got=f"{given.dtype.name} into {self.dtype.name}",
-                    try_=f"cast them: value.cast(dtypes.{self.dtype.name})",
-                )
+            given = _checked_for(given, self, "assign")
         if given._dims != self._dims:
             given = given.unpacked() if isinstance(given, PackedTensor) else given
             given = given.expand(self.shape)
         self._held.assign(given.cast(self.dtype)._packed[0])
         _see(self, self._held, self.dtype, self._sizes())
         return self
+
+    def _as_given(self, value: Any) -> Tensor:
+        """What is to be written; numbers are checked to fit."""
+        if isinstance(value, Tensor):
+            return value
+        found: Tensor = Tensor(value, dtype=self.dtype, device=self.device)
+        return found
 
     def replace(self, other: Any) -> Self:
         """Make this tensor refer to the bytes of `other`.
@@ -154,11 +155,13 @@ class PackedTensor(Tensor):
         return self
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        raise UnsupportedError(
-            "setitem: elements of a packed dtype share bytes",
-            got=self.dtype.name,
-            try_="write into x.cast(dtypes.int8) and cast it back",
-        )
+        """Write some elements: all are unpacked, changed and packed again, as they share bytes."""
+        given = self._as_given(value)
+        if given.dtype is not self.dtype:
+            given = _checked_for(given, self, "setitem").cast(self.dtype)
+        values = self.unpacked().clone()
+        values[index] = given.cast(values.dtype)
+        self.assign(values.cast(self.dtype))
 
     def __copy__(self) -> Any:
         return made(self._held, self.dtype, self._sizes())
@@ -171,6 +174,42 @@ class PackedTensor(Tensor):
     def __reduce__(self) -> tuple[Any, ...]:
         return made, (self._held, self.dtype, self._sizes())
 
+    # --- moved as bytes ----------------------------------------------------------------------
+
+    def reshape(self, *shape: Any) -> Any:
+        """The same elements under another shape; see `Tensor.reshape`."""
+        values = Tensor.reshape(self.unpacked(), *shape)
+        sizes = packed.packed_shape(values._sizes())
+        return self._moved(values, lambda bits: bits.reshape(sizes), are_whole=True)
+
+    def permute(self, *order: Any) -> Any:
+        """The same elements with the axes in another order; see `Tensor.permute`."""
+        values = Tensor.permute(self.unpacked(), *order)
+        axes = order[0] if len(order) == 1 and isinstance(order[0], list | tuple) else order
+        stays = bool(axes) and axes[-1] in (-1, self.ndim - 1)
+        return self._moved(values, lambda bits: bits.permute(*axes), are_whole=stays)
+
+    def __getitem__(self, index: Any) -> Any:
+        values = Tensor.__getitem__(self.unpacked(), index)
+        parts = index if isinstance(index, tuple) else (index,)
+        plain = all(
+            isinstance(part, int | slice | None) and part is not True and part is not False
+            for part in parts
+        )
+        taken = sum([part is not None for part in parts])
+        return self._moved(values, lambda bits: bits[index], are_whole=plain and taken < self.ndim)
+
+    def _moved(self, values: Tensor, move: Callable[[Tensor], Tensor], *, are_whole: bool) -> Any:
+        """Values of this tensor in another order, packed again.
+
+        Bytes are moved as they are where the halves of each stay together.  Floats may carry a
+        gradient, which only their values know.
+        """
+        ends = (self._sizes()[-1:], values._sizes()[-1:])
+        if are_whole and self.dtype.is_integer and all(end and end[0] % 2 == 0 for end in ends):
+            return made(move(self._held), self.dtype, values._sizes())
+        return values.cast(self.dtype)
+
     # --- what is made of it ------------------------------------------------------------------
 
     def _apply(self, *arguments: Any, **options: Any) -> Any:
@@ -178,6 +217,21 @@ class PackedTensor(Tensor):
 
     def _seen(self, *arguments: Any, **options: Any) -> Any:
         return self.unpacked()._seen(*arguments, **options)
+
+
+def _checked_for(given: Tensor, target: PackedTensor, what: str) -> Tensor:
+    """A tensor that is to be written, if its kind lets it.
+
+    Raises: DTypeError: it is of another kind, or of integers that may not fit.
+    """
+    check_same_kind(dtypes.value_dtype(given.dtype), target._type.dtype, what)
+    if given.dtype.is_integer and not given.dtype.is_packed:
+        raise DTypeError(
+            f"{what}: the integers may not fit",
+            got=f"{given.dtype.name} into {target.dtype.name}",
+            try_=f"cast them: value.cast(dtypes.{target.dtype.name})",
+        )
+    return given
 
 
 def made(bits: Tensor, dtype: DType, shape: Sequence[int]) -> PackedTensor:
@@ -214,10 +268,13 @@ def _see(target: PackedTensor, bits: Tensor, dtype: DType, shape: Sequence[int])
 
 #: Methods whose result keeps the dtype; those of one operand or more of the same dtype.
 _MOVEMENT: Final = frozenset((
-    "__getitem__", "__iter__", "broadcast_to", "cat", "chunk", "diagonal", "expand", "expand_as",
-    "flatten", "flip", "gather", "index_select", "movedim", "narrow", "permute", "ravel", "repeat",
-    "reshape", "reshape_as", "roll", "select", "shrink", "split", "squeeze", "stack", "swapaxes",
-    "t", "take", "tile", "transpose", "unbind", "unflatten", "unsqueeze", "view", "view_as",
+    "__iter__", "as_strided", "broadcast_to", "chunk", "diag", "diagonal", "expand", "expand_as",
+    "flatten", "flip", "gather", "index_copy", "index_fill", "index_put", "index_select",
+    "masked_fill", "masked_scatter", "masked_select", "movedim", "narrow", "pad", "ravel", "repeat",
+    "repeat_interleave", "reshape_as", "roll", "rot90", "scatter", "select", "select_scatter",
+    "shrink", "slice_scatter", "sort", "split", "squeeze", "swapaxes", "t", "take",
+    "take_along_dim", "tile", "transpose", "tril", "triu", "unbind", "unflatten", "unfold",
+    "unsqueeze", "view", "view_as",
 ))  # fmt: skip
 _SPECIAL: Final = frozenset((
     "__getitem__", "__iter__", "__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__",
@@ -227,14 +284,15 @@ _SPECIAL: Final = frozenset((
     "__eq__", "__ne__", "__contains__",
 ))  # fmt: skip
 _KEPT: Final = frozenset((
-    "dim", "element_size", "item", "max_numel", "numel", "numpy", "realize", "requires_grad_",
-    "size", "tolist", "type", "data",
+    "cat", "dim", "element_size", "item", "max_numel", "numel", "numpy", "realize",
+    "requires_grad_", "size", "stack", "tolist", "type", "data",
 ))  # fmt: skip
 
 
 def _again(found: Any, dtype: DType) -> Any:
     if isinstance(found, Tensor):
-        return found.cast(dtype)
+        # Positions, as of `sort`, stay what they are.
+        return found.cast(dtype) if found.dtype is dtypes.value_dtype(dtype) else found
     return type(found)([_again(each, dtype) for each in found])
 
 
@@ -242,10 +300,6 @@ def _moved(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(plain)
     def method(self: PackedTensor, *arguments: Any, **options: Any) -> Any:
         dtype = self.dtype
-        if name in ("cat", "stack"):
-            rest = arguments[0] if arguments and isinstance(arguments[0], list) else arguments
-            if any(each.dtype is not dtype for each in rest):
-                return plain(self.unpacked(), *arguments, **options)
         found = plain(self.unpacked(), *arguments, **options)
         return iter(_again(list(found), dtype)) if name == "__iter__" else _again(found, dtype)
 

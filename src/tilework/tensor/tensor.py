@@ -16,7 +16,7 @@ from tilework.engine.capture import refuse_host_read
 from tilework.engine.device import Device
 from tilework.ir.build import const
 from tilework.ir.ops.math import CONST
-from tilework.tensor import foreign, host
+from tilework.tensor import complexes, foreign, host
 from tilework.tensor.autograd import tape
 from tilework.tensor.core import TensorBase
 from tilework.tensor.creation import as_dtype
@@ -335,6 +335,8 @@ def _read(data: Any, dtype: DType | None, device: str) -> Version:
         data = []
     if isinstance(data, bool | int | float) and not hasattr(data, "dtype"):
         return _read_number(data, dtype, device)
+    if complexes.is_number(data):
+        raise complexes.refused("Tensor", repr(data))
     if isinstance(data, Variable):
         return Version(data.node, device, bindings=data.bindings)
     if isinstance(data, list | tuple):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tilework import Tensor, dtypes, jit
-from tilework.base.errors import DTypeError, ModelFileError, ShapeError, UnsupportedError
+from tilework.base.errors import DTypeError, ModelFileError, ShapeError
 from tilework.nn.state import load_state_dict, safe_load, safe_save
 
 SHAPES = [(6,), (3, 4), (5,), (3, 5), (), (2, 3, 4), (0,), (0, 4), (1, 1)]
@@ -180,7 +180,8 @@ def test_a_file_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
         (lambda: Tensor.full((2,), 9, dtype=dtypes.int4), DTypeError, "-8 to 7"),
         (lambda: Tensor.arange(4, dtype=dtypes.int4), DTypeError, "stored and converted only"),
         (lambda: Tensor.rand(4, dtype=dtypes.fp4e2m1), DTypeError, "stored and converted only"),
-        (lambda: packed_rows().__setitem__(0, 1), UnsupportedError, "share bytes"),
+        (lambda: packed_rows().__setitem__(0, 9), DTypeError, "-8 to 7"),
+        (lambda: packed_rows().__setitem__(0, Tensor([1] * 4)), DTypeError, "may not fit"),
         (lambda: packed_rows().assign(Tensor([[1] * 4] * 2)), DTypeError, "may not fit"),
         (lambda: packed_rows().bitcast(dtypes.int32), DTypeError, "8 bits"),
         (lambda: packed_rows()[:, :3].bitcast(dtypes.uint8), ShapeError, "odd size"),
@@ -189,3 +190,54 @@ def test_a_file_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
 def test_what_packed_dtypes_cannot_do_is_said(call: Any, kind: Any, words: str) -> None:
     with pytest.raises(kind, match=words):
         call()
+
+
+#: Each takes a tensor or an array of the shape (2, 3, 4).
+MOVEMENTS: dict[str, tuple[Any, Any]] = {
+    "reshape": (lambda x: x.reshape(6, 4), lambda x: x.reshape(6, 4)),
+    "reshape to odd rows": (lambda x: x.reshape(8, 3), lambda x: x.reshape(8, 3)),
+    "reshape of all": (lambda x: x.reshape(-1), lambda x: x.reshape(-1)),
+    "axes before the last": (lambda x: x.permute(1, 0, 2), lambda x: x.transpose(1, 0, 2)),
+    "all axes": (lambda x: x.permute(2, 0, 1), lambda x: x.transpose(2, 0, 1)),
+    "whole bytes": (lambda x: x[::-1, 1:], lambda x: x[::-1, 1:]),
+    "one row": (lambda x: x[1, 2], lambda x: x[1, 2]),
+    "a new axis": (lambda x: x[None, 1], lambda x: x[None, 1]),
+    "halves": (lambda x: x[:, :, 1:3], lambda x: x[:, :, 1:3]),
+    "the last axis alone": (lambda x: x[..., ::2], lambda x: x[..., ::2]),
+    "nothing": (lambda x: x[:0], lambda x: x[:0]),
+    "cat": (lambda x: Tensor.cat(x, x, dim=-1), lambda x: np.concatenate([x, x], -1)),
+    "cat of a list": (lambda x: x.cat([x], dim=1), lambda x: np.concatenate([x, x], 1)),
+    "stack": (lambda x: x.stack([x], dim=1), lambda x: np.stack([x, x], 1)),
+    "pad": (lambda x: x.pad((1, 0, 2, 1)), lambda x: np.pad(x, ((0, 0), (2, 1), (1, 0)))),
+    "tril": (lambda x: x.tril(), np.tril),
+    "sort": (lambda x: x.sort(-1)[0], lambda x: np.sort(x, -1)),
+    "roll": (lambda x: x.roll(1, 2), lambda x: np.roll(x, 1, 2)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["int4", "uint4", "fp4e2m1"])
+@pytest.mark.parametrize("name", MOVEMENTS)
+def test_elements_are_moved_like_those_of_other_tensors(name: str, kind: str) -> None:
+    ours, theirs = MOVEMENTS[name]
+    x = Tensor((np.arange(24).reshape(2, 3, 4) % 7).astype(np.float32)).cast(kind)
+    found = ours(x)
+    assert found.dtype is getattr(dtypes, kind)
+    np.testing.assert_array_equal(found.numpy(), theirs(x.numpy()))
+
+
+@pytest.mark.parametrize("index", [0, (slice(None), 1), (1, 2), (..., slice(1, 4))])
+@pytest.mark.parametrize("kind", ["int4", "fp4e2m1"])
+def test_elements_are_written_by_index(index: Any, kind: str) -> None:
+    x = Tensor(np.arange(10).reshape(2, 5).astype(np.float32) % 4).cast(kind)
+    wanted = x.numpy().copy()
+    x[index] = 2
+    wanted[index] = 2
+    np.testing.assert_array_equal(x.numpy(), wanted)
+    assert x.dtype is getattr(dtypes, kind)
+
+
+def test_a_gradient_passes_through_moved_floats_of_four_bits() -> None:
+    x = Tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    (x.cast(dtypes.fp4e2m1).reshape(4)[2:] * Tensor([5.0, 7.0])).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [[0.0, 0.0], [5.0, 7.0]]

@@ -36,7 +36,13 @@ def log2(x: Value[Raw]) -> Value[Raw]:
     tables = format_of(x).tables
     high, low = tables["LOG2_E"]
     e, f = split(x)
-    tail = fma(f, low, f * f * polynomial(f, tables["LOG2"]))
+    slope = polynomial(f, tables["LOG2"])
+    square = f * f
+    if x.dtype == "float64":
+        # What the square lost is seen in the last place, where float32 has bits to spare.
+        tail = fma(square, slope, fma(fma(f, f, -square), slope, f * low))
+    else:
+        tail = fma(f, low, square * slope)
     return with_specials(x, e + fma(f, high, tail))
 
 
