@@ -14,6 +14,7 @@ from tilework import dtypes
 from tilework.base.errors import UserError
 from tilework.tensor.core import TensorBase
 from tilework.tensor.inplace import InPlace
+from tilework.tensor.version import history
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -171,7 +172,7 @@ class Polynomials(InPlace):
     def igamma(self, other: Self) -> Self:
         """The lower incomplete gamma function of `other`, regularised; this tensor is the shape.
 
-        The gradient flows to `other` alone.
+        Unlike PyTorch's it has gradients by both.
 
         Example:
             >>> Tensor([1.0]).igamma(Tensor([1.0])).numpy().round(4).tolist()
@@ -193,15 +194,17 @@ class Polynomials(InPlace):
 
     def _incomplete(self, other: Any, is_upper: bool) -> Self:
         a, x = self._pair_of_floats(other)
-        kind = dtypes.float64
+        kind, sign = dtypes.float64, -1.0 if is_upper else 1.0
         found = a.detach().cast(kind)._incomplete_gamma(x.detach().cast(kind), is_upper)
 
         def rule(sources: tuple[Any, ...], g: Any) -> tuple[Any, ...]:
-            point, shape = sources[0].cast(kind), a.detach().cast(kind)
+            shape, point = (each.cast(kind) for each in sources)
+            g = g.cast(kind) * sign
             slope = ((shape - 1) * point.log() - point - shape.lgamma()).exp()
-            return ((g.cast(kind) * (-slope if is_upper else slope)).cast(x.dtype),)
+            of_shape = shape._slope_of_incomplete_gamma(point)
+            return (g * of_shape).cast(x.dtype), (g * slope).cast(x.dtype)
 
-        return found.cast(x.dtype)._with_gradient(rule, x)
+        return found.cast(x.dtype)._with_gradient(rule, a, x)
 
     def _pair_of_floats(self, other: Any) -> tuple[Self, Self]:
         a = self._as_float()
@@ -213,23 +216,7 @@ class Polynomials(InPlace):
 
     def _incomplete_gamma(self, x: Self, is_upper: bool) -> Self:
         a = self
-        is_inside = (a > 0) & (x > 0) & (a < math.inf) & (x < math.inf)
-        safe_a, safe_x = is_inside.where(a, 1.0), is_inside.where(x, 1.0)
-        is_low = safe_x < safe_a
-        # u = exp(pi / 2 * sinh(t)) covers all scales; both exponents below are never positive.
-        step = 1 / 64
-        ends = [step * number for number in range(-264, 248)]
-        places = [math.exp(math.pi / 2 * math.sinh(t)) for t in ends]
-        weights = [step * math.pi / 2 * math.cosh(t) * u for t, u in zip(ends, places, strict=True)]
-        kind, device = dtypes.float64, a.device
-        u = a._from_numbers(places, kind, device)
-        shape, point = safe_a.unsqueeze(-1), safe_x.unsqueeze(-1)
-        low = point * -(-u / shape).expm1() - u
-        high = (shape - 1) * (u / point).log1p() - u
-        exponent = is_low.unsqueeze(-1).where(low, high)
-        total = (exponent.exp() * a._from_numbers(weights, kind, device)).sum(-1)
-        power = safe_a * safe_x.log() - safe_x - safe_a.lgamma()
-        part = total * power.exp() / is_low.where(safe_a, safe_x)
+        is_inside, is_low, part, _ = a._gamma_integral(x)
         part = part.clamp(0.0, 1.0)
         found = part if is_upper else 1.0 - part
         found = is_low.where(1.0 - part if is_upper else part, found)
@@ -239,10 +226,51 @@ class Polynomials(InPlace):
         edge = is_one.where(one, is_zero.where(zero, math.nan))
         return is_inside.where(found, edge)
 
+    def _slope_of_incomplete_gamma(self, x: Self) -> Self:
+        """The slope of the lower function by its shape, which is this tensor."""
+        a = self
+        is_inside, is_low, part, with_log = a._gamma_integral(x)
+        # The integrand t**(a - 1) gains a factor log(t), and 1 / gamma(a) falls by digamma(a).
+        slope = with_log - is_inside.where(a, 1.0).digamma() * part
+        is_flat = (a > 0) & (a < math.inf) & (x.eq(0) | x.eq(math.inf))
+        return is_inside.where(is_low.where(slope, -slope), is_flat.where(0.0, math.nan))
+
+    def _gamma_integral(self, x: Self) -> tuple[Self, Self, Self, Self]:
+        """The integral of the density up to x, or from x on where x is not below the shape.
+
+        Returns:
+            Where the arguments are inside of the domain; where the integral is the lower one; the
+            integral; and that of the density times the logarithm of its place.
+        """
+        a = self
+        is_inside = (a > 0) & (x > 0) & (a < math.inf) & (x < math.inf)
+        safe_a, safe_x = is_inside.where(a, 1.0), is_inside.where(x, 1.0)
+        is_low = safe_x < safe_a
+        # u = exp(pi / 2 * sinh(t)) covers all scales; both exponents below are never positive.
+        step = 1 / 64
+        ends = [step * number for number in range(-264, 248)]
+        places = [math.exp(math.pi / 2 * math.sinh(t)) for t in ends]
+        weights = [step * math.pi / 2 * math.cosh(t) * u for t, u in zip(ends, places, strict=True)]
+        kind, device = dtypes.float64, a.device
+        u, chosen = a._from_numbers(places, kind, device), is_low.unsqueeze(-1)
+        shape, point = safe_a.unsqueeze(-1), safe_x.unsqueeze(-1)
+        low = point * -(-u / shape).expm1() - u
+        high = (shape - 1) * (u / point).log1p() - u
+        density = chosen.where(low, high).exp() * a._from_numbers(weights, kind, device)
+        logarithm = point.log() + chosen.where(-u / shape, (u / point).log1p())
+        power = (safe_a * safe_x.log() - safe_x - safe_a.lgamma()).exp()
+        scale = power / is_low.where(safe_a, safe_x)
+        return (
+            is_inside,
+            is_low,
+            density.sum(-1) * scale,
+            (density * logarithm).sum(-1) * scale,
+        )
+
     def zeta(self, other: Any) -> Self:
         """Hurwitz' zeta function: the sum of (other + k) ** -self over k >= 0.
 
-        The gradient flows to `other` alone.
+        Unlike PyTorch's it has gradients by both.
 
         Example:
             >>> Tensor([2.0]).zeta(Tensor([1.0])).numpy().round(4).tolist()
@@ -254,10 +282,14 @@ class Polynomials(InPlace):
         found = x.detach().cast(kind)._zeta(exact).cast(x.dtype)
 
         def rule(sources: tuple[Any, ...], g: Any) -> tuple[Any, ...]:
-            slope = sources[0].cast(kind)._zeta(exact + 1) * -exact
-            return ((g.cast(kind) * slope).cast(x.dtype),)
+            with history(True):
+                exponent, place = (each.cast(kind)._apply(None) for each in sources)
+                value = place._zeta(exponent)
+            slope = place._zeta(exponent + 1) * -exponent
+            (by_power,) = value.gradient(exponent, gradient=g.cast(kind), materialize_grads=True)
+            return by_power.cast(x.dtype), (g.cast(kind) * slope).cast(x.dtype)
 
-        return found._with_gradient(rule, x)
+        return found._with_gradient(rule, power, x)
 
     def _zeta(self, power: Self) -> Self:
         is_whole = power.eq(power.floor())

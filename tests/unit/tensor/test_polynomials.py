@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 import torch
@@ -81,6 +82,33 @@ def test_the_gradient_of_an_incomplete_gamma_function_is_that_of_pytorch() -> No
     (found,) = Tensor(shape).igamma(x).sum().gradient(x)
     assert theirs.grad is not None
     np.testing.assert_allclose(found.numpy(), theirs.grad.numpy(), rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["igamma", "igammac", "zeta"])
+def test_gradients_flow_to_both_arguments_and_to_theirs(name: str) -> None:
+    first = np.array([1.3, 2.5, 3.0, 8.0, 20.0])
+    second = np.array([0.7, 2.6, 5.0, 2.0, 15.0])
+    a, x = Tensor(first), Tensor(second)
+    found = getattr(a, name)(x)
+    by_first, by_second = found.sum().gradient(a, x)
+    twice = by_first.sum().gradient(a)[0]
+    call = {"igamma": mpmath_lower, "igammac": mpmath_upper, "zeta": mpmath.zeta}[name]
+    with mpmath.workdps(40):
+        for number, (p, q) in enumerate(zip(first, second, strict=True)):
+            slope = mpmath.diff(lambda v, q=q: call(v, mpmath.mpf(q)), p)
+            other = mpmath.diff(lambda v, p=p: call(mpmath.mpf(p), v), q)
+            curve = mpmath.diff(lambda v, q=q: call(v, mpmath.mpf(q)), p, 2)
+            assert by_first.numpy()[number] == pytest.approx(float(slope), rel=1e-8, abs=1e-13)
+            assert by_second.numpy()[number] == pytest.approx(float(other), rel=1e-8, abs=1e-13)
+            assert twice.numpy()[number] == pytest.approx(float(curve), rel=1e-6, abs=1e-11)
+
+
+def mpmath_lower(shape: Any, point: Any) -> Any:
+    return mpmath.gammainc(shape, 0, point, regularized=True)
+
+
+def mpmath_upper(shape: Any, point: Any) -> Any:
+    return mpmath.gammainc(shape, point, regularized=True)
 
 
 def test_zeta_is_that_of_pytorch() -> None:
