@@ -51,6 +51,7 @@ _COSTS: dict[OpDef, int] = {
     control.BROADCAST: 0,
     control.EXTRACT: 1,
     control.SHUFFLE: 1,
+    control.COMPRESS: 2,
     memory.PARAM: 0,
     memory.BUFFER: 0,
     tensor.RESHAPE: 1,

@@ -17,9 +17,11 @@ from tilework.ir.ops import control, math
 from tilework.ir.ops.index import LANES, RANGE, VARIABLE, Unit
 from tilework.ir.ops.memory import AFTER, INDEX, LOAD, PARAM, SINK, STORE
 from tilework.ir.ops.program import FAULT_IF
+from tilework.ir.ops.tensor import Fold
 from tilework.ir.symbolic.bounds import bounds
 from tilework.render.base import cannot_render, check_gate, check_input, gate_of, locality
 from tilework.render.llvm_dot import INSTRUCTIONS, written_out
+from tilework.render.llvm_lanes import compressed, counted
 from tilework.render.llvm_quotients import Divisor, Writer, shared_divisors
 
 if TYPE_CHECKING:
@@ -682,9 +684,19 @@ def _shuffle_pair(function: _Function, node: Node) -> str:
     return function.define(f"shufflevector {x}, {y}, <{len(node.attrs.lanes)} x i32> <{mask}>")
 
 
+def _compress(function: _Function, node: Node) -> str:
+    x, mask = (function.typed(source) for source in node.src)
+    return compressed(function.define, function.declare, _suffix_of(node), x, mask)
+
+
 def _fold_lanes(function: _Function, node: Node) -> str:
     """Halves folded pairwise: lane i with lane i + n/2, then on with n/2 lanes."""
     source = node.src[0]
+    is_count = source.op is math.CAST and source.src[0].type.dtype.is_bool
+    if is_count and node.attrs.fold is Fold.ADD and node.type.dtype.is_integer:
+        mask = source.src[0]
+        lanes, bits = mask.type.lanes, node.type.dtype.bits
+        return counted(function.define, function.declare, lanes, function.typed(mask), bits)
     dtype = source.type.dtype
     name = function.operand(source)
     lanes = source.type.lanes
@@ -765,6 +777,7 @@ EMITTERS: dict[OpDef, Any] = {
     control.STACK: _stack,
     control.EXTRACT: _extract,
     control.SHUFFLE: _shuffle_pair,
+    control.COMPRESS: _compress,
     control.FOLD_LANES: _fold_lanes,
 }
 

@@ -42,6 +42,31 @@ def sorting_key(element: Node, *, descending: bool) -> Node:
     return key
 
 
+def sorted_element(key: Node, dtype: DType, *, descending: bool) -> Node:
+    """An element of `dtype` that has a key: +0.0, and a NaN, where several have it."""
+    kind, shape = key.dtype, key.type.shape
+    if descending:
+        key = math.XOR(key, _number((1 << kind.bits) - 1, kind, shape))
+    if dtype.kind is Kind.BOOL:
+        return cast(key, dtype)
+    sign = _number(1 << (dtype.bits - 1), kind, shape)
+    if dtype.kind is Kind.SIGNED:
+        key = math.XOR(key, sign)
+    elif dtype.kind is Kind.FLOAT:
+        everything = _number((1 << dtype.bits) - 1, kind, shape)
+        key = math.XOR(key, math.WHERE(math.LE(sign, key), sign, everything))
+    return bitcast(key, dtype)
+
+
+def shared_keys(dtype: DType, *, descending: bool) -> tuple[int, ...]:
+    """The keys that elements of different bits may have: that of the zeros, that of NaN."""
+    if dtype.kind is not Kind.FLOAT:
+        return ()
+    keys = (1 << (dtype.bits - 1), (1 << dtype.bits) - 1)
+    flip = (1 << key_bits(dtype)) - 1 if descending else 0
+    return tuple([key ^ flip for key in keys])
+
+
 def _number(value: int, kind: DType, shape: Shape) -> Node:
     return const_bits(value, kind, shape)
 

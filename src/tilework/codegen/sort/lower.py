@@ -13,6 +13,7 @@ from tilework.codegen.sort.radix import digit_of, sort_by_digits
 from tilework.codegen.sort.rank import sort_by_rank
 from tilework.codegen.sort.row import Row
 from tilework.codegen.sort.statements import Statements
+from tilework.codegen.sort.values import is_counted, sort_values
 from tilework.ir.build import const_index
 from tilework.ir.node import toposort
 from tilework.ir.ops.index import RANGE, Unit
@@ -104,6 +105,8 @@ def _parts(sink: Node, rows: Node, plan: SortPlan, target: TargetSpec) -> int:
     (effect,) = sink.src
     if not plan.digit or effect.attrs.count >= 0 or bounds(effect.src[2])[0] < SHARED_FROM:
         return 1
+    if effect.attrs.values and is_counted(_keys(sink)):
+        return 1
     return max(min(target.cores, _MOST_PARTS) // max(bounds(rows)[1], 1), 1)
 
 
@@ -140,6 +143,7 @@ def _sort_row(
         effect.attrs.descending,
         effect.attrs.first,
         effect.attrs.count,
+        effect.attrs.values,
         part,
         parts,
     )
@@ -147,7 +151,10 @@ def _sort_row(
         sort_by_rank(out, row, max(target.vector_bits // 64, 1))
         return
     with out.when(simplify.less(const_index(0), row.size)):
-        sort_by_digits(out, row, plan.digit)
+        if row.values and row.count < 0:
+            sort_values(out, row, plan.digit, target)
+        else:
+            sort_by_digits(out, row, plan.digit)
 
 
 __all__ = ["RANK_LIMIT", "choose_sort_plan", "is_sort", "lower_sort", "sort_plans"]

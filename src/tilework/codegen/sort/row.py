@@ -19,8 +19,8 @@ class Row:
     """Where the elements are, where their sorting positions go, and how many there are.
 
     `limit` is the greatest value of `size`.  Of the sorted positions `count` from `first` on are
-    wanted (-1: all of them).  A long row may be sorted by several tasks, `parts` of them, of which
-    this is number `part`.
+    wanted (-1: all of them), or with `values` the elements there.  A long row may be sorted by
+    several tasks, `parts` of them, of which this is number `part`.
     """
 
     source: Node
@@ -32,6 +32,7 @@ class Row:
     descending: bool
     first: int = 0
     count: int = -1
+    values: bool = False
     part: Node | None = None
     parts: int = 1
 
@@ -41,16 +42,18 @@ class Row:
         return self.parts == 1 and self.count < 0
 
     def put(self, out: Statements, rank: Node, position: Node) -> None:
-        """Write the position of the element that has a rank, if it is wanted."""
+        """Write the position of the element that has a rank, or that element, if it is wanted."""
         if self.count < 0:
-            out.store(self.target, simplify.add(self.target_start, rank), position)
+            found = self.element(out, position) if self.values else position
+            out.store(self.target, simplify.add(self.target_start, rank), found)
             return
         place = out.emit(simplify.sub(rank, const_index(self.first)))
         inside = math.LT(place, const_index(self.count))
         if self.first:
             inside = math.AND(inside, math.LE(const_index(0), place))
         with out.when(inside):
-            out.store(self.target, simplify.add(self.target_start, place), position)
+            found = self.element(out, position) if self.values else position
+            out.store(self.target, simplify.add(self.target_start, place), found)
 
     def element(self, out: Statements, position: Node) -> Node:
         """The element at a position of the row."""

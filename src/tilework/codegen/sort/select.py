@@ -57,6 +57,15 @@ class Selected:
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """The keys that a task takes of a row that several share; none unless it `exists`."""
+
+    least: Node
+    most: Node
+    exists: Node
+
+
+@dataclass(frozen=True, slots=True)
 class _Buckets:
     """Which bucket a key is in: the one of `base` and less is number 0; no key is above `most`."""
 
@@ -102,6 +111,29 @@ def select(
     if row.count < 0 or row.size.op is not math.CONST or not _is_few(row):
         return _by_histogram(out, row, bits, key_at, take, is_wide=is_wide)
     return _by_threshold(out, row, bits, key_at, take, is_wide=is_wide)
+
+
+def share_of(out: Statements, row: Row) -> Share:
+    """The keys, of 64 bits, that a task takes: about as many elements as the others."""
+
+    def key_at(position: Node) -> Node:
+        element = row.element(out, position)
+        return cast(sorting_key(element, descending=row.descending), uint64)
+
+    bits = next(bits for least, bits in _BITS if row.limit >= least)
+    table = _Table.sampled(out, row, key_at, bits)
+    table.count(_PART_SAMPLES, lambda i: key_at(_sample_position(out, row, i, _PART_SAMPLES)))
+    low, high = _wanted_ranks(row)
+    ranks = (out.emit(low), out.emit(high))
+    lowest, highest, _ = _bounds(out, table.counts, bits, ranks, True)
+    most = table.buckets.greatest(out, highest)
+    before = table.buckets.greatest(out, out.emit(math.SUB(lowest, const_index(1))))
+    is_first = math.EQ(lowest, const_index(0))
+    least = math.WHERE(is_first, _word(0), math.ADD(before, _word(1)))
+    # A bucket that begins beyond the greatest key has nothing.
+    is_some = math.OR(is_first, math.LT(before, _word(table.buckets.most)))
+    exists = math.AND(math.LE(lowest, highest), is_some)
+    return Share(out.emit(least), most, out.emit(exists))
 
 
 def _by_histogram(

@@ -217,7 +217,7 @@ def _sort_rows(node: Node, target: int, sources: list[int]) -> Any:
         positions = folds.sorting_positions(row, descending=attrs.descending)[wanted]
         cells, start = frame[written]
         for at, position in enumerate(positions, start):
-            cells.store(at, position, node)
+            cells.store(at, row[position] if attrs.values else position, node)
 
     return step
 
@@ -245,6 +245,16 @@ def _extract(node: Node, target: int, sources: list[int]) -> Any:
 def _shuffle(node: Node, target: int, sources: list[int]) -> Any:
     lanes = node.attrs.lanes
     return apply(lambda x, y: tuple([(x + y)[lane] for lane in lanes]), target, sources)
+
+
+def _compress(node: Node, target: int, sources: list[int]) -> Any:
+    empty = zero(node.type.dtype)
+
+    def chosen(x: tuple[Any, ...], mask: tuple[Any, ...]) -> tuple[Any, ...]:
+        kept = [lane for lane, is_kept in zip(x, mask, strict=True) if is_kept]
+        return (*kept, *[empty] * (len(x) - len(kept)))
+
+    return apply(chosen, target, sources)
 
 
 def _fold_lanes(node: Node, target: int, sources: list[int]) -> Any:
@@ -310,6 +320,7 @@ _MAKERS: dict[OpDef, Callable[[Node, int, list[int]], Any]] = {
     control.STACK: _stack,
     control.EXTRACT: _extract,
     control.SHUFFLE: _shuffle,
+    control.COMPRESS: _compress,
     control.FOLD_LANES: _fold_lanes,
     control.FOLD_THREADS: _fold_threads,
     control.SCAN_THREADS: _scan_threads,

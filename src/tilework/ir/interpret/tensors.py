@@ -201,8 +201,8 @@ def _sort(state: _Evaluation, node: Node, sources: list[Value]) -> Value:
         held = [source.elements[at] for at in line]
         order = folds.sorting_positions(held, descending=attrs.descending)
         for at, position in zip(target, order[attrs.first : stop], strict=True):
-            elements[at] = position
-    return Value(shape, index, elements)
+            elements[at] = held[position] if attrs.values else position
+    return Value(shape, node.type.dtype, elements)
 
 
 def _gather_places(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilework.base.errors import DTypeError, ShapeError
-from tilework.dtypes import DType
+from tilework.dtypes import DType, bool_
 from tilework.ir.node import Attrs, Node, OpDef
 from tilework.ir.ops.define import define_op
 from tilework.ir.ops.index import LanesAttrs
@@ -121,6 +121,22 @@ SHUFFLE: OpDef = define_op(
     infer=_infer_shuffle,
     stages=_LATE,
     doc="Lanes picked from two vectors; register transposes are made of these.",
+)
+
+
+def _infer_compress(src: tuple[Node, ...], attrs: Any) -> Type:
+    x, mask = src[0].type, src[1].type
+    if len(x.shape) != 1 or mask.shape != x.shape or mask.dtype is not bool_:
+        raise DTypeError("compress: needs a vector and a mask of its lanes", got=f"{x}, {mask}")
+    return x
+
+
+COMPRESS: OpDef = define_op(
+    "compress",
+    operands=("x", "mask"),
+    infer=_infer_compress,
+    stages=_LATE,
+    doc="The lanes of x where the mask holds, moved together in their order; then zeros.",
 )
 
 

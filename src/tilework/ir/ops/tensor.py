@@ -329,20 +329,23 @@ SCAN: OpDef = define_op(
 class SortAttrs(Attrs):
     """Stable sort along `axis`; NaN counts as greater than every number.
 
-    Of the sorted positions those from `first` on are given, `count` of them (-1: all the rest).
+    Of the sorted positions those from `first` on are given, `count` of them (-1: all the rest);
+    with `values` the elements there instead.
     """
 
     axis: int
     descending: bool
     first: int = 0
     count: int = -1
+    values: bool = False
 
 
 def _infer_sort(src: tuple[Node, ...], attrs: SortAttrs) -> Type:
     shape = src[0].type.shape
+    dtype = src[0].type.dtype if attrs.values else index
     if attrs.count < 0:
-        return make_type(shape, index)
-    return make_type((*shape[: attrs.axis], attrs.count, *shape[attrs.axis + 1 :]), index)
+        return make_type(shape, dtype)
+    return make_type((*shape[: attrs.axis], attrs.count, *shape[attrs.axis + 1 :]), dtype)
 
 
 SORT: OpDef = define_op(
@@ -353,7 +356,7 @@ SORT: OpDef = define_op(
     stages=_T,
     doc=(
         "The positions (int64) that sort x along `axis`, stable; NaN last (first if descending). "
-        "With a `count`, so many of them from `first` on."
+        "With a `count`, so many of them from `first` on; with `values` the elements themselves."
     ),
 )
 

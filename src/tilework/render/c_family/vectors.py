@@ -289,6 +289,18 @@ def emit_shuffle(node: Node, names: Names) -> str:
     return f"({vector_type(node)}){{{', '.join(picked)}}}"
 
 
+def emit_compress(node: Node, names: Names) -> str:
+    """The chosen lanes moved together by the instruction of AVX-512."""
+    x, kind = names[node.src[0]], vector_type(node)
+    dtype, lanes = node.type.dtype, lanes_of(node)
+    letter = {32: "s", 64: "d"}[dtype.bits]
+    chosen = mask(node.src[1], names, 8)
+    bits = " | ".join(f"(({chosen})[{i}] & 1) << {i}" for i in range(lanes))
+    name = f"__builtin_ia32_compress{letter}i{lanes * dtype.bits}_mask"
+    signed = f"{_integers('i', dtype, lanes)}"
+    return f"({kind}){name}(({signed}){x}, ({signed}){{}}, {bits})"
+
+
 def emit_fold_lanes(node: Node, names: Names) -> str:
     """Halves folded pairwise by a helper."""
     source = node.src[0]
@@ -334,6 +346,7 @@ EMITTERS: Final[Mapping[OpDef, Emit]] = {
     control.STACK: emit_stack,
     control.EXTRACT: emit_extract,
     control.SHUFFLE: emit_shuffle,
+    control.COMPRESS: emit_compress,
     control.FOLD_LANES: emit_fold_lanes,
 }
 

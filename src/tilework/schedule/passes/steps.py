@@ -31,7 +31,7 @@ VALUES = frozenset((math.CONST, tensor.IOTA, VARIABLE))
 #: Ops done on whole buffers, and why their result is stored.
 FROM_MEMORY = {
     tensor.COPY: "copied from another device",
-    tensor.SORT: "positions that sort rows",
+    tensor.SORT: "rows that are sorted",
 }
 _FAR = 1 << 62
 

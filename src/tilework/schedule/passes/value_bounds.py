@@ -42,6 +42,8 @@ def value_bounds(node: Node, fuel: int = _FUEL) -> Bounds:
     op = node.op
     if fuel <= 0:
         return whole
+    if op is tensor.SORT and node.attrs.values:
+        return value_bounds(node.src[0], fuel - 1)
     if op is tensor.SORT:
         return _positions(node.src[0].type.shape[node.attrs.axis])
     if op is tensor.IOTA:

@@ -138,7 +138,7 @@ def x86_spec(
         native,
         frozenset({"mulacc"} if "fma" in kept else ())
         | (_ROUNDING_OPS if "sse4.1" in kept else frozenset())
-        | frozenset({"scale_power"} if wide else ())
+        | frozenset({"scale_power", "compress"} if wide else ())
         | frozenset({"dot_pairs"} if "sse2" in kept else ())
         | frozenset({"dot_quads"} if ("avx512vnni" if wide else "avxvnni") in kept else ()),
     )
