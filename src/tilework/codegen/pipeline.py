@@ -13,6 +13,7 @@ from tilework.codegen.cascade.lower import lower_cascade
 from tilework.codegen.gpu.pipeline import lower_for_blocks
 from tilework.codegen.gpu.plan import has_blocks
 from tilework.codegen.linearize.order import linearise
+from tilework.codegen.linearize.rare import branch_rarely
 from tilework.codegen.linearize.short_loops import write_out
 from tilework.codegen.naming import kernel_name
 from tilework.codegen.passes.decompose import decompose, decompose_node
@@ -112,7 +113,7 @@ def lower_kernel(
                 sink,
                 estimate_work(kernel),
                 cascade.plan,
-                cascade.linear,
+                branch_rarely(cascade.linear),
                 cascade.scratch_bytes,
             )
         chosen = _of_kind(plan, Plan)
@@ -131,6 +132,7 @@ def lower_kernel(
         )
         audit.check_gates(lowered, linear)
         linear = passes.run("short-loops", linear, lambda node: write_out(node, target))
+        linear = branch_rarely(linear)
         work = estimate_work(kernel)
         name = kernel_name(sink, kernel)
         return _describe(target, name, sink, work, repr(chosen), linear, _scratch_bytes(lowered))

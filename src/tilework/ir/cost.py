@@ -29,6 +29,7 @@ _COSTS: dict[OpDef, int] = {
     math.ADD: 2,
     math.SUB: 2,
     math.WHERE: 2,
+    math.WHERE_RARE: 2,
     math.MAXIMUM: 2,
     math.MINIMUM: 2,
     math.COPYSIGN: 2,

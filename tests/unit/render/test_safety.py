@@ -112,7 +112,8 @@ def test_CST_05_no_op_that_must_be_lowered_reaches_text(name: str) -> None:
     op = OPS[name]
     dtype = int32 if name in ("idiv", "mod") else float32
     x = const(2, dtype)
-    operands = (x,) * len([one for one in op.operands if not one.endswith("?")])
+    names = [one for one in op.operands if not one.endswith("?")]
+    operands = tuple([const(True, dtypes.bool_) if one == "condition" else x for one in names])
     kernel = with_statements(make(op, operands, None))
     for renderer in (ClangRenderer, LlvmRenderer):
         with pytest.raises((RenderError, VerifyError)):

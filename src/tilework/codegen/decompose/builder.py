@@ -8,7 +8,10 @@ reordered or replaced by an algebraic equal, since the constructions rely on exa
 
 from __future__ import annotations
 
-from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Raw = TypeVar("Raw")
 Dtype: TypeAlias = Literal[
@@ -33,10 +36,12 @@ UnaryName: TypeAlias = Literal["abs", "neg", "sqrt"]
 class Builder(Protocol[Raw]):
     """Makes raw values; each method is one operation of the target.
 
-    `has_scale` says whether it multiplies by powers of 2 in one operation, rounded once.
+    `has_scale` says whether it multiplies by powers of 2 in one operation, rounded once, and
+    `has_branches` whether what few lanes need is computed for them alone.
     """
 
     has_scale: bool
+    has_branches: bool
 
     def const(self, value: Number, dtype: Dtype) -> Raw:
         """Return the constant `value`, which `dtype` holds exactly."""
@@ -58,6 +63,9 @@ class Builder(Protocol[Raw]):
 
     def where(self, condition: Raw, x: Raw, y: Raw, dtype: Dtype) -> Raw:
         """Return `x` where `condition` holds, else `y`, bits untouched."""
+
+    def where_rare(self, condition: Raw, rare: Raw, common: Raw, dtype: Dtype) -> Raw:
+        """Return as `where`, for a condition that seldom holds, if `has_branches`."""
 
     def cast(self, x: Raw, source: Dtype, target: Dtype) -> Raw:
         """Convert the value; float to int truncates, and is used only on values that fit."""
@@ -188,6 +196,20 @@ def where(condition: Value[Raw], x: Value[Raw] | Number, y: Value[Raw] | Number)
         raise TypeError(message)
     raw = condition.builder.where(condition.raw, typed._operand(x), typed._operand(y), typed.dtype)
     return Value(condition.builder, raw, typed.dtype)
+
+
+def unless_rare(
+    condition: Value[Raw], general: Callable[[], Value[Raw]], common: Callable[[], Value[Raw]]
+) -> Value[Raw]:
+    """Return `general()`, or the same by `common()` where the condition does not hold.
+
+    Without branches `general` alone is computed, which must serve all values.
+    """
+    if not condition.builder.has_branches:
+        return general()
+    rare, usual = general(), common()
+    raw = condition.builder.where_rare(condition.raw, rare.raw, usual.raw, usual.dtype)
+    return Value(condition.builder, raw, usual.dtype)
 
 
 def polynomial(x: Value[Raw], coefficients: tuple[float, ...]) -> Value[Raw]:

@@ -17,7 +17,7 @@ _BASIC = frozenset(
     {
         math.ADD, math.SUB, math.MUL, math.FDIV, math.SQRT, math.RECIPROCAL, math.NEG, math.ABS,
         math.MULACC, math.MAXIMUM, math.MINIMUM, math.WHERE, math.CAST, math.CONST, math.FLOOR,
-        math.CEIL, math.TRUNC, math.ROUND, math.COPYSIGN,
+        math.CEIL, math.TRUNC, math.ROUND, math.COPYSIGN, math.WHERE_RARE,
     }
 )  # fmt: skip
 

@@ -52,12 +52,16 @@ class NodeBuilder:
         shape: of every value: () for a scalar, (lanes,) for a vector.
         has_fma: whether the target rounds a multiply-add once; else it is emulated.
         has_scale: whether it multiplies by powers of 2 in one operation.
+        has_branches: whether what few lanes need is computed for them alone.
     """
 
-    def __init__(self, shape: Shape, *, has_fma: bool, has_scale: bool = False) -> None:
+    def __init__(
+        self, shape: Shape, *, has_fma: bool, has_scale: bool = False, has_branches: bool = False
+    ) -> None:
         self.shape = shape
         self.has_fma = has_fma
         self.has_scale = has_scale
+        self.has_branches = has_branches
 
     def const(self, value: Number, dtype: Dtype) -> Node:
         """Return the constant `value`."""
@@ -89,6 +93,10 @@ class NodeBuilder:
     def where(self, condition: Node, x: Node, y: Node, dtype: Dtype) -> Node:
         """Select by `condition`."""
         return math.WHERE(condition, x, y)
+
+    def where_rare(self, condition: Node, rare: Node, common: Node, dtype: Dtype) -> Node:
+        """Select by a condition that seldom holds."""
+        return math.WHERE_RARE(condition, rare, common)
 
     def cast(self, x: Node, source: Dtype, target: Dtype) -> Node:
         """Convert by value."""

@@ -138,7 +138,10 @@ def lower_node(node: Node, target: TargetSpec) -> Node:
             got=f"{name} of {dtype.name}",
         )
     has_fma, has_scale = "mulacc" in target.native_ops, _has_scale(node, target)
-    builder = NodeBuilder(node.shape, has_fma=has_fma, has_scale=has_scale)
+    has_branches = all(unit.name != "block" for unit in target.units.walk())
+    builder = NodeBuilder(
+        node.shape, has_fma=has_fma, has_scale=has_scale, has_branches=has_branches
+    )
     kind: Dtype = "float64" if dtype is float64 else "float32"
     values = [Value(builder, source, kind) for source in node.src]
     result: Node = construction(*values).raw

@@ -11,8 +11,13 @@ multiple of pi/2 leaves a fraction of about 2**-33, known here to 2**-63.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tilework.codegen.decompose import coefficients
-from tilework.codegen.decompose.builder import Raw, Value, fma, polynomial, where
+from tilework.codegen.decompose.builder import Raw, Value, fma, polynomial, unless_rare, where
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MAGIC_FLOAT64 = 1.5 * 2.0**52
 MAGIC = 1.5 * 2.0**23
@@ -45,24 +50,42 @@ def _scaled(
     return y, high, low
 
 
+def _near(
+    x: Value[Raw], table: tuple[tuple[float, float], ...]
+) -> tuple[Value[Raw], Value[Raw], Value[Raw]]:
+    """Return the same for angles in the first range, as almost all are."""
+    y = x.cast("float64")
+    return y, y.const(table[0][0]), y.const(table[0][1])
+
+
+def _reduced(
+    x: Value[Raw],
+    table: tuple[tuple[float, float], ...],
+    compute: Callable[[Value[Raw], Value[Raw], Value[Raw]], Value[Raw]],
+) -> Value[Raw]:
+    """Return what `compute` makes of the turns of x."""
+    is_near = x.abs().less(2.0 ** coefficients.REDUCE_SWITCH[0])
+    return unless_rare(
+        is_near.equal(False),
+        lambda: compute(*_scaled(x, table)),
+        lambda: compute(*_near(x, table)),
+    )
+
+
 def _sin_half_turns(fraction: Value[Raw], parity: Value[Raw]) -> Value[Raw]:
     """Return sin(pi * fraction) as float32, negated if the low bit of `parity` is set."""
     result = fraction * polynomial(fraction * fraction, coefficients.FLOAT64["SIN_HALF_TURN"])
     return (result.bits("int64") ^ (parity << 63)).bits("float64").cast("float32")
 
 
-def sin(x: Value[Raw]) -> Value[Raw]:
-    """Return the sine of x radians; NaN for an infinity."""
-    y, high, low = _scaled(x, coefficients.HALF_TURNS)
+def _sin(y: Value[Raw], high: Value[Raw], low: Value[Raw]) -> Value[Raw]:
     shifted = fma(y, high, MAGIC_FLOAT64)
     k = shifted - MAGIC_FLOAT64
     fraction = fma(y, low, fma(y, high, -k))
     return _sin_half_turns(fraction, shifted.bits("int64"))
 
 
-def cos(x: Value[Raw]) -> Value[Raw]:
-    """Return the cosine of x radians, as the sine around odd multiples of a quarter turn."""
-    y, high, low = _scaled(x, coefficients.HALF_TURNS)
+def _cos(y: Value[Raw], high: Value[Raw], low: Value[Raw]) -> Value[Raw]:
     # The odd constant turns the parity around: cos(pi*(n + 1/2 + f)) = -(-1)**n * sin(pi*f).
     shifted = fma(y, high, -0.5) + (MAGIC_FLOAT64 + 1.0)
     k = (shifted - (MAGIC_FLOAT64 + 1.0)) + 0.5
@@ -70,9 +93,7 @@ def cos(x: Value[Raw]) -> Value[Raw]:
     return _sin_half_turns(fraction, shifted.bits("int64"))
 
 
-def tan(x: Value[Raw]) -> Value[Raw]:
-    """Return the tangent of x radians."""
-    y, high, low = _scaled(x, coefficients.QUADRANTS)
+def _tan(y: Value[Raw], high: Value[Raw], low: Value[Raw]) -> Value[Raw]:
     shifted = fma(y, high, MAGIC_FLOAT64)
     fraction = fma(y, low, fma(y, high, -(shifted - MAGIC_FLOAT64)))
     z = fraction * fraction
@@ -80,6 +101,21 @@ def tan(x: Value[Raw]) -> Value[Raw]:
     cosine = polynomial(z, coefficients.FLOAT64["COS_QUADRANT"])
     odd = (shifted.bits("int64") & 1).equal(1)
     return (where(odd, -cosine, sine) / where(odd, sine, cosine)).cast("float32")
+
+
+def sin(x: Value[Raw]) -> Value[Raw]:
+    """Return the sine of x radians; NaN for an infinity."""
+    return _reduced(x, coefficients.HALF_TURNS, _sin)
+
+
+def cos(x: Value[Raw]) -> Value[Raw]:
+    """Return the cosine of x radians, as the sine around odd multiples of a quarter turn."""
+    return _reduced(x, coefficients.HALF_TURNS, _cos)
+
+
+def tan(x: Value[Raw]) -> Value[Raw]:
+    """Return the tangent of x radians."""
+    return _reduced(x, coefficients.QUADRANTS, _tan)
 
 
 def _quadrant(x: Value[Raw]) -> tuple[Value[Raw], Value[Raw], Value[Raw]]:

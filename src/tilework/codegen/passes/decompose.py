@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tilework.ir.node import OpDef
     from tilework.target.spec import TargetSpec
 
-_SMALL_NATIVE = frozenset({math.WHERE, math.CONST, math.BITCAST, math.CAST})
+_SMALL_NATIVE = frozenset({math.WHERE, math.WHERE_RARE, math.CONST, math.BITCAST, math.CAST})
 _COMPARISONS = frozenset({math.LT, math.LE, math.EQ, math.NE})
 
 

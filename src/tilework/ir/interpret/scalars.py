@@ -44,7 +44,7 @@ def scalar_function(node: Node) -> Callable[..., Scalar]:
     result = node.type.dtype
     if node.op is math.CAST:
         return cast_function(node.src[0].type.dtype, result)
-    if node.op is math.WHERE:
+    if node.op is math.WHERE or node.op is math.WHERE_RARE:
         return _where
     operand = node.src[0].type.dtype
     return op_function(node.op, operand)

@@ -232,6 +232,17 @@ WHERE: OpDef = define_op(
     doc="x where the condition holds, else y, element by element.",
     elementwise=True,
 )
+WHERE_RARE: OpDef = define_op(
+    "where_rare",
+    operands=("condition", "rare", "common"),
+    infer=_infer_where,
+    stages=IN_KERNEL,
+    doc=(
+        "As WHERE; the condition seldom holds, so that what `rare` alone needs is best computed "
+        "only for vectors with such a lane."
+    ),
+    elementwise=True,
+)
 
 
 @dataclass(frozen=True, slots=True)

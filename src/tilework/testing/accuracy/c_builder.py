@@ -42,6 +42,7 @@ class CBuilder:
     """Emits one C statement an operation; a raw value is a variable's name or a literal."""
 
     has_scale = False
+    has_branches = False
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -107,6 +108,10 @@ class CBuilder:
     def where(self, condition: str, x: str, y: str, dtype: Dtype) -> str:
         """Select by `condition`."""
         return self._emit("where", f"{condition} ? {x} : {y}", dtype)
+
+    def where_rare(self, condition: str, rare: str, common: str, dtype: Dtype) -> str:
+        """Select, as there are no branches."""
+        return self.where(condition, rare, common, dtype)
 
     def cast(self, x: str, source: Dtype, target: Dtype) -> str:
         """Convert by value."""

@@ -46,6 +46,7 @@ class NumpyBuilder:
     """A raw value is an array; overflow and invalid operations are as silent as on a machine."""
 
     has_scale = False
+    has_branches = False
 
     def const(self, value: Number, dtype: Dtype) -> Array:
         """Return the constant `value`."""
@@ -78,6 +79,10 @@ class NumpyBuilder:
     def where(self, condition: Array, x: Array, y: Array, dtype: Dtype) -> Array:
         """Select by `condition`."""
         return np.where(condition, x, y)
+
+    def where_rare(self, condition: Array, rare: Array, common: Array, dtype: Dtype) -> Array:
+        """Select, as there are no branches."""
+        return self.where(condition, rare, common, dtype)
 
     def cast(self, x: Array, source: Dtype, target: Dtype) -> Array:
         """Convert by value."""
