@@ -21,7 +21,7 @@ from tilework.ir.ops.tensor import Fold
 from tilework.ir.symbolic.bounds import bounds
 from tilework.render.base import cannot_render, check_gate, check_input, gate_of, locality
 from tilework.render.llvm_dot import INSTRUCTIONS, written_out
-from tilework.render.llvm_lanes import compressed, counted
+from tilework.render.llvm_lanes import compressed, counted, extreme, scaled
 from tilework.render.llvm_quotients import Divisor, Writer, shared_divisors
 
 if TYPE_CHECKING:
@@ -577,19 +577,8 @@ def _dot(function: _Function, node: Node) -> str:
 
 
 def _scale_power(function: _Function, node: Node) -> str:
-    """x * 2**n by the instruction of AVX-512, which has a form for each width of vectors."""
-    kind = type_of(node)
-    bits = node.type.lanes * node.type.dtype.bits
-    suffix = f"{'ps' if node.type.dtype is float32 else 'pd'}.{bits}"
-    mask = f"i{max(node.type.lanes, 8)}"
-    more = ("i32",) if bits == 512 else ()
-    name = f"llvm.x86.avx512.mask.scalef.{suffix}"
-    full = function.declare(kind, name, kind, kind, kind, mask, *more)
     x, n = (function.typed(source) for source in node.src)
-    rounding = ", i32 4" if more else ""  # as the mode says: to nearest even
-    return function.define(
-        f"call {kind} @{full}({x}, {n}, {kind} zeroinitializer, {mask} -1{rounding})"
-    )
+    return scaled(function.define, function.declare, x, n)
 
 
 def _cast(function: _Function, node: Node) -> str:
@@ -684,6 +673,12 @@ def _shuffle_pair(function: _Function, node: Node) -> str:
     return function.define(f"shufflevector {x}, {y}, <{len(node.attrs.lanes)} x i32> <{mask}>")
 
 
+def _number_extreme(function: _Function, node: Node) -> str:
+    x, y = (function.typed(source) for source in node.src)
+    greater = node.op is math.MAXIMUM_NUMBER
+    return extreme(function.define, function.declare, x, y, greater=greater)
+
+
 def _compress(function: _Function, node: Node) -> str:
     x, mask = (function.typed(source) for source in node.src)
     return compressed(function.define, function.declare, _suffix_of(node), x, mask)
@@ -767,6 +762,8 @@ EMITTERS: dict[OpDef, Any] = {
     math.ABS: _absolute,
     math.MULACC: _multiply_add,
     math.SCALE_POWER: _scale_power,
+    math.MAXIMUM_NUMBER: _number_extreme,
+    math.MINIMUM_NUMBER: _number_extreme,
     math.DOT_PAIRS: _dot,
     math.DOT_QUADS: _dot,
     math.DOT_SIGNED_QUADS: _dot,

@@ -1,4 +1,4 @@
-"""Lanes that a mask chooses: moved together, and counted."""
+"""Instructions of vectors: lanes that a mask chooses, moved together and counted; extremes."""
 
 from __future__ import annotations
 
@@ -34,3 +34,37 @@ def counted(define: Define, declare: Declare, lanes: int, mask: str, bits: int) 
     if bits == lanes:
         return count
     return define(f"{'zext' if bits > lanes else 'trunc'} i{lanes} {count} to i{bits}")
+
+
+def extreme(define: Define, declare: Declare, x: str, y: str, *, greater: bool) -> str:
+    """The greater or lesser number of each two lanes, by an instruction of AVX-512.
+
+    Args:
+        define: Writes an instruction and names its result.
+        declare: Declares a function and gives its name.
+        x: A vector of 128, 256 or 512 bits, with its type.
+        y: Another one.
+        greater: Which of them.
+    """
+    # The sign is that of the result of the comparison.
+    how = f"i32 {0b0101 if greater else 0b0100}"
+    return _masked("range", define, declare, (x, y, how))
+
+
+def scaled(define: Define, declare: Declare, x: str, n: str) -> str:
+    """x * 2**n by an instruction of AVX-512, which has a form for each width of vectors."""
+    return _masked("scalef", define, declare, (x, n))
+
+
+def _masked(name: str, define: Define, declare: Declare, operands: tuple[str, ...]) -> str:
+    """A call of an instruction that takes a mask, with all lanes chosen."""
+    kind = operands[0][: operands[0].index(">") + 1]
+    lanes = int(kind[1 : kind.index(" ")])
+    letter, bits = ("s", 32 * lanes) if "float" in kind else ("d", 64 * lanes)
+    mask = f"i{max(lanes, 8)}"
+    rounding = ", i32 4" if bits == 512 else ""  # as the mode says: to nearest even
+    kinds = [kind, kind, *["i32"] * (len(operands) - 2), kind, mask]
+    kinds += ["i32"] if rounding else []
+    full = declare(kind, f"llvm.x86.avx512.mask.{name}.p{letter}.{bits}", *kinds)
+    rest = f"{kind} zeroinitializer, {mask} -1{rounding}"
+    return define(f"call {kind} @{full}({', '.join(operands)}, {rest})")

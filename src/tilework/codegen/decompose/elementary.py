@@ -18,6 +18,7 @@ _BASIC = frozenset(
         math.ADD, math.SUB, math.MUL, math.FDIV, math.SQRT, math.RECIPROCAL, math.NEG, math.ABS,
         math.MULACC, math.MAXIMUM, math.MINIMUM, math.WHERE, math.CAST, math.CONST, math.FLOOR,
         math.CEIL, math.TRUNC, math.ROUND, math.COPYSIGN, math.WHERE_RARE,
+        math.MAXIMUM_NUMBER, math.MINIMUM_NUMBER,
     }
 )  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilework.codegen.decompose import booleans, integers, lanes, rounding, storage
+from tilework.codegen.decompose import booleans, extremes, integers, lanes, rounding, storage
 from tilework.codegen.decompose.elementary import decompose_elementary
 from tilework.dtypes import DType, bool_, float16, float32, float64
 from tilework.ir.build import cast
@@ -120,6 +120,8 @@ class _Rules:
             return self._cast(node)
         if node.op in self.rounds and node.op.name not in self.target.native_ops:
             return self.rounds[node.op](node)
+        if node.op in extremes.OPS:
+            return extremes.by_numbers(node, self.target)
         if node.dtype.is_float:
             return decompose_elementary(node, self.target)
         return node

@@ -91,6 +91,8 @@ def _then_round(
 _UNROUNDED: dict[OpDef, Callable[..., float]] = {
     math.MAXIMUM: floats.greater,
     math.MINIMUM: floats.lesser,
+    math.MAXIMUM_NUMBER: lambda x, y: x if y != y else y if x != x else floats.greater(x, y),
+    math.MINIMUM_NUMBER: lambda x, y: x if y != y else y if x != x else floats.lesser(x, y),
     math.NEG: operator.neg,
     math.ABS: abs,
     math.COPYSIGN: pymath.copysign,

@@ -182,6 +182,22 @@ SCALE_POWER: OpDef = define_op(
     doc="x times 2 to the power of floor(n), rounded once.",
     elementwise=True,
 )
+MAXIMUM_NUMBER: OpDef = define_op(
+    "maximum_number",
+    operands=("x", "y"),
+    infer=infer_float("maximum_number"),
+    stages=IN_KERNEL,
+    doc="The greater of x and y, +0.0 above -0.0; if one is NaN, the other.",
+    elementwise=True,
+)
+MINIMUM_NUMBER: OpDef = define_op(
+    "minimum_number",
+    operands=("x", "y"),
+    infer=infer_float("minimum_number"),
+    stages=IN_KERNEL,
+    doc="The lesser of x and y, -0.0 below +0.0; if one is NaN, the other.",
+    elementwise=True,
+)
 DOT_PAIRS: OpDef = define_op(
     "dot_pairs",
     operands=("x", "y", "z"),

@@ -201,6 +201,17 @@ def emit_scale_power(node: Node, names: Names) -> str:
     return f"({vector_type(node)}){name}({x}, {n}, {x}, -1{more})"
 
 
+def emit_number_extreme(node: Node, names: Names) -> str:
+    """The greater or lesser number by the instruction of AVX-512."""
+    x, y = (names[source] for source in node.src)
+    bits = lanes_of(node) * node.type.dtype.bits
+    kind = "ps" if node.type.dtype is float32 else "pd"
+    how = 0b0101 if node.op is math.MAXIMUM_NUMBER else 0b0100
+    more = ", 4" if bits == 512 else ""
+    name = f"__builtin_ia32_range{kind}{bits}_mask"
+    return f"({vector_type(node)}){name}({x}, {y}, {how}, {x}, -1{more})"
+
+
 def emit_shift_left(node: Node, names: Names) -> str:
     """x << y for counts below the width."""
     x, y = (names[source] for source in node.src)
@@ -334,6 +345,8 @@ EMITTERS: Final[Mapping[OpDef, Emit]] = {
     math.ROUND: by_helper("rint"),
     math.COPYSIGN: emit_copysign,
     math.SCALE_POWER: emit_scale_power,
+    math.MAXIMUM_NUMBER: emit_number_extreme,
+    math.MINIMUM_NUMBER: emit_number_extreme,
     math.RECIPROCAL: emit_reciprocal,
     math.NEG: emit_negate,
     math.ABS: emit_absolute,

@@ -23,6 +23,8 @@ _OPS = frozenset(
         *("lt", "le", "eq", "ne", "where", "cast", "bitcast", "load", "store"),
     }
 )
+#: What vectors of AVX-512 have instructions for.
+_WIDE_OPS = frozenset({"scale_power", "compress", "maximum_number", "minimum_number"})
 _ROUNDING_OPS = frozenset({"floor", "ceil", "trunc", "round"})
 
 
@@ -138,7 +140,7 @@ def x86_spec(
         native,
         frozenset({"mulacc"} if "fma" in kept else ())
         | (_ROUNDING_OPS if "sse4.1" in kept else frozenset())
-        | frozenset({"scale_power", "compress"} if wide else ())
+        | (_WIDE_OPS if wide else frozenset())
         | frozenset({"dot_pairs"} if "sse2" in kept else ())
         | frozenset({"dot_quads"} if ("avx512vnni" if wide else "avxvnni") in kept else ()),
     )
