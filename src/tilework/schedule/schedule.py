@@ -118,7 +118,7 @@ class Limits:
     small_elements: int = 1 << 16
     cascades_on: tuple[str, ...] = ("CPU",)
     matrix_cascades_on: tuple[str, ...] = ("CUDA",)
-    recomputed_from: tuple[tuple[str, int], ...] = (("CPU", 1 << 24),)
+    recomputed_from: tuple[tuple[str, int], ...] = (("CPU", 1 << 24), ("CUDA", 1 << 20))
     scans_reading_twice_on: tuple[str, ...] = ("CUDA",)
     layouts_on: tuple[str, ...] = ("CPU",)
 

@@ -70,6 +70,28 @@ def find_mask(cascade: Cascade) -> Masked | None:
     return None
 
 
+def find_zeroing(cascade: Cascade, values: Sequence[Node]) -> Node | None:
+    """The choice by positions elsewhere than whose condition all of `values` are 0, or NaN.
+
+    Args:
+        cascade: What the values are of.
+        values: What is multiplied or summed, so that positions where it is 0 may be left out.
+    """
+    key = cascade.key
+    if key is None:
+        return None
+    for node in cascade.kernel.order:
+        if node.op is not math.WHERE or not _is_of_positions(node.src[0], key):
+            continue
+        found = _condition_of(node)
+        if found is None or found[1] != 2:
+            continue
+        at_masked = _at_masked(cascade, node.src[0], found[1])
+        if all(_kind(at_masked[value]) is _Kind.ZERO for value in values):
+            return node
+    return None
+
+
 def _is_of_positions(condition: Node, key: Node) -> bool:
     """Is a condition decided by positions alone, those along `key` among them?"""
     return depends_on(condition, key) and all(

@@ -12,6 +12,8 @@ from tilework.codegen.gpu.choose import choose_gpu_plan, plain_gpu_plan
 from tilework.codegen.gpu.contract import apply_contraction
 from tilework.codegen.gpu.plan import GpuPlan
 from tilework.codegen.linearize.order import linearise
+from tilework.codegen.matrix.chain import chain_plan, find_chain
+from tilework.codegen.matrix.chain_lower import lower_chain
 from tilework.codegen.matrix.choose import choose_ring_plan
 from tilework.codegen.matrix.lower import lower_ring
 from tilework.codegen.matrix.stream import find_stream, lower_stream, stream_plan
@@ -43,6 +45,7 @@ PASSES = {
     "barriers": Stage.LINEAR,
     "ring": Stage.LINEAR,
     "stream": Stage.LINEAR,
+    "chain": Stage.LINEAR,
 }
 
 
@@ -75,6 +78,11 @@ def lower_for_blocks(
         found = stream
         linear = passes.run("stream", kernel.sink, lambda _: lower_stream(found, target))
         return kernel, stream_plan(stream), linear, linear
+    chain = find_chain(kernel, target) if plan is None and not is_plain else None
+    if chain is not None:
+        known = chain
+        linear = passes.run("chain", kernel.sink, lambda _: lower_chain(known, target))
+        return kernel, chain_plan(chain), linear, linear
     if plan is None and not is_plain:
         plan = choose_ring_plan(kernel, target)
     if plan is None:

@@ -43,6 +43,8 @@ _LEAST_READERS = 2
 _FUEL = 24
 #: What one row of a slot of a matrix unit's operand holds, and the bytes of an element.
 _MATRIX_COLUMNS, _MATRIX_BYTES = 64, 2
+#: The most columns for which registers hold the results of two sums.
+_MOST_MATRIX_COLUMNS = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,24 +258,46 @@ def _suits_matrix_units(part: _Part) -> bool:
         return False
     for node in part.scores:
         depth = numel(node.src[0]) // numel(node)
-        if depth % _MATRIX_COLUMNS or not all(map(_is_narrow, product_of(node).src)):
+        if not _fills_rows(depth) or not all(map(_is_narrow, product_of(node).src)):
             return False
-    for node in part.ends:
-        columns = node.src[0].type.shape[_last_kept(node)]
-        if not isinstance(columns, int) or columns % _MATRIX_COLUMNS:
-            return False
-        if not all(map(_is_narrow, product_of(node).src)):
-            return False
-    return True
+    return all(
+        _fills_rows(_columns_of(node, part)) and all(map(_is_narrow, product_of(node).src))
+        for node in part.ends
+    )
 
 
-def _last_kept(node: Node) -> int:
-    shape = node.src[0].type.shape
-    return max(axis for axis in range(len(shape)) if axis not in node.attrs.axes)
+def _fills_rows(count: int) -> bool:
+    return count % _MATRIX_COLUMNS == 0 and 0 < count <= _MOST_MATRIX_COLUMNS
+
+
+def _columns_of(end: Node, part: _Part) -> int:
+    """The length of the one axis of a sum of products that its computed factor does not have."""
+    product = product_of(end)
+    shape = product.type.shape
+    own: set[int] = set()
+    for factor in product.src:
+        if factor in part.values:
+            own |= varying_axes(factor, _FUEL)
+    columns = [size for axis, size in enumerate(shape) if axis not in own and size != 1]
+    (found,) = columns if len(columns) == 1 else (0,)
+    return found if isinstance(found, int) else 0
 
 
 def _is_narrow(factor: Node) -> bool:
-    """Is a factor a wider copy of 16 bits?"""
-    while factor.op in _MOVED or factor.op in IDENTITY:
+    """Is a factor a wider copy of 16 bits, each range of which is one axis of what is copied?"""
+    is_cast = False
+    while factor.op in _MOVED or factor.op in IDENTITY or factor.op is math.CAST:
+        if factor.op is tensor.RESHAPE and not _keeps_axes(factor):
+            return False
+        if factor.op is math.CAST:
+            is_cast = is_cast or factor.src[0].type.dtype.itemsize == _MATRIX_BYTES
         factor = factor.src[0]
-    return factor.op is math.CAST and factor.src[0].type.dtype.itemsize == _MATRIX_BYTES
+    return is_cast
+
+
+def _keeps_axes(node: Node) -> bool:
+    """Does a reshape add and drop axes of one element, and no others?"""
+    before, after = (
+        [size for size in shape if size != 1] for shape in (node.src[0].type.shape, node.type.shape)
+    )
+    return before == after

@@ -1,0 +1,448 @@
+"""What one warp group does for all tiles of a chain; see `chain_lower`."""
+
+from __future__ import annotations
+
+import math as numbers
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tilework.codegen.analysis import substitute_ranges
+from tilework.codegen.gpu.plan import GROUP_THREADS
+from tilework.codegen.matrix.chain import GROUP_ROWS, place_of
+from tilework.codegen.matrix.epilogue import Place, gated, write_results
+from tilework.codegen.plan.extents import size
+from tilework.dtypes import float32
+from tilework.ir.build import const, const_index
+from tilework.ir.ops import math
+from tilework.ir.ops.control import BROADCAST, FoldAttrs
+from tilework.ir.ops.index import LanesAttrs, Unit
+from tilework.ir.ops.matrix import (
+    FOLD_QUAD,
+    GROUP_BARRIER,
+    MATRIX,
+    MATRIX_BEGIN,
+    MATRIX_COMMIT,
+    MATRIX_HELD,
+    MATRIX_WAIT,
+    PAIR,
+    PICK,
+    POWER_OF_TWO,
+    PUT,
+    SIGNAL_ARRIVE,
+    SIGNAL_WAIT,
+    STORE_BOX_WAIT,
+    CountAttrs,
+    HeldAttrs,
+    MatrixAttrs,
+    PairAttrs,
+)
+from tilework.ir.ops.memory import INDEX, LOAD, STORE
+from tilework.ir.ops.tensor import Fold
+from tilework.ir.symbolic import simplify
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tilework.codegen.matrix.chain import Product, Sum
+    from tilework.codegen.matrix.chain_lower import Blocks, ChainEmission, Slots
+    from tilework.ir.node import Node
+
+_LOG2_E = numbers.log2(numbers.e)
+_ZERO = const_index(0)
+_LOWEST, _NOTHING = const(float("-inf"), float32), const(0.0, float32)
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What a group has of a tile.
+
+    Attributes:
+        values: The values of the ranges that are not tiled.
+        lines: The two rows that a thread has a part of.
+        of_rows: What is fixed for each of them.
+        found: The accumulators of the products.
+        sums: Those of the sums.
+        most, totals: The running maximum and sums of both rows.
+    """
+
+    values: dict[Node, Node]
+    lines: list[Node]
+    of_rows: list[dict[Node, Node]]
+    found: list[Node]
+    sums: list[Node]
+    most: list[Node] = field(default_factory=list)
+    totals: dict[Node, list[Node]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """One block: its number in the tile, its slot, its first position, where its values stand.
+
+    `is_masked` is 1 where a mask, or the end of the key, may hide some of its positions.
+    """
+
+    turn: Node
+    slot: Node
+    key: Node
+    staged: Node
+    is_masked: Node
+
+
+class ChainGroup:
+    """The statements of a warp group.
+
+    Args:
+        emission: The block of threads.
+        group: Which group of the block this is.
+        member: The thread's number in it.
+    """
+
+    def __init__(self, emission: ChainEmission, group: Node, member: Node) -> None:
+        self.emission = emission
+        self.out = emission.out
+        self.chain = emission.chain
+        self.values = emission.values
+        self.group = group
+        self.member = member
+        out = self.out
+        self.leads = out.emit(simplify.equal(member, _ZERO))
+        self.used = out.variable(_ZERO)
+        lane = simplify.mod(member, const_index(32))
+        warp = simplify.idiv(member, const_index(32))
+        self.line = out.emit(
+            simplify.add(simplify.scale(warp, 16), simplify.idiv(lane, const_index(4)))
+        )
+        self.pair = out.emit(simplify.scale(simplify.mod(lane, const_index(4)), 2))
+
+    def run(self) -> None:
+        """All tiles, one after the other."""
+        out, chain, emission = self.out, self.chain, self.emission
+        turn = out.variable(_ZERO)
+        with out.loop(emission.tiles, Unit.THREAD) as task:
+            values, row = emission.tile(task)
+            blocks = emission.blocks(row)
+            state = self._start(values, row)
+            held = out.emit(SIGNAL_WAIT(INDEX(emission.held_full, _ZERO), turn))
+            out.assign(turn, simplify.sub(const_index(1), turn))
+            count = out.emit(simplify.sub(blocks.end, blocks.first))
+            with out.loop(count) as block:
+                self._block(state, block, blocks, held)
+            done = out.emit(MATRIX_WAIT(*state.sums, task, attrs=CountAttrs(0)))
+            if chain.sums:
+                last = simplify.add(self.used, simplify.sub(count, const_index(1)))
+                with out.when(simplify.both(self.leads, simplify.less(_ZERO, count))):
+                    self._hand_back(last, done)
+            out.assign(self.used, simplify.add(self.used, count))
+            with out.when(self.leads):
+                out.emit(SIGNAL_ARRIVE(INDEX(emission.held_free, _ZERO), done))
+            if chain.running is None:
+                self._write_sums(state, row, done)
+            else:
+                self._write_folds(state)
+        if emission.outgoing is not None:
+            with out.when(self.leads):
+                out.emit(STORE_BOX_WAIT(self.leads, attrs=CountAttrs(0)))
+
+    def _start(self, values: dict[Node, Node], row: Node) -> _State:
+        """Accumulators, and what is fixed for the rows of a tile."""
+        out, chain = self.out, self.chain
+        below = simplify.add(row, simplify.scale(self.group, GROUP_ROWS))
+        lines, of_rows = [], []
+        last = const_index(size(chain.row) - 1)
+        for half in (0, 1):
+            line = simplify.add(simplify.add(below, self.line), const_index(8 * half))
+            lines.append(out.emit(line))
+            # Rows outside are computed like the last one, and stored nowhere.
+            inside = simplify.minimum(lines[-1], last)
+            at = values | {chain.row: inside}
+            memo: dict[Node, Node] = {}
+            fixed = {n: substitute_ranges(n, at, {}, memo) for n in self.values.of_rows}
+            of_rows.append({node: out.emit(value) for node, value in fixed.items()})
+        found = [self._zeros(chain.block) for _ in chain.products]
+        sums = [self._zeros(size(each.column)) for each in chain.sums]
+        state = _State(values, lines, of_rows, found, sums)
+        if chain.running is not None:
+            state.most.extend(out.variable(_LOWEST) for _ in (0, 1))
+            for fold in chain.running.sums:
+                state.totals[fold] = [out.variable(_NOTHING) for _ in (0, 1)]
+        return state
+
+    def _zeros(self, columns: int) -> Node:
+        lanes = LanesAttrs(GROUP_ROWS * columns // GROUP_THREADS)
+        return self.out.variable(BROADCAST(_NOTHING, attrs=lanes))
+
+    def _hand_back(self, turn: Node, after: Node) -> None:
+        """Say that the slot of a block may be filled again."""
+        slot, _ = self.emission.place(turn)
+        self.out.emit(SIGNAL_ARRIVE(INDEX(self.emission.free, slot), after))
+
+    # ---- one block
+
+    def _block(self, state: _State, turn: Node, blocks: Blocks, held: Node) -> None:
+        out, chain, emission = self.out, self.chain, self.emission
+        at = simplify.add(self.used, turn)
+        slot, parity = emission.place(at)
+        wait = out.emit(SIGNAL_WAIT(INDEX(emission.full, slot), parity, held, turn))
+        for each, found in zip(chain.products, state.found, strict=True):
+            begin = out.emit(MATRIX_BEGIN(wait, found))
+            self._multiply(each, found, slot, begin)
+            out.emit(MATRIX_COMMIT(begin))
+        number = out.emit(simplify.add(blocks.first, turn))
+        key = out.emit(simplify.scale(number, chain.block))
+        from_first = simplify.at_least(number, blocks.whole_first)
+        is_whole = simplify.both(from_first, simplify.less(number, blocks.whole_end))
+        masked = out.emit(simplify.where(is_whole, _ZERO, const_index(1)))
+        staged = self._stage(state, key, turn)
+        block = _Block(turn, slot, key, staged, masked)
+        if chain.running is not None:
+            self._fold(state, block)
+            return
+        issued = 0
+        for stage, found in enumerate(state.found):
+            waiting = len(chain.products) - 1 - stage + issued
+            done = out.emit(MATRIX_WAIT(found, turn, attrs=CountAttrs(waiting)))
+            if not stage:
+                earlier = simplify.both(self.leads, simplify.less(_ZERO, turn))
+                with out.when(earlier):
+                    self._hand_back(simplify.sub(at, const_index(1)), done)
+            self._keep(state, block, stage)
+            for last, total in zip(chain.sums, state.sums, strict=True):
+                if last.stage == stage:
+                    self._mix(state, block, last, total)
+                    issued += 1
+
+    def _multiply(self, each: Product, found: Node, at: Node, begin: Node) -> None:
+        """Start a product of the tile's rows and a block."""
+        emission, chain = self.emission, self.chain
+        width = emission.width
+        rows = emission.held[place_of(each.row, chain.row)]
+        keys = emission.moving[place_of(each.key, chain.key)]
+        mine = simplify.scale(self.group, GROUP_ROWS * width)
+        slot = simplify.scale(at, keys.elements)
+        for position in range(0, size(each.inner), 16):
+            part, inside = divmod(position, width)
+            a = simplify.add(mine, const_index(part * width * rows.lines + inside))
+            b = simplify.add(slot, const_index(part * width * keys.lines + inside))
+            attrs = MatrixAttrs(
+                GROUP_ROWS, chain.block, 16, True, 0, True, 0, is_first=not position
+            )
+            operands = INDEX(rows.memory, a), INDEX(keys.memory, b)
+            self.out.assign(found, MATRIX(found, *operands, begin, attrs=attrs))
+
+    def _stage(self, state: _State, key: Node, turn: Node) -> Node:
+        """Compute what is fixed for the positions of a block, by two blocks in turn."""
+        out, chain, values = self.out, self.chain, self.values
+        if not values.of_positions:
+            return _ZERO
+        part = simplify.add(
+            simplify.scale(self.group, 2),
+            simplify.mod(simplify.add(self.used, turn), const_index(2)),
+        )
+        start = out.emit(simplify.scale(part, chain.block))
+        with out.when(simplify.less(self.member, const_index(chain.block))):
+            position = out.emit(simplify.add(key, self.member))
+            length = const_index(size(chain.key))
+            inside = simplify.minimum(position, simplify.sub(length, const_index(1)))
+            at = state.values | {chain.key: inside}
+            memo: dict[Node, Node] = {}
+            for node in values.of_positions:
+                value = substitute_ranges(node, at, {}, memo)
+                if size(chain.key) % chain.block:
+                    value = math.WHERE(simplify.less(position, length), value, _NOTHING)
+                place = simplify.add(start, self.member)
+                out.emit(STORE(INDEX(self.emission.staged[node], place), value))
+        number = simplify.add(self.group, const_index(1))
+        out.emit(GROUP_BARRIER(number, turn, attrs=CountAttrs(GROUP_THREADS)))
+        return start
+
+    def _each(self, state: _State, block: _Block, put: Callable[[Node, int, bool], None]) -> None:
+        """Do something for each element of a block, with or without its mask."""
+        out, chain = self.out, self.chain
+        may_mask = chain.mask is not None or size(chain.key) % chain.block
+        for is_masked in (False, True) if may_mask else (False,):
+            condition = simplify.equal(block.is_masked, const_index(int(is_masked)))
+            gate = condition if may_mask else simplify.TRUE
+            with out.when(gate), out.loop(chain.block // 8, Unit.UNROLL) as eighth:
+                for element in range(4):
+                    put(eighth, element, is_masked)
+
+    def _value(
+        self,
+        root: Node,
+        state: _State,
+        block: _Block,
+        where: tuple[Node, int],
+        known: dict[Node, Node],
+    ) -> Node:
+        """A value for one of the four elements that a thread has in eight positions."""
+        eighth, element = where
+        chain = self.chain
+        offset = simplify.add(self.pair, simplify.scale(eighth, 8))
+        offset = simplify.add(offset, const_index(element % 2))
+        half = element // 2
+        position = simplify.add(block.key, offset)
+        ranges = state.values | {chain.row: state.lines[half], chain.key: position}
+        memo = known | state.of_rows[half]
+        for node in self.values.of_positions:
+            place = simplify.add(block.staged, offset)
+            memo[node] = LOAD(INDEX(self.emission.staged[node], place))
+        return substitute_ranges(root, ranges, {}, memo)
+
+    def _inside(self, block: _Block, eighth: Node, element: int) -> Node:
+        """Is a position within the key?"""
+        offset = simplify.add(self.pair, simplify.scale(eighth, 8))
+        offset = simplify.add(offset, const_index(element % 2))
+        position = simplify.add(block.key, offset)
+        return simplify.less(position, const_index(size(self.chain.key)))
+
+    def _keep(self, state: _State, block: _Block, stage: int) -> None:
+        """Replace the elements of a product by what stays of them."""
+        stays, chain = self.values.stays, self.chain
+        plain = self.values.without_mask(stays[stage], stays[:stage])
+
+        def put(eighth: Node, element: int, is_masked: bool) -> None:
+            at = simplify.add(simplify.scale(eighth, 4), const_index(element))
+            known = {stays[i]: PICK(state.found[i], at) for i in range(stage)}
+            known[chain.products[stage].node] = PICK(state.found[stage], at)
+            root = stays[stage] if is_masked else plain
+            value = self._value(root, state, block, (eighth, element), known)
+            if is_masked and size(chain.key) % chain.block:
+                value = math.WHERE(self._inside(block, eighth, element), value, _NOTHING)
+            self.out.emit(PUT(state.found[stage], at, self.out.emit(value)))
+
+        self._each(state, block, put)
+
+    def _mix(self, state: _State, block: _Block, each: Sum, total: Node) -> None:
+        """Start to add the product of a factor, held in registers, and a block of values."""
+        out, chain, emission = self.out, self.chain, self.emission
+        factor = self.values.factors[chain.sums.index(each)]
+        stays = self.values.stays
+        found: list[Node] = []
+        for place in range(chain.block // 2):
+            at = const_index(place)
+            known = {stays[i]: PICK(state.found[i], at) for i in range(each.stage + 1)}
+            where = (const_index(place // 4), place % 4)
+            found.append(out.emit(self._value(factor, state, block, where, known)))
+        attrs = PairAttrs(each.values.dtype)
+        pairs = [out.emit(PAIR(*found[i : i + 2], attrs=attrs)) for i in range(0, len(found), 2)]
+        values: Slots = emission.moving[place_of(each.values, chain.key)]
+        begin = out.emit(MATRIX_BEGIN(*pairs[:1], block.turn))
+        width = emission.width
+        chunk = width * values.lines * each.values.dtype.itemsize
+        held_attrs = HeldAttrs(GROUP_ROWS, size(each.column), 16, False, chunk)
+        slot = simplify.scale(block.slot, values.elements)
+        for sixteen in range(chain.block // 16):
+            held = pairs[4 * sixteen : 4 * sixteen + 4]
+            address = INDEX(values.memory, simplify.add(slot, const_index(16 * sixteen * width)))
+            out.assign(total, MATRIX_HELD(total, address, *held, begin, attrs=held_attrs))
+        out.emit(MATRIX_COMMIT(begin))
+
+    # ---- folds of rows
+
+    def _fold(self, state: _State, block: _Block) -> None:
+        """A block's part of the running maximum and sums of each row."""
+        out, chain, values = self.out, self.chain, self.values
+        running, score = chain.running, values.score
+        if running is None or score is None:
+            return
+        products = len(chain.products)
+        first = state.found[0]
+        ready = CountAttrs(products - 1)
+        done = out.emit(MATRIX_WAIT(first, block.turn, attrs=ready))
+        tops = [out.variable(_LOWEST) for _ in (0, 1)]
+        plain = values.without_mask(score)
+
+        def put(eighth: Node, element: int, is_masked: bool) -> None:
+            at = simplify.add(simplify.scale(eighth, 4), const_index(element))
+            known = {chain.products[0].node: PICK(first, at)}
+            root = score if is_masked else plain
+            found = self._value(root, state, block, (eighth, element), known)
+            if is_masked and size(chain.key) % chain.block:
+                found = math.WHERE(self._inside(block, eighth, element), found, _LOWEST)
+            found = out.emit(found)
+            out.emit(PUT(first, at, found))
+            out.assign(tops[element // 2], math.MAXIMUM(tops[element // 2], found))
+
+        self._each(state, block, put)
+        references = self._raise(state, tops)
+        own = [fold for fold, (value, _) in running.sums.items() if value is running.term]
+        with out.loop(chain.block // 8, Unit.UNROLL) as eighth:
+            for element in range(4):
+                at = simplify.add(simplify.scale(eighth, 4), const_index(element))
+                difference = math.SUB(PICK(first, at), references[element // 2])
+                weight = math.MUL(difference, const(_LOG2_E, float32))
+                weight = out.emit(POWER_OF_TWO(weight))
+                out.emit(PUT(first, at, weight))
+                for fold in own:
+                    total = state.totals[fold][element // 2]
+                    out.assign(total, math.ADD(total, weight))
+        if values.added:
+            done = out.emit(MATRIX_WAIT(*state.found[1:], block.turn, attrs=CountAttrs(0)))
+            self._add(state, block)
+        with out.when(self.leads):
+            self._hand_back(simplify.add(self.used, block.turn), done)
+
+    def _raise(self, state: _State, tops: list[Node]) -> list[Node]:
+        """Raise the maximum of each row; returns what terms are taken against."""
+        out = self.out
+        references = []
+        for half in (0, 1):
+            top = FOLD_QUAD(tops[half], attrs=FoldAttrs(Fold.MAX))
+            raised = out.emit(math.MAXIMUM(state.most[half], top))
+            is_empty = math.EQ(raised, _LOWEST)
+            reference = out.emit(math.WHERE(is_empty, _NOTHING, raised))
+            before = math.MUL(math.SUB(state.most[half], reference), const(_LOG2_E, float32))
+            factor = out.emit(POWER_OF_TWO(before))
+            references.append(reference)
+            out.assign(state.most[half], raised)
+            for total in state.totals.values():
+                out.assign(total[half], math.MUL(total[half], factor))
+        return references
+
+    def _add(self, state: _State, block: _Block) -> None:
+        """Add what needs further products to the sums of rows."""
+        out, chain, running = self.out, self.chain, self.chain.running
+        if running is None:
+            return
+        with out.loop(chain.block // 8, Unit.UNROLL) as eighth:
+            for element in range(4):
+                at = simplify.add(simplify.scale(eighth, 4), const_index(element))
+                known = {running.term: PICK(state.found[0], at)}
+                for product, found in zip(chain.products[1:], state.found[1:], strict=True):
+                    known[product.node] = PICK(found, at)
+                for fold, root in self.values.added.items():
+                    value = self._value(root, state, block, (eighth, element), known)
+                    total = state.totals[fold][element // 2]
+                    out.assign(total, math.ADD(total, value))
+
+    # ---- results
+
+    def _write_sums(self, state: _State, row: Node, done: Node) -> None:
+        """Store what becomes of the sums."""
+        chain, emission = self.chain, self.emission
+        for number in range(len(chain.cascade.stores)):
+            tile = emission.results(number, state.sums)
+            starts = state.values | {chain.row: row, tile.column_parts[0][0]: _ZERO}
+            place = Place(self.group, self.member, self.leads, starts, done)
+            write_results(self.out, tile, place, emission.outgoing)
+
+    def _write_folds(self, state: _State) -> None:
+        """Store what becomes of the folds; one of the four threads of a row does."""
+        out, chain, running = self.out, self.chain, self.chain.running
+        if running is None:
+            return
+        fold = FoldAttrs(Fold.ADD)
+        for half in (0, 1):
+            values: dict[Node, Node] = {running.most: state.most[half]}
+            for node, (_, outside) in running.sums.items():
+                found = out.emit(FOLD_QUAD(state.totals[node][half], attrs=fold))
+                for op, factor in outside:
+                    found = op(found, substitute_ranges(factor, {}, {}, dict(values)))
+                values[node] = out.emit(found)
+            line = state.lines[half]
+            gate = simplify.both(
+                simplify.equal(self.pair, _ZERO), simplify.less(line, const_index(size(chain.row)))
+            )
+            ranges = state.values | {chain.row: line}
+            for store in chain.cascade.stores:
+                out.emit(gated(substitute_ranges(store, ranges, {}, dict(values)), gate))

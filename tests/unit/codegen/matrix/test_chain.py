@@ -1,0 +1,117 @@
+"""Products of what products give on matrix units: gradients of attention by blocks of threads."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+
+from tilework.codegen.analysis import analyse
+from tilework.codegen.matrix.chain import find_chain
+from tilework.codegen.matrix.chain_lower import lower_chain
+from tilework.codegen.passes.normalise import normalise_ranges
+from tilework.codegen.pipeline import lower_kernel
+from tilework.dtypes import bfloat16, float32
+from tilework.ir.build import cast, const, const_index
+from tilework.ir.interpret.blocks import run_blocks
+from tilework.ir.node import Node
+from tilework.ir.ops import math
+from tilework.ir.ops.index import RANGE, RangeAttrs
+from tilework.ir.ops.memory import INDEX, LOAD, PARAM, SINK, STORE, ParamAttrs
+from tilework.ir.ops.tensor import REDUCE, Fold, ReduceAttrs
+from tilework.ir.stage import Stage
+from tilework.ir.verify import verify
+from tilework.target.known.cuda import cuda_spec
+
+HOPPER = cuda_spec(90)
+WIDTH = 64
+SCALE = 0.125
+ADD = ReduceAttrs(Fold.ADD, ())
+
+
+def range_(size: int, number: int) -> Node:
+    return RANGE(const_index(size), attrs=RangeAttrs(number))
+
+
+def element(slot: int, lines: int, line: Node, column: Node) -> Node:
+    buffer = PARAM(attrs=ParamAttrs(slot, (lines * WIDTH,), bfloat16))
+    offset = math.ADD(math.MUL(line, const_index(WIDTH)), column)
+    return cast(LOAD(INDEX(buffer, offset)), float32)
+
+
+def of_row(slot: int, rows: int, row: Node) -> Node:
+    return LOAD(INDEX(PARAM(attrs=ParamAttrs(slot, (rows,), float32)), row))
+
+
+def by_keys(rows: int, keys: int, *, narrow: bool = True) -> Node:
+    """The gradients by keys and values of causal attention, of which folds of rows are known.
+
+    Slots: both results; queries, keys, values and the results' gradient; maximum, total, and mean.
+    """
+    key, column, row = range_(keys, 0), range_(WIDTH, 1), range_(rows, 2)
+    first, second = range_(WIDTH, 3), range_(WIDTH, 4)
+    products = math.MUL(element(2, rows, row, first), element(3, keys, key, first))
+    score = math.MUL(REDUCE(products, first, attrs=ADD), const(SCALE, float32))
+    seen = math.LT(key, math.ADD(row, const_index(1)))
+    score = math.WHERE(seen, score, const(float("-inf"), float32))
+    raised = math.EXP(math.SUB(score, of_row(6, rows, row)))
+    weight = math.FDIV(raised, of_row(7, rows, row))
+    arriving = math.MUL(element(5, rows, row, second), element(4, keys, key, second))
+    by_weight = REDUCE(arriving, second, attrs=ADD)
+    by_score = math.MUL(math.SUB(by_weight, of_row(8, rows, row)), weight)
+    by_score = math.WHERE(seen, by_score, const(0.0, float32))
+    by_score = math.MUL(by_score, const(SCALE, float32))
+    stores = []
+    for slot, (factor, other) in enumerate(((by_score, 2), (weight, 5))):
+        rounded = cast(cast(factor, bfloat16), float32) if narrow else factor
+        body = math.MUL(rounded, element(other, rows, row, column))
+        buffer = PARAM(attrs=ParamAttrs(slot, (keys * WIDTH,), bfloat16))
+        place = INDEX(buffer, math.ADD(math.MUL(key, const_index(WIDTH)), column))
+        stores.append(STORE(place, cast(REDUCE(body, row, attrs=ADD), bfloat16)))
+    return SINK(*stores)
+
+
+def test_gradients_by_keys_and_values_come_from_one_kernel_without_races() -> None:
+    rows, keys = 72, 40
+    chain = find_chain(analyse(normalise_ranges(by_keys(rows, keys))), HOPPER)
+    assert chain is not None
+    linear = lower_chain(chain, HOPPER)
+    verify(linear, Stage.LINEAR, after="chain")
+    draw = np.random.default_rng(3)
+    q, k, v, g = (
+        draw.standard_normal((lines, WIDTH)).astype(ml_dtypes.bfloat16)
+        for lines in (rows, keys, keys, rows)
+    )
+    wide_q, wide_k, wide_v, wide_g = (x.astype(np.float64) for x in (q, k, v, g))
+    scores = wide_q @ wide_k.T * SCALE
+    scores = np.where(np.arange(keys) <= np.arange(rows)[:, None], scores, -np.inf)
+    most = scores.max(1, keepdims=True)
+    raised = np.exp(scores - most)
+    total = raised.sum(1, keepdims=True)
+    weights = raised / total
+    by_weight = wide_g @ wide_v.T
+    mean = (by_weight * weights).sum(1, keepdims=True)
+    by_score = weights * (by_weight - mean) * SCALE
+    found = [np.full((keys, WIDTH), np.nan, dtype=ml_dtypes.bfloat16) for _ in range(2)]
+    folds = [x.astype(np.float32) for x in (most, total, mean)]
+    buffers = [x.view(np.uint8).data.cast("B") for x in (*found, q, k, v, g, *folds)]
+    run_blocks(linear, buffers, blocks=1)
+    for got, wanted in zip(found, (by_score.T @ wide_q, weights.T @ wide_g), strict=True):
+        difference = np.abs(got.astype(np.float64) - wanted).max()
+        assert difference <= 2**-6 * np.abs(wanted).max()
+
+
+def test_the_pipeline_takes_chains_where_it_can() -> None:
+    lowered = lower_kernel(by_keys(512, 512), HOPPER)
+    names = {node.op.name for node in lowered.linear.src}
+    assert {"matrix", "matrix_held", "copy_box", "power_of_two"} <= names
+    assert lowered.threads == 384
+
+
+def test_factors_that_stay_float32_are_not_shortened() -> None:
+    kernel = analyse(normalise_ranges(by_keys(512, 512, narrow=False)))
+    assert find_chain(kernel, HOPPER) is None
+
+
+def test_other_cards_have_no_chains() -> None:
+    kernel = analyse(normalise_ranges(by_keys(512, 512)))
+    assert find_chain(kernel, cuda_spec(89)) is None
