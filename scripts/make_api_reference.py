@@ -36,7 +36,10 @@ FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "losses": ("Losses", ("Losses", "CrossEntropy")),
     "sharding": ("Several devices", ("Sharding",)),
-    "names": ("Further names, and writing in place", ("Aliases", "InPlace")),
+    "names": (
+        "Further names, and writing in place",
+        ("Aliases", "InPlace", "FurtherInPlace", "TorchNames"),
+    ),
 }  # fmt: skip
 
 #: Page of functions and classes -> its title, and what it shows by name.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilework.base.errors import ShapeError, UserError
 from tilework.tensor.core import TensorBase
-from tilework.tensor.polynomials import Polynomials
+from tilework.tensor.torch_names import TorchNames
 from tilework.tensor.variable import format_shape
 from tilework.tensor.version import history
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Differentiation(Polynomials):
+class Differentiation(TorchNames):
     """custom_function and checkpoint."""
 
     __slots__ = ()

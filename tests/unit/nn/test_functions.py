@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tilework import Tensor, nn
-from tilework.base.errors import UserError
+from tilework.base.errors import TileworkWarning, UserError
 from tilework.nn.layers.functions import LAYERS
 from tilework.nn.state import get_state_dict, load_state_dict
 
@@ -60,6 +60,9 @@ ROWS: dict[str, Row] = {
        for n, x in BY_AXES.items()
        for kind in ("Zero", "Constant", "Reflection", "Replication", "Circular")},
     "Upsample": of(IMAGES, scale_factor=2, mode="bilinear"),
+    "UpsamplingNearest2d": of(IMAGES, size=(9, 12)),
+    "UpsamplingBilinear2d": of(IMAGES, size=9),
+    "Softmax2d": of(IMAGES),
     "PixelShuffle": of(IMAGES, given=(2,)),
     "PixelUnshuffle": of(IMAGES, given=(2,)),
     "ChannelShuffle": of(IMAGES, given=(2,)),
@@ -82,6 +85,7 @@ ROWS: dict[str, Row] = {
     "CosineEmbeddingLoss": of(LOGITS, CHANCES, SIGNS[:, 0].copy()),
     "MarginRankingLoss": of(LOGITS, CHANCES, SIGNS, margin=0.3),
     "TripletMarginLoss": of(LOGITS, CHANCES, SIGNS),
+    "TripletMarginWithDistanceLoss": of(LOGITS, CHANCES, SIGNS),
     "MultiMarginLoss": of(LOGITS, CLASSES),
     "MultiLabelMarginLoss": of(LOGITS, np.array([[0, -1, 1]] * 5)),
     "MultiLabelSoftMarginLoss": of(LOGITS, (SIGNS > 0).astype(np.float32)),
@@ -91,7 +95,7 @@ ROWS: dict[str, Row] = {
 #: Layers that draw numbers, or take what another layer gives: their methods have tests.
 OTHERS = {
     "RReLU", "AlphaDropout", "Dropout1d", "Dropout2d", "Dropout3d", "MaxUnpool1d", "MaxUnpool2d",
-    "MaxUnpool3d", "CTCLoss",
+    "MaxUnpool3d", "CTCLoss", "FractionalMaxPool2d", "FractionalMaxPool3d",
 }  # fmt: skip
 
 
@@ -102,8 +106,7 @@ def tensors(make: Callable[..., Any], inputs: tuple[Any, ...]) -> list[Any]:
 @pytest.mark.parametrize("name", ROWS)
 def test_a_layer_gives_what_pytorchs_gives(name: str) -> None:
     given, named, inputs = ROWS[name]
-    scale = {"scale_factor": (2, 2)} if name == "Upsample" else {}
-    ours = getattr(nn, name)(*given, **(named | scale))
+    ours = getattr(nn, name)(*given, **named)
     if name.endswith(("Pad1d", "Pad2d", "Pad3d")):
         ours.arguments["padding"] = (1,) * 2 * int(name[-2])
     want = getattr(torch.nn, name)(*given, **named)(*tensors(torch.tensor, inputs))
@@ -186,3 +189,16 @@ def test_a_layer_shows_its_options() -> None:
 def test_a_name_that_is_no_layer_is_refused() -> None:
     with pytest.raises(AttributeError, match="Relu"):
         _ = nn.Relu
+
+
+@pytest.mark.parametrize("name", ["Softmax", "LogSoftmax", "Softmin"])
+@pytest.mark.parametrize("shape", [(4,), (3, 4), (2, 3, 4), (2, 3, 4, 5)])
+def test_a_softmax_without_an_axis_takes_pytorchs_and_says_so(
+    name: str, shape: tuple[int, ...]
+) -> None:
+    x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+    with pytest.warns(TileworkWarning, match="give dim"):
+        found = getattr(nn, name)()(Tensor(x)).numpy()
+    with pytest.warns(UserWarning, match="Implicit dimension"):
+        wanted = getattr(torch.nn, name)()(torch.tensor(x)).numpy()
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)

@@ -6,10 +6,11 @@ row makes a class, whose objects keep the options and apply the method.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from typing import Any, ClassVar, Final
 
-from tilework.base.errors import UserError
+from tilework.base.errors import TileworkWarning, UserError
 from tilework.tensor.tensor import Tensor
 
 _NEEDED: Final = object()
@@ -56,7 +57,28 @@ class FunctionLayer:
 
     def __call__(self, x: Tensor, *others: Any) -> Any:
         """Apply the layer; `others` are what its method takes first, such as a target."""
-        return getattr(x, self.method)(*others, **self.fixed, **self.arguments)
+        arguments = self.arguments
+        if arguments.get("axis", 0) is None:
+            arguments = arguments | {"axis": self._chosen_axis(x)}
+        if self.method == "interpolate":
+            # One number stands for all axes behind the channels; to the method, for the last one.
+            each = {name: arguments[name] for name in ("size", "scale_factor")}
+            numbers = {
+                k: (v,) * (x.ndim - 2) for k, v in each.items() if isinstance(v, int | float)
+            }
+            arguments = arguments | numbers
+        return getattr(x, self.method)(*others, **self.fixed, **arguments)
+
+    @staticmethod
+    def _chosen_axis(x: Tensor) -> int:
+        """The axis that PyTorch takes where none is given; said aloud, as it depends on x."""
+        axis = 0 if x.ndim in (0, 1, 3) else 1
+        warnings.warn(
+            f"softmax without an axis takes axis {axis} of {x.ndim}; give dim=...",
+            TileworkWarning,
+            stacklevel=3,
+        )
+        return axis
 
     def __repr__(self) -> str:
         """The name and the options."""
@@ -137,9 +159,9 @@ _ROWS: Final[tuple[Any, ...]] = (
     ("Hardshrink", "hardshrink", {"lambd": 0.5}),
     ("Softshrink", "softshrink", {"lambd": 0.5}),
     ("Threshold", "threshold", {"threshold": _NEEDED, "value": _NEEDED}),
-    ("Softmax", "softmax", {"dim": ("axis", -1)}),
-    ("LogSoftmax", "log_softmax", {"dim": ("axis", -1)}),
-    ("Softmin", "softmin", {"dim": ("axis", -1)}),
+    ("Softmax", "softmax", {"dim": ("axis", None)}),
+    ("LogSoftmax", "log_softmax", {"dim": ("axis", None)}),
+    ("Softmin", "softmin", {"dim": ("axis", None)}),
     ("GLU", "glu", {"dim": -1}),
     ("AlphaDropout", "alpha_dropout", _RATE),
     ("Dropout1d", "dropout1d", _RATE),
@@ -172,6 +194,12 @@ _ROWS: Final[tuple[Any, ...]] = (
          {"norm_type": _NEEDED, "kernel_size": _NEEDED, "stride": None, "ceil_mode": False})
         for n in (1, 2, 3)
     ],
+    *[
+        (f"FractionalMaxPool{n}d", f"fractional_max_pool{n}d",
+         {"kernel_size": _NEEDED, "output_size": None, "output_ratio": None,
+          "return_indices": False, "_random_samples": None})
+        for n in (2, 3)
+    ],
     *[(f"MaxUnpool{n}d", f"max_unpool{n}d", _POOL) for n in (1, 2, 3)],
     *[
         (f"{kind}Pad{n}d", "pad", {"padding": _NEEDED} | extra, {"mode": mode})
@@ -185,6 +213,11 @@ _ROWS: Final[tuple[Any, ...]] = (
     ("Upsample", "interpolate",
      {"size": None, "scale_factor": None, "mode": "nearest", "align_corners": False,
       "recompute_scale_factor": None}),
+    ("UpsamplingNearest2d", "interpolate", {"size": None, "scale_factor": None},
+     {"mode": "nearest"}),
+    ("UpsamplingBilinear2d", "interpolate", {"size": None, "scale_factor": None},
+     {"mode": "bilinear", "align_corners": True}),
+    ("Softmax2d", "softmax", {}, {"axis": -3}),
     ("PixelShuffle", "pixel_shuffle", {"upscale_factor": _NEEDED}),
     ("PixelUnshuffle", "pixel_unshuffle", {"downscale_factor": _NEEDED}),
     ("ChannelShuffle", "channel_shuffle", {"groups": _NEEDED}),
@@ -212,6 +245,8 @@ _ROWS: Final[tuple[Any, ...]] = (
     ("MarginRankingLoss", "margin_ranking_loss", {"margin": 0.0, "reduction": "mean"}),
     ("TripletMarginLoss", "triplet_margin_loss",
      {"margin": 1.0, "p": 2.0, "eps": 1e-6, "swap": False, "reduction": "mean"}),
+    ("TripletMarginWithDistanceLoss", "triplet_margin_with_distance_loss",
+     {"distance_function": None, "margin": 1.0, "swap": False, "reduction": "mean"}),
     ("MultiMarginLoss", "multi_margin_loss",
      {"p": 1, "margin": 1.0, "weight": None, "reduction": "mean"}),
     ("MultiLabelMarginLoss", "multilabel_margin_loss", {"reduction": "mean"}),
