@@ -21,7 +21,7 @@ from tilework.ir.ops.tensor import Fold
 from tilework.ir.symbolic.bounds import bounds
 from tilework.render.base import cannot_render, check_gate, check_input, gate_of, locality
 from tilework.render.llvm_dot import INSTRUCTIONS, written_out
-from tilework.render.llvm_lanes import compressed, counted, extreme, scaled
+from tilework.render.llvm_lanes import compressed, counted, extreme, limits_of, saturated, scaled
 from tilework.render.llvm_quotients import Divisor, Writer, shared_divisors
 
 if TYPE_CHECKING:
@@ -616,13 +616,16 @@ def _to_bool(function: _Function, source: Node) -> str:
 
 
 def _saturating(function: _Function, node: Node) -> str:
-    source = node.src[0]
-    kind = type_of(node)
-    name = "fptosi" if node.type.dtype.is_signed else "fptoui"
-    full = function.declare(
-        kind, f"llvm.{name}.sat.{_suffix_of(node)}.{_suffix_of(source)}", type_of(source)
-    )
-    return function.define(f"call {kind} @{full}({function.typed(source)})")
+    source, dtype = node.src[0], node.type.dtype
+    operand, kind = function.typed(source), type_of(node)
+    if node.type.shape:
+        limits = [literal(encode(x, source.dtype), source.dtype) for x in limits_of(node)]
+        bits, signed = dtype.bits, dtype.is_signed
+        return saturated(function.define, operand, (limits[0], limits[1]), bits, signed=signed)
+    word = "fptosi" if dtype.is_signed else "fptoui"
+    name = f"llvm.{word}.sat.{_suffix_of(node)}.{_suffix_of(source)}"
+    full = function.declare(kind, name, type_of(source))
+    return function.define(f"call {kind} @{full}({operand})")
 
 
 def _bitcast(function: _Function, node: Node) -> str:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tilework.ir.node import Node
+
     Define = Callable[[str], str]
     Declare = Callable[..., str]
 
@@ -54,6 +56,49 @@ def extreme(define: Define, declare: Declare, x: str, y: str, *, greater: bool) 
 def scaled(define: Define, declare: Declare, x: str, n: str) -> str:
     """x * 2**n by an instruction of AVX-512, which has a form for each width of vectors."""
     return _masked("scalef", define, declare, (x, n))
+
+
+def limits_of(node: Node) -> tuple[float, float]:
+    """The least and the greatest float that a CAST to integers turns into one of them."""
+    dtype, precision = node.type.dtype, node.src[0].type.dtype.mantissa_bits + 1
+    bits = dtype.bits - int(dtype.is_signed)
+    least = -(2.0**bits) if dtype.is_signed else 0.0
+    return least, 2.0**bits - 2.0 ** max(bits - precision, 0)
+
+
+def saturated(define: Define, x: str, limits: tuple[str, str], bits: int, *, signed: bool) -> str:
+    """A vector of floats as integers that saturate; 0 for NaN.  LLVM would take lane by lane.
+
+    Args:
+        define: Writes an instruction and names its result.
+        x: The floats, with their type.
+        limits: The least and the greatest float that fit, as literals.
+        bits: The width of the integers.
+        signed: Whether they have a sign.
+    """
+    kind, name = x[: x.index(">") + 1], x[x.index(">") + 2 :]
+    lanes, scalar = kind[1:-1].split(" x ")
+    flags = f"<{lanes} x i1>"
+    wide = f"<{lanes} x i{max(bits, 32)}>"
+    least, most = (f"splat ({scalar} {limit})" for limit in limits)
+    above = define(f"fcmp ogt {x}, {least}")
+    raised = define(f"select {flags} {above}, {x}, {kind} {least}")
+    below = define(f"fcmp olt {kind} {raised}, {most}")
+    inside = define(f"select {flags} {below}, {kind} {raised}, {kind} {most}")
+    # What has fewer bits fits 32 with a sign.
+    word = "fptosi" if signed or bits < 32 else "fptoui"
+    found = define(f"{word} {kind} {inside} to {wide}")
+    if bits >= 32:
+        # The greatest float that fits is below the greatest integer.
+        greatest = (1 << (bits - 1)) - 1 if signed else -1
+        beyond = define(f"fcmp ogt {x}, {most}")
+        limit = f"{wide} splat (i{bits} {greatest})"
+        found = define(f"select {flags} {beyond}, {limit}, {wide} {found}")
+    is_number = define(f"fcmp ord {kind} {name}, zeroinitializer")
+    found = define(f"select {flags} {is_number}, {wide} {found}, {wide} zeroinitializer")
+    if bits >= 32:
+        return found
+    return define(f"trunc {wide} {found} to <{lanes} x i{bits}>")
 
 
 def _masked(name: str, define: Define, declare: Declare, operands: tuple[str, ...]) -> str:
