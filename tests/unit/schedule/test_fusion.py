@@ -95,6 +95,20 @@ def test_SCH_22_an_optimizer_step_over_twenty_parameters_is_two_kernels() -> Non
     assert made.arena_bytes == 0
 
 
+def test_large_kernels_that_share_a_scalar_are_calls_of_few_bodies() -> None:
+    rate = expand(reshape(param(9, ()), 1, 1), (512, 256))
+    made = schedule(*[math.MUL(math.EXP(param(number, (512, 256))), rate) for number in range(6)])
+    assert len(made.linear.src) == 6
+    # Buffers are numbered as the schedule meets them: the scalar comes after the first array only.
+    assert len({call.src[0] for call in made.linear.src}) == 2
+
+
+def test_large_kernels_that_share_an_array_are_one_call() -> None:
+    weight = param(9, (512, 256))
+    made = schedule(*[math.MUL(param(number, (512, 256)), weight) for number in range(6)])
+    assert len(made.linear.src) == 1
+
+
 def test_SCH_22_a_residual_network_is_one_kernel_for_each_convolution() -> None:
     made = schedule(resnet(8))
     assert len(made.linear.src) == 17

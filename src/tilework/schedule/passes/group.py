@@ -1,6 +1,6 @@
 """Horizontal fusion: small independent elementwise kernels become one call.
 
-So do kernels over one index space that read the same buffer.
+So do kernels over one index space that read a buffer together that is not much smaller than it.
 
 An optimizer's step has a few small kernels for each of hundreds of parameters; started one by one
 they would cost more in launches than in work.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tilework.ir.types import Shape
-    from tilework.schedule.passes.kernel_graph import Kernel
+    from tilework.schedule.passes.kernel_graph import Buffer, Kernel
     from tilework.schedule.passes.order import Edges
     from tilework.schedule.schedule import Limits
 
@@ -74,11 +74,25 @@ def _is_simple(kernel: Kernel) -> bool:
     return not (kernel.fixed or kernel.named or kernel.contracts) and bool(kernel.stores)
 
 
+#: A common buffer counts if it has at least one element for so many points of the index space.
+_POINTS_AN_ELEMENT = 16
+
+
 def _reads_alike(parts: list[Kernel], kernel: Kernel, limits: Limits) -> bool:
-    """Do the kernels read a buffer together, so that it is read once in common loops?"""
-    if not any(place in part.reads for part in parts for place in kernel.reads):
+    """Do the kernels read a buffer together, so that it is read once in common loops?
+
+    Reading a scalar once, a learning rate for example, saves nothing, and makes one long kernel of
+    many equal ones, which would be compiled once.
+    """
+    common = {place for part in parts for place in part.reads} & kernel.reads.keys()
+    least = kernel.size_of_space()
+    if not any(_elements(buffer) * _POINTS_AN_ELEMENT >= least for buffer, _ in common):
         return False
     return _fits(parts, kernel, limits) and all(part.loops_agree(kernel) for part in parts)
+
+
+def _elements(buffer: Buffer) -> int:
+    return dims.greatest(dims.product(buffer.shape))
 
 
 def _is_small(kernel: Kernel, limits: Limits) -> bool:
