@@ -10,7 +10,8 @@ Values are compared by identity first; numbers, text and the like then by type a
 tuples, dictionaries and arrays are compared item by item, up to a size.  A function that draws from
 a random generator of NumPy or Python counts as changed at each call.  What C code, files and clocks
 give is not seen, nor the contents of large containers and arrays: `Guards.unseen` lists
-these.
+these.  What only the watcher still refers to, lists and cells of functions that have returned, is
+forgotten (`Watcher.forget_locals`): no later call can read it.
 """
 
 from __future__ import annotations
@@ -23,17 +24,20 @@ import sys
 import sysconfig
 import threading
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import is_
 from pathlib import Path
 from typing import Any, Final
 
 from tilework.engine.draws import Draws, is_generator
+from tilework.engine.holdings import held_here_alone
 
 _SCALARS: Final = (int, float, complex, str, bytes, bool, type(None), type(...), slice, range)
 _MISSING: Final = object()
+#: Stands for a value that is not there any more, and that no value is.
+_GONE: Final = object()
 _CONTENTS: Final = ("items", "pairs", "array")
 _MAX_WATCHED: Final = 100_000
 _MAX_ITEMS: Final = 4096
@@ -45,6 +49,7 @@ _STANDARD: Final = tuple(
 )
 _ARRAYS: Final = "/site-packages/numpy/"  # keeps state of its own for errors and printing
 _DYNAMIC: Final = frozenset({"getattr", "vars", "__dict__", "attrgetter"})
+_CODE_FLAG_OPTIMIZED: Final = 0x01
 _CODE_FLAG_VARARGS: Final = 0x04
 _CODE_FLAG_VARKEYWORDS: Final = 0x08
 
@@ -157,6 +162,27 @@ def has_same_contents(entry: Entry) -> bool:
     return bool(owner.tobytes() == value)
 
 
+def _values_of(entry: Entry) -> Iterable[object]:
+    """The objects that an entry keeps as what was read."""
+    if entry.kind == "items":
+        return entry.value  # type: ignore[no-any-return]  # the tuple of them
+    if entry.kind == "pairs":
+        return entry.value[1]  # type: ignore[no-any-return]  # the list of them
+    return () if entry.kind == "array" else (entry.value,)
+
+
+def _without(entry: Entry, gone: set[int]) -> Entry:
+    """The entry without the values that are gone: none that comes later is the same."""
+    values = [_GONE if id(value) in gone else value for value in _values_of(entry)]
+    if not any(value is _GONE for value in values):
+        return entry
+    if entry.kind == "items":
+        return replace(entry, value=tuple(values))
+    if entry.kind == "pairs":
+        return replace(entry, value=(entry.value[0], values))
+    return replace(entry, value=values[0])
+
+
 def _read(entry: Entry) -> Any:
     if entry.kind == "item":
         return entry.owner.get(entry.key, _MISSING)
@@ -196,6 +222,8 @@ def _same_items(entry: Entry, now: Any) -> bool:
 def _short(value: object) -> str:
     if value is _MISSING:
         return "nothing"
+    if value is _GONE:
+        return "something that is gone"
     text = repr(value) if isinstance(value, _SCALARS) else f"a {type(value).__name__}"
     return text if len(text) <= 60 else text[:57] + "..."
 
@@ -234,10 +262,16 @@ class Watcher:
 
     Args:
         is_leaf: whether an object is a tensor: it is noted, and not looked into.
+        is_new: whether a tensor was made since the call began.
     """
 
-    def __init__(self, is_leaf: Callable[[object], bool]) -> None:
+    def __init__(
+        self,
+        is_leaf: Callable[[object], bool],
+        is_new: Callable[[Any], bool] = lambda leaf: False,
+    ) -> None:
         self._is_leaf = is_leaf
+        self._is_new = is_new
         self._entries: list[Entry] = []
         self._known: set[tuple[str, int, Any]] = set()
         self._walked: set[tuple[int, types.CodeType | None]] = set()
@@ -245,7 +279,8 @@ class Watcher:
         self._unseen: list[str] = []
         self._draws = Draws()
         self._profile: Any = None
-        self._alive: list[Any] = []  # what `_known` and `_walked` know by identity
+        self._alive: dict[int, Any] = {}  # what `_known` and `_walked` know by identity
+        self._snapshot: dict[str, Any] = {}
 
     def add_function(self, function: Callable[..., Any]) -> None:
         """Note what a callable itself consists of: its defaults, the object that it is bound to."""
@@ -263,6 +298,7 @@ class Watcher:
         follower = before if callable(before) else None
 
         def profile(frame: types.FrameType, event: Any, argument: Any) -> None:
+            self._snapshot.clear()
             if event == "call" and not _is_foreign_code(frame.f_code) and not collector.runs:
                 self._enter(frame)
             if follower is not None:
@@ -277,6 +313,7 @@ class Watcher:
         finally:
             _resume(before)
             collector.leave()
+            self._snapshot.clear()
             self._profile = None  # it refers to this watcher
 
     @contextmanager
@@ -293,7 +330,41 @@ class Watcher:
 
     def guards(self) -> Guards:
         """Return what was seen."""
+        self.forget_locals()
         return Guards(self._entries, list(self._leaves.values()), self._unseen, self._draws.drawn())
+
+    # --- what nobody can read any more -------------------------------------------------------
+
+    def forget_locals(self) -> None:
+        """Let go of what lives only because it is noted here, and of what that has kept alive.
+
+        Of tensors these are the new ones: one that was there before the call is still compared.
+        """
+        while self._forget_some():
+            continue
+
+    def _forget_some(self) -> bool:
+        gone = held_here_alone(self._references())
+        leaves = {number for number in gone if number in self._leaves}
+        leaves = {number for number in leaves if self._is_new(self._leaves[number])}
+        if not leaves and not any(number in self._alive for number in gone):
+            return False
+        self._entries = [
+            _without(entry, leaves) for entry in self._entries if id(entry.owner) not in gone
+        ]
+        self._known = {mark for mark in self._known if mark[1] not in gone}
+        self._walked = {mark for mark in self._walked if mark[0] not in gone}
+        self._leaves = {n: leaf for n, leaf in self._leaves.items() if n not in leaves}
+        self._alive = {n: value for n, value in self._alive.items() if n not in gone}
+        return True
+
+    def _references(self) -> Iterator[object]:
+        """Each reference of this watcher to an object of the program."""
+        for entry in self._entries:
+            yield entry.owner
+            yield from _values_of(entry)
+        yield from self._alive.values()
+        yield from self._leaves.values()
 
     # --- what a frame can read ---------------------------------------------------------------
 
@@ -301,6 +372,10 @@ class Watcher:
         code = frame.f_code
         names = _names_of(code)
         values = frame.f_locals
+        if code.co_flags & _CODE_FLAG_OPTIMIZED and isinstance(values, dict):
+            # The frame keeps this copy of its variables, which would keep alive what they were:
+            # emptied at the next event, when the frame has no use for it any more.
+            self._snapshot = values
         count = code.co_argcount + code.co_kwonlyargcount
         count += bool(code.co_flags & _CODE_FLAG_VARARGS)
         count += bool(code.co_flags & _CODE_FLAG_VARKEYWORDS)
@@ -310,7 +385,7 @@ class Watcher:
             if _has_attributes(value) and not self._is_leaf(value):
                 self._walk(value, code, names, type(value).__name__ if name == "self" else name)
         if code.co_freevars and (id(code), code) not in self._walked:
-            self._note_cells(frame, code, names)
+            self._note_cells(frame.f_code, values, names)
         key = (id(frame.f_globals), code)
         if key not in self._walked:
             self._walked.add(key)
@@ -324,13 +399,13 @@ class Watcher:
                         self._walk(value, code, names, name)
 
     def _note_cells(
-        self, frame: types.FrameType, code: types.CodeType, names: frozenset[str]
+        self, code: types.CodeType, values: Mapping[str, Any], names: frozenset[str]
     ) -> None:
         """Closure cells are not in a frame; the function that runs has them."""
-        function = _function_of(frame)
+        function = _function_of(code, values)
         if function is None or function.__closure__ is None:
             for name in code.co_freevars:  # no cell to watch: at least what it leads to
-                self._walk(frame.f_locals.get(name), code, names, name)
+                self._walk(values.get(name), code, names, name)
             return
         for name, cell in zip(code.co_freevars, function.__closure__, strict=True):
             value = _contents_of(cell)
@@ -346,7 +421,7 @@ class Watcher:
         if mark in self._known or len(self._entries) >= _MAX_WATCHED:
             return False
         self._known.add(mark)
-        self._alive.append(owner)
+        self._alive[id(owner)] = owner
         self._entries.append(Entry(kind, owner, key, value, name))
         return True
 
@@ -372,11 +447,12 @@ class Watcher:
             if mark in self._walked:
                 continue
             self._walked.add(mark)
-            self._alive.append(value)
+            self._alive[id(value)] = value
             if is_generator(value):
                 self._draws.note(value, name)
                 continue
-            stack.extend(self._parts(value, names, name))
+            look = self._class_parts if isinstance(value, type) else self._parts
+            stack.extend(look(value, names, name))
 
     def _parts(self, value: Any, names: frozenset[str], name: str) -> list[tuple[Any, str]]:
         """Note `value`'s parts that can be read, and return them."""
@@ -424,8 +500,6 @@ class Watcher:
     def _attribute_parts(
         self, value: Any, names: frozenset[str], name: str
     ) -> list[tuple[Any, str]]:
-        if isinstance(value, type):
-            return self._class_parts(value, names, name)
         found: list[tuple[Any, str]] = []
         own = getattr(value, "__dict__", None)
         if isinstance(own, dict):
@@ -497,17 +571,16 @@ def _is_watchable_global(value: object) -> bool:
     return True
 
 
-def _function_of(frame: types.FrameType) -> types.FunctionType | None:
-    """Find the function object that a frame runs: the one whose cells the frame shares."""
+def _function_of(code: types.CodeType, values: Mapping[str, Any]) -> types.FunctionType | None:
+    """Find the function object that runs `code`: the one whose cells the frame shares."""
     found = [
         referrer
-        for referrer in gc.get_referrers(frame.f_code)
+        for referrer in gc.get_referrers(code)
         if isinstance(referrer, types.FunctionType) and referrer.__closure__
     ]
-    locals_ = frame.f_locals
     for function in found:
-        pairs = zip(frame.f_code.co_freevars, function.__closure__ or (), strict=False)
-        if all(_cell_holds(cell, locals_.get(name, _MISSING)) for name, cell in pairs):
+        pairs = zip(code.co_freevars, function.__closure__ or (), strict=False)
+        if all(_cell_holds(cell, values.get(name, _MISSING)) for name, cell in pairs):
             return function
     return None
 

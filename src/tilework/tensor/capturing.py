@@ -53,12 +53,16 @@ def capture_call(
     for tensor in flat.tensors:
         tensor.realize()
     ambient = surroundings()
-    watcher = Watcher(lambda value: isinstance(value, TensorBase))
-    watcher.add_function(function)
     arguments = _Arguments(flat)
     with capture.capturing() as seen, observe.observing() as observer:
+        watcher = Watcher(
+            lambda value: isinstance(value, TensorBase),
+            lambda tensor: observer.is_born(tensor._storage),
+        )
+        watcher.add_function(function)
         seen.pause = watcher.paused
         seen.arguments = arguments.buffers()
+        observer.forget_locals = watcher.forget_locals
         seen.trusts = not Tensor.training  # a step of training writes to its weights
         with watcher.watching():
             result = function(*args, **kwargs)

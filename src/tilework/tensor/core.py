@@ -261,6 +261,8 @@ class TensorBase:
 
     def _version_to_realize(self) -> Version:
         storage = self._storage
+        if observe.active and self._chain and storage.version.buffer is None:
+            observe.forget_locals()
         # Nobody else sees the storage (2: our slot and the argument of getrefcount and the local
         # name make 3), so only the part that this view shows has to be computed.
         if self._chain and storage.version.buffer is None and sys.getrefcount(storage) == 3:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,10 @@ _numbers = itertools.count(1)
 _lock = new_lock()
 
 
+def _nothing() -> None:
+    pass
+
+
 class Observer:
     """What happened in one execution context."""
 
@@ -38,6 +42,8 @@ class Observer:
         self.written: list[weakref.ref[Storage]] = []
         self.read: list[weakref.ref[Version]] = []
         self.realized: list[weakref.ref[Version]] = []
+        #: Lets go of what only those who watch keep alive, before references are counted.
+        self.forget_locals: Callable[[], None] = _nothing
         #: Whether a tensor that was there before was given another storage.
         self.has_replaced = False
         #: Identities of the memories that runs read and that were there before.
@@ -71,6 +77,13 @@ def observing() -> Iterator[Observer]:
         with _lock:
             active -= 1
         _observer.reset(token)
+
+
+def forget_locals() -> None:
+    """References are about to be counted: nothing may be kept alive by being watched."""
+    observer = _observer.get()
+    if observer is not None:
+        observer.forget_locals()
 
 
 def version_born(version: Version) -> None:

@@ -270,6 +270,8 @@ class _Plan:
             for root in self.roots:
                 self._add(root, root.node)
             return
+        if observe.active:
+            observe.forget_locals()
         superseded = set(writes.values())
         wanted = self._wanted(writes, superseded)
         for version in self.order:
