@@ -131,12 +131,16 @@ class _Stage:
         # Where the tile lies side by side in memory, the panels of one step do as well.
         along_tile = self.staged.lanes > 1 and not width and deep is None
         order = [*steps.values(), *loops, *spans.values(), *tiles] if along_tile else in_memory
+        if deep is not None:
+            # Blocks of one place lie side by side in memory: they are read in order.
+            order = [*loops, *steps.values(), *spans.values(), *tiles, vectors, inside]
         for axis in order:
             axis.fills = [self.application.numbers.range(size, unit) for size, unit in axis.parts]
         self._fill_values(steps, spans)
         if deep is not None:
             self._fill_deep(deep, vectors, inside)
-        factor = _gated(self._fetched(), self.gates)
+        # Blocks of one place are read in order, which the machine fetches by itself.
+        factor = _gated(self.factor if deep is not None else self._fetched(), self.gates)
         value = substitute_ranges(factor, self.values, {})
         fills = [fill for axis in in_memory for fill in axis.fills]
         stage = STAGE(value, *fills, attrs=StageAttrs(self.staged.memory, self.number))
