@@ -38,7 +38,9 @@ def _open(name: DeviceName) -> Opened:
             reason=found.reason,
             try_="install clang, or use the device CPU, which needs none",
         )
-    compiler = NativeCompiler(ClangToolchain(target_of(name)), _make_renderer, None)
+    # Its text has no words for matrix registers.
+    target = replace(target_of(name), matrix_instructions=())
+    compiler = NativeCompiler(ClangToolchain(target), _make_renderer, None)
     return Opened(open_driver(name, compiler.target), compiler)
 
 

@@ -20,7 +20,7 @@ from tilework.codegen.plan.dot_products import ready_for_plans
 from tilework.codegen.plan.kinds import AnyPlan, CascadePlan, SortPlan
 from tilework.codegen.plan.neighbours import neighbours
 from tilework.codegen.plan.plan import Plan
-from tilework.codegen.plan.tile_contraction import tilings
+from tilework.codegen.plan.tilings import tilings
 from tilework.codegen.plan.window_plan import choose_window_plan
 from tilework.codegen.predict import predict
 from tilework.codegen.sort.lower import choose_sort_plan, is_sort, sort_plans

@@ -13,7 +13,7 @@ from tilework.base.errors import VerifyError
 from tilework.dtypes import bool_
 from tilework.ir.free_ranges import free_ranges
 from tilework.ir.node import toposort
-from tilework.ir.ops import control, math, memory, program, tensor
+from tilework.ir.ops import control, math, matrix_registers, memory, program, tensor
 from tilework.ir.ops import index as index_ops
 from tilework.ir.ops.index import Unit
 from tilework.ir.stage import IN_KERNEL, Stage
@@ -144,8 +144,8 @@ def _may_lack(op: OpDef) -> bool:
 def _check_const(node: Node, stage: Stage) -> str | None:
     if not 0 <= node.attrs.bits < 1 << node.attrs.dtype.bits:
         return f"the bits do not fit {node.attrs.dtype.name}"
-    if stage is not Stage.TENSOR and stage & IN_KERNEL and len(node.attrs.shape) > 1:
-        return "a literal in a kernel is a scalar or a vector"
+    if stage is not Stage.TENSOR and stage & IN_KERNEL and len(node.attrs.shape) > 2:
+        return "a literal in a kernel is a scalar, a vector or a matrix register"
     return None
 
 
@@ -219,7 +219,8 @@ def _check_range(node: Node, stage: Stage) -> str | None:
         return f"unit {unit.value} before a plan is applied"
     late = stage & (Stage.LOWERED | Stage.LINEAR)
     # LINEAR may have loops that the target's compiler unrolls: they index registers.
-    if late and (unit is Unit.LANE or (unit is Unit.UNROLL and stage is Stage.LOWERED)):
+    spread = (Unit.LANE, Unit.MATRIX)
+    if late and (unit in spread or (unit is Unit.UNROLL and stage is Stage.LOWERED)):
         return f"unit {unit.value} after lanes are expanded"
     return None
 
@@ -262,7 +263,7 @@ def _check_end(node: Node, stage: Stage) -> str | None:
     effect = node.src[0].op
     if stage is Stage.LINEAR:
         return None if effect is index_ops.RANGE else "ends what is no RANGE"
-    if effect is not memory.STORE and effect is not memory.SINK:
+    if effect not in (memory.STORE, memory.SINK, matrix_registers.STORE_MATRIX):
         return f"closes {effect.name}, not a STORE or a SINK"
     return _only_ranges(node)
 
@@ -312,6 +313,8 @@ _RULES: dict[OpDef, Callable[[Any, Stage], str | None]] = {
     control.ACCUMULATE: _check_accumulate,
     memory.LOAD: _check_load,
     memory.STORE: _check_store,
+    matrix_registers.LOAD_MATRIX: _check_load,
+    matrix_registers.STORE_MATRIX: _check_store,
     index_ops.RANGE: _check_range,
     index_ops.VARIABLE: _check_variable,
     index_ops.BIND: _check_bind,

@@ -40,7 +40,8 @@ def written_out(op: OpDef, kind: str, x: str, y: str, define: Callable[[str], st
     total = ""
     for at in range(0, 32, bits):
         parts = []
-        for name, shift in ((x, "lshr" if op is math.DOT_QUADS else "ashr"), (y, "ashr")):
+        for name, unsigned in ((x, math.UNSIGNED_FIRST), (y, math.UNSIGNED_SECOND)):
+            shift = "lshr" if op in unsigned else "ashr"
             high = define(f"shl {kind} {name}, {_constant(kind, 32 - bits - at)}")
             parts.append(define(f"{shift} {kind} {high}, {_constant(kind, 32 - bits)}"))
         product = define(f"mul {kind} {parts[0]}, {parts[1]}")

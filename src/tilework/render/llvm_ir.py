@@ -10,100 +10,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from tilework.dtypes import DType, Kind, decode, encode, float16, float32, float64
+from tilework.dtypes import DType, encode
 from tilework.ir.fold import fold_op
 from tilework.ir.node import Node, OpDef
 from tilework.ir.ops import control, math
 from tilework.ir.ops.index import LANES, RANGE, VARIABLE, Unit
+from tilework.ir.ops.matrix_registers import DOT_MATRIX, LOAD_MATRIX, STORE_MATRIX
 from tilework.ir.ops.memory import AFTER, INDEX, LOAD, PARAM, SINK, STORE
 from tilework.ir.ops.program import FAULT_IF
 from tilework.ir.ops.tensor import Fold
 from tilework.ir.symbolic.bounds import bounds
+from tilework.render import llvm_matrix
 from tilework.render.base import cannot_render, check_gate, check_input, gate_of, locality
 from tilework.render.llvm_dot import INSTRUCTIONS, written_out
 from tilework.render.llvm_lanes import compressed, counted, extreme, limits_of, saturated, scaled
 from tilework.render.llvm_quotients import Divisor, Writer, shared_divisors
+from tilework.render.llvm_types import (
+    alignment,
+    is_shifted,
+    literal,
+    memory_type,
+    scalar_type,
+    sums_within_addresses,
+    type_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from tilework.ir.lowered import LoweredKernel
-
-_FLOATS = {float16: "half", float32: "float", float64: "double"}
-
-
-def scalar_type(dtype: DType) -> str:
-    """The LLVM type of one element in a register."""
-    if dtype in _FLOATS:
-        return _FLOATS[dtype]
-    return f"i{dtype.bits}"
-
-
-def memory_type(dtype: DType) -> str:
-    """The LLVM type of one element in memory."""
-    return "i8" if dtype.is_bool else scalar_type(dtype)
-
-
-def type_of(node: Node) -> str:
-    """The LLVM type of a value."""
-    scalar = scalar_type(node.type.dtype)
-    return f"<{node.type.lanes} x {scalar}>" if node.type.shape else scalar
-
-
-def literal(bits: int, dtype: DType) -> str:
-    """An element as an LLVM constant."""
-    if dtype.is_bool:
-        return "true" if bits else "false"
-    if dtype is float16:
-        return f"0xH{bits:04X}"
-    if dtype is float32:
-        value = float(decode(bits, dtype))
-        if value != value:
-            # LLVM writes a float as the double of equal value; a NaN keeps its payload.
-            wide = (bits >> 31 << 63) | (0x7FF << 52) | ((bits & 0x7FFFFF) << 29)
-            return f"0x{wide:016X}"
-        return f"0x{_double_bits(value):016X}"
-    if dtype is float64:
-        return f"0x{bits:016X}"
-    if dtype.kind is Kind.SIGNED:
-        return str(int(decode(bits, dtype)))
-    return str(bits)
-
-
-def _alignment(address: Node) -> int:
-    """The alignment that an access may count on: memory on loan may start at any byte."""
-    return 1 if address.src[0].op is PARAM else address.type.dtype.itemsize
-
-
-def _double_bits(value: float) -> int:
-    return encode(value, float64)
-
-
-def _is_shifted(offset: Node) -> bool:
-    """Whether an offset is something and a constant.
-
-    Such an address is written as two steps, of which all accesses to a tile share the first: LLVM
-    takes several times as long to find out that sums differ in their constants alone.
-    """
-    return (
-        offset.op is math.ADD
-        and offset.src[1].op is math.CONST
-        and offset.src[0].op is not control.ACCUMULATOR
-    )
-
-
-def _sums_within_addresses(statements: Sequence[Node]) -> set[Node]:
-    """The statements whose values are used in addresses alone, which spell them out."""
-    inside: set[Node] = set()
-    outside: set[Node] = set()
-    for node in statements:
-        if node.op is INDEX and _is_shifted(node.src[1]):
-            inside.add(node.src[1])
-            outside.update(node.src[1].src)
-            outside.add(node.src[0])
-        else:
-            outside.update(node.src)
-    return inside - outside
 
 
 class LlvmRenderer:
@@ -150,18 +85,25 @@ class _Function:
         self.divisors: dict[Node, Divisor] = {}
         #: Addresses without their constant parts, in this block.
         self.bases: dict[tuple[Node, Node], str] = {}
+        self.matrices: llvm_matrix.Registers | None = None
 
     def text(self) -> str:
         statements = self.kernel.linear.src
-        unused = _sums_within_addresses(statements)
-        for node in statements:
+        unused = sums_within_addresses(statements)
+        if llvm_matrix.has_matrices(statements):
+            self.matrices = llvm_matrix.Registers(statements)
+        for place, node in enumerate(statements):
             if node in unused:
                 continue
             start = len(self.lines)
             self._statement(node)
+            if self.matrices is not None:
+                self.matrices.pass_statement(place)
             gate = gate_of(node)
             if gate is not None:
                 check_gate(LlvmRenderer.name, node, self.value(gate), self.lines[start:])
+        if self.matrices is not None:
+            self._around_matrices(self.matrices)
         body = "\n".join(f"  {line}" if not line.endswith(":") else line for line in self.lines)
         entry = "\n".join(f"  {line}" for line in self.entry)
         declarations = "\n".join(self.declarations)
@@ -170,6 +112,19 @@ class _Function:
             f"ptr %scratch) nounwind {{\nentry:\n{entry}\n  br label %start\nstart:\n{body}\n"
             f"  ret void\n}}\n{declarations}\n"
         )
+
+    def _around_matrices(self, registers: llvm_matrix.Registers) -> None:
+        """Configure matrix registers before the first statement, and give them back at the end."""
+
+        def define(expression: str) -> str:
+            name = self.fresh()
+            self.entry.append(f"{name} = {expression}")
+            return name
+
+        place = llvm_matrix.configure(registers, define, self.entry.append)
+        name = self.declare("void", "llvm.x86.ldtilecfg", "ptr")
+        self.entry.append(f"call void @{name}(ptr {place})")
+        self.emit(f"call void @{self.declare('void', 'llvm.x86.tilerelease')}()")
 
     # ---- names
 
@@ -272,17 +227,24 @@ class _Function:
         self.names[node] = emitter(self, node)
 
     def _accumulate(self, node: Node) -> None:
+        if llvm_matrix.is_matrix(node.src[1]):
+            return  # the instruction has added to the register
         self.emit(f"store {self.typed(node.src[1])}, ptr {self.names[node.src[0]]}")
 
     def _after(self, node: Node) -> None:
         """The result of a reduction is read here; other effects have happened already."""
-        if node.src[0].op is control.ACCUMULATOR:
+        if self.matrices is not None and llvm_matrix.is_matrix(node.src[0]):
+            self.matrices.alias(node, node.src[0])
+        elif node.src[0].op is control.ACCUMULATOR:
             self.names[node] = self.operand(node.src[0])
 
     def _sink(self, node: Node) -> None:
         """The set of effects needs no text."""
 
     def _accumulator(self, node: Node) -> None:
+        if self.matrices is not None and llvm_matrix.is_matrix(node):
+            self.emit(llvm_matrix.start_text(self.matrices.take(node), self.declare))
+            return
         kind = type_of(node)
         name = self.fresh()
         self.entry.append(f"{name} = alloca {kind}")
@@ -331,12 +293,33 @@ class _Function:
         self.emit(f"br label %{done}")
         self.begin_block(done)
 
+    # ---- matrix registers
+
+    def _registers(self, node: Node) -> llvm_matrix.Registers:
+        if self.matrices is None:
+            raise cannot_render("LlvmRenderer", node)
+        return self.matrices
+
+    def _load_matrix(self, node: Node) -> None:
+        number = self._registers(node).take(node)
+        self.emit(llvm_matrix.load_text(node, number, self.value(node.src[0]), self.declare))
+
+    def _dot_matrix(self, node: Node) -> None:
+        registers = self._registers(node)
+        x, y, z = (registers.held[source] for source in node.src)
+        registers.alias(node, node.src[2])
+        self.emit(llvm_matrix.dot_text(node, (x, y, z), self.declare))
+
+    def _store_matrix(self, node: Node) -> None:
+        number = self._registers(node).held[node.src[1]]
+        self.emit(llvm_matrix.store_text(node, number, self.value(node.src[0]), self.declare))
+
     # ---- memory
 
     def _index(self, node: Node) -> None:
         buffer, offset = node.src
         kind = memory_type(node.type.dtype)
-        if not _is_shifted(offset):
+        if not is_shifted(offset):
             self.names[node] = self.define(
                 f"getelementptr inbounds {kind}, ptr {self.value(buffer)}, "
                 f"i64 {self.operand(offset)}"
@@ -360,7 +343,7 @@ class _Function:
         lanes = node.type.lanes
         full = f"<{lanes} x {kind}>" if lanes else kind
         pointer = self.value(node.src[0])
-        align = _alignment(node.src[0])
+        align = alignment(node.src[0])
         if node.attrs is not None and node.attrs.ahead:
             self._fetch(pointer, node.attrs.ahead)
         if gate is None:
@@ -409,7 +392,7 @@ class _Function:
         if dtype.is_bool:
             text = self.define(f"zext {type_of(value)} {text} to {full}")
         pointer = self.value(target)
-        align = _alignment(target)
+        align = alignment(target)
         if gate is None:
             self.emit(f"store {full} {text}, ptr {pointer}, align {align}")
         elif gate.type.shape:
@@ -770,6 +753,7 @@ EMITTERS: dict[OpDef, Any] = {
     math.DOT_PAIRS: _dot,
     math.DOT_QUADS: _dot,
     math.DOT_SIGNED_QUADS: _dot,
+    math.DOT_UNSIGNED_QUADS: _dot,
     math.WHERE: _where,
     math.CAST: _cast,
     math.BITCAST: _bitcast,
@@ -793,6 +777,9 @@ STATEMENTS: dict[OpDef, Callable[[_Function, Node], None]] = {
     INDEX: _Function._index,
     LOAD: _Function._load,
     STORE: _Function._store,
+    LOAD_MATRIX: _Function._load_matrix,
+    DOT_MATRIX: _Function._dot_matrix,
+    STORE_MATRIX: _Function._store_matrix,
     FAULT_IF: _Function._fault,
     SINK: _Function._sink,
 }

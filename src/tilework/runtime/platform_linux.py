@@ -42,10 +42,16 @@ _X86_FLAG_NAMES: Final = {
     "avx512_vpopcntdq": "avx512vpopcntdq",
     "avx512_bf16": "avx512bf16",
     "avx512_fp16": "avx512fp16",
+    "amx_tile": "amx-tile",
+    "amx_int8": "amx-int8",
+    "amx_bf16": "amx-bf16",
 }
-_X86_SAME_NAMES: Final = frozenset(IMPLIES[X86_64]) - frozenset(
-    {*_X86_FLAG_NAMES.values(), "amx-tile", "amx-int8", "amx-bf16"}
-)
+_X86_SAME_NAMES: Final = frozenset(IMPLIES[X86_64]) - frozenset(_X86_FLAG_NAMES.values())
+#: The call by which a process asks for state that its threads do not have at first, and the number
+#: of the state of matrix registers.
+_ARCH_PRCTL: Final = 158
+_ASK_FOR_STATE: Final = 0x1023
+_MATRIX_STATE: Final = 18
 _AARCH64_FLAG_NAMES: Final = {
     "fp": ("fp-armv8",),
     "asimd": ("neon",),
@@ -197,11 +203,22 @@ class LinuxHost:
             names = (flags & _X86_SAME_NAMES) | {
                 llvm for linux, llvm in _X86_FLAG_NAMES.items() if linux in flags
             }
+            if "amx-tile" in names and not self.take_matrix_registers():
+                names -= {"amx-tile"}  # and with it what needs it
             return normalize(X86_64, names)
         if self.isa() == AARCH64:
             found = (_AARCH64_FLAG_NAMES[flag] for flag in flags if flag in _AARCH64_FLAG_NAMES)
             return normalize(AARCH64, (name for names in found for name in names))
         return frozenset()
+
+    def take_matrix_registers(self) -> bool:
+        """Ask for the use of matrix registers by all threads of this process.
+
+        The system refuses where its own saves of registers would not fit a signal's stack, or
+        where it has been told to.  Children of a fork inherit the permission.
+        """
+        arguments = map(ctypes.c_long, (_ARCH_PRCTL, _ASK_FOR_STATE, _MATRIX_STATE))
+        return int(self._libc.syscall(*arguments)) == 0
 
     def cache_bytes(self) -> dict[str, int]:
         """Sizes of `L1`, `L2` (of one core) and `L3`, as far as they are known."""

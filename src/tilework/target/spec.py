@@ -67,7 +67,13 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixInstruction:
-    """D[m, n] = A[m, k] x B[k, n] + C as one instruction of unit `unit`."""
+    """D[m, n] = A[m, k] x B[k, n] + C as one instruction of unit `unit`.
+
+    With `registers` the operands lie in so many registers, each of which holds a matrix of at most
+    the sizes given; smaller ones may be asked for.  The layout `words` puts consecutive elements
+    along k into words of 32 bits: rows of A are words side by side, and so are columns of B.
+    `cycles` is how often one may start; 0 where it is not known.
+    """
 
     name: str
     unit: str
@@ -80,6 +86,8 @@ class MatrixInstruction:
     a_memory: str = "register"
     b_memory: str = "register"
     fragment_layout: str = "row"
+    registers: int = 0
+    cycles: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ from tilework.render.c_family.clang import ClangRenderer
 from tilework.render.c_family.dialect import literal as c_literal
 from tilework.render.c_family.prelude import PRELUDE
 from tilework.render.llvm_ir import LlvmRenderer
-from tilework.render.llvm_ir import literal as llvm_literal
+from tilework.render.llvm_types import literal as llvm_literal
 from tilework.runtime.loader import load_object
 from tilework.testing.kernels import target
 from tilework.toolchain.clang import ClangToolchain

@@ -19,12 +19,16 @@ from tilework.ir.node import Node, toposort, toposort_above
 from tilework.ir.ops import math
 from tilework.ir.ops.control import ACCUMULATE, ACCUMULATOR, END, AccumulateAttrs
 from tilework.ir.ops.index import RANGE
+from tilework.ir.ops.matrix_registers import DOT_MATRIX
 from tilework.ir.ops.memory import AFTER, LOAD, SINK, STORE
 from tilework.ir.ops.program import LINEAR
 from tilework.ir.ops.tensor import REDUCE, SCAN, Fold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+
+
+_SUMS_OF_PRODUCTS = frozenset({*math.DOTS, DOT_MATRIX})
 
 
 def linearise(sink: Node, legalise: Callable[[Node], Node] | None = None) -> Node:
@@ -383,11 +387,11 @@ class _Opened:
         if fold is Fold.ADD and value.op is math.MUL and value.dtype.is_float:
             updated = math.MULACC(value.src[0], value.src[1], accumulator)
         elif fold is Fold.ADD and _is_plain_dot(value):
-            updated = value.op(value.src[0], value.src[1], accumulator)
+            updated = value.op(value.src[0], value.src[1], accumulator, attrs=value.attrs)
         else:
             updated = fold_op(fold, value.dtype)(accumulator, value)
         update = self._update(accumulator, accumulator, updated, loops | around)
-        if value.op is math.MUL or value.op in math.DOTS:
+        if value.op is math.MUL or value.op in _SUMS_OF_PRODUCTS:
             self.products.append(_Product(loops, value.src[0], value.src[1], update))
         result = AFTER(accumulator, update)
         self.leaves[result] = loops
@@ -441,7 +445,13 @@ def _around(order: list[Node], free: FreeRanges) -> dict[Node, set[Node]]:
     """
     folds = [node for node in order if node.op is REDUCE or node.op is SCAN]
     found = {node: set(free.of(node)).difference(node.src[1:]) for node in folds}
-    of_loop: dict[Node, set[Node]] = {}
+    # What is read in each step of a scan stands in its loop, with all loops that this is inside of.
+    scanned = {node.src[1] for node in folds if node.op is SCAN}
+    of_loop: dict[Node, set[Node]] = {loop: set() for loop in scanned}
+    for node in order if scanned else ():
+        free_here = free.of(node)
+        for loop in scanned.intersection(free_here):
+            of_loop[loop].update(r for r in free_here if _number(r) < _number(loop))
     is_growing = True
     while is_growing:
         is_growing = False
@@ -459,7 +469,7 @@ def _around(order: list[Node], free: FreeRanges) -> dict[Node, set[Node]]:
 
 def _is_plain_dot(value: Node) -> bool:
     """Whether a value is a sum of products of words to which nothing is added yet."""
-    if value.op not in math.DOTS:
+    if value.op not in _SUMS_OF_PRODUCTS:
         return False
     added = value.src[2]
     return added.op is math.CONST and not added.attrs.bits

@@ -14,6 +14,7 @@ from tilework.ir.build import const_index
 from tilework.ir.node import Node
 from tilework.ir.ops.control import ACCUMULATE, ACCUMULATOR, END
 from tilework.ir.ops.index import RANGE, Unit
+from tilework.ir.ops.matrix_registers import LOAD_MATRIX
 from tilework.ir.ops.memory import AFTER, INDEX
 from tilework.ir.ops.program import LINEAR
 from tilework.ir.symbolic import simplify
@@ -205,7 +206,8 @@ def _is_repeatable(node: Node) -> bool:
     """May a statement stand several times?  It has no effect but on an accumulator's value."""
     if node.op is ACCUMULATE:
         return node.src[0].op is ACCUMULATOR and len(node.src[0].src) == 1
-    return node.op.pure and node.op not in (ACCUMULATOR, AFTER)
+    # Registers of matrices are few, and counted for one iteration.
+    return node.op.pure and node.op not in (ACCUMULATOR, AFTER, LOAD_MATRIX)
 
 
 def _renewed(node: Node, known: dict[Node, Node]) -> Node:

@@ -35,6 +35,7 @@ from tilework.ir.ops.control import (
     ShuffleAttrs,
 )
 from tilework.ir.ops.index import LANES, RANGE, LanesAttrs, Unit
+from tilework.ir.ops.matrix_registers import LOAD_MATRIX, STORE_MATRIX, MatrixRowsAttrs
 from tilework.ir.ops.memory import AFTER, INDEX, LOAD, SINK, STORE, LoadAttrs
 from tilework.ir.ops.program import FAULT_IF
 from tilework.ir.ops.tensor import REDUCE, SCAN
@@ -190,12 +191,12 @@ class _Expansion:
             ]
         if op is SCAN or op is SCAN_THREADS:
             return [(node.src[0], self._restrict(node.src[0], env))]
-        if op is LOAD or op is STORE:
+        if op is LOAD or op is STORE or op is LOAD_MATRIX:
             # Addresses and gates are built from the index arithmetic itself, values are lowered.
-            found = [] if op is LOAD else [node.src[1]]
+            found = [node.src[1]] if op is STORE else []
             _, offset = node.src[0].src
             found.extend(n for n in self._loaded_in(offset))
-            for gate in node.src[1 if op is LOAD else 2 :]:
+            for gate in node.src[2 if op is STORE else 1 :]:
                 found.extend(self._loaded_in(gate))
             buffer = node.src[0].src[0]
             if buffer.op is STAGE:
@@ -218,6 +219,11 @@ class _Expansion:
             return self._load(node, env)
         if op is STORE:
             return self._store(node, env)
+        if op is LOAD_MATRIX:
+            buffer, offset = node.src[0].src
+            target, after = self._buffer(buffer, env)
+            position = self._scalar_index(offset, env)
+            return LOAD_MATRIX(INDEX(target, position), *after, attrs=node.attrs)
         if op is SCAN:
             return SCAN(parts[0], node.src[1], attrs=node.attrs)
         if op is SCAN_THREADS:
@@ -533,6 +539,9 @@ class _Expansion:
         loops = [b for b in node.src[1:] if b.attrs.unit is Unit.LOOP]
         for extended, value in zip(self._environments(inside, env), parts, strict=True):
             position = self._scalar_index(offset, extended)
+            if len(value.type.shape) > 1:
+                stores.append(_store_matrix(memory, position, value))
+                continue
             lane = self._lane_range(offset)
             if lane is None:
                 stores.append(_store(memory, position, value, None))
@@ -550,7 +559,7 @@ class _Expansion:
     def _allocation(self, node: Node) -> Node:
         found = self.allocations.get(node)
         if found is None:
-            count = 1
+            count = _elements(node.src[0])
             for bound in node.src[1:]:
                 count *= bounds(bound.src[0])[1]
             dtype = node.type.dtype
@@ -723,6 +732,21 @@ def _any_lane(gate: Node) -> Node:
 def _store(buffer: Node, offset: Node, value: Node, gate: Node | None) -> Node:
     address = INDEX(buffer, offset)
     return STORE(address, value) if gate is None else STORE(address, value, gate)
+
+
+def _elements(value: Node) -> int:
+    """How many elements of a STAGE one value gives: those of a matrix lie side by side."""
+    count = 1
+    for extent in value.type.shape:
+        count *= extent if isinstance(extent, int) else 1
+    return count
+
+
+def _store_matrix(memory: Node, number: Node, value: Node) -> Node:
+    """Store the matrix `number` of a STAGE, row after row."""
+    rows, columns = (extent if isinstance(extent, int) else 0 for extent in value.type.shape)
+    address = INDEX(memory, simplify.scale(number, rows * columns))
+    return STORE_MATRIX(address, value, attrs=MatrixRowsAttrs(rows, columns, columns))
 
 
 def _scatter(buffer: Node, offsets: Sequence[Node], value: Node, gate: Node | None) -> Node:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tilework.base.errors import UnsupportedError
 from tilework.codegen.analysis import Kernel, substitute_ranges
 from tilework.codegen.passes.normalise import merge_neighbours
+from tilework.codegen.plan.matrix_results import in_matrices
 from tilework.codegen.plan.nests import Nests, Space, with_gate
 from tilework.codegen.plan.results import rolled
 from tilework.codegen.plan.staging import Staging
@@ -74,13 +75,12 @@ def apply_plan(kernel: Kernel, plan: Plan) -> Node:
     """The TILED form of `kernel` under `plan`, which must have passed `check`.
 
     Raises:
-        UnsupportedError: The plan uses a word that is not lowered yet: a matrix instruction, or a
-            ring of copies.
+        UnsupportedError: The plan uses a word that is not lowered here: a ring of copies.
     """
-    if plan.matrix or any(staged.depth > 1 for staged in plan.staged):
+    if any(staged.depth > 1 for staged in plan.staged):
         raise UnsupportedError(
-            "plan: matrix instructions and rings of copies are not lowered yet",
-            got=plan.matrix or f"depths {[staged.depth for staged in plan.staged]}",
+            "plan: rings of copies are not lowered here",
+            got=f"depths {[staged.depth for staged in plan.staged]}",
         )
     return Application(kernel, plan).run()
 
@@ -105,10 +105,14 @@ class Application:
         for range_ in self.kernel.outputs:
             self.values[range_] = self._value(range_)
         sink = self.kernel.sink
-        if self.plan.staged or self.plan.ahead:
-            contraction = staged_contractions(self.kernel)[int(self.plan.swapped)]
-            sink = Staging(self, contraction).run()
         moved: dict[Node, Node] = {}
+        if self.plan.staged or self.plan.ahead or self.plan.matrix:
+            contraction = staged_contractions(self.kernel)[int(self.plan.swapped)]
+            staging = Staging(self, contraction)
+            sink = staging.run()
+            if self.plan.matrix:
+                sink = self._reduces(in_matrices(self, contraction, staging.factors, sink))
+                return merge_neighbours(sink, outputs=False)
         if self.plan.rolled:
             sink = self._reduces(rolled(self, sink))
         else:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from tilework.base.errors import PlanError
 from tilework.codegen.plan.extents import ceil_div, fitting_lanes, least_size, number, size
+from tilework.codegen.plan.matrix_check import check_matrix
 from tilework.codegen.plan.results import can_roll
 from tilework.codegen.plan.windows import deep_range, staged_contractions, windows_of
 from tilework.ir.build import const_index
@@ -259,6 +260,10 @@ class _Check:
                 got=name,
                 expected=f"one of {', '.join(known)}" if known else "none: it has vectors alone",
             )
+        if name:
+            check_matrix(self.plan, self.kernel, self.target)
+        elif any(part.unit is Unit.MATRIX for s in self.plan.splits for part in s.tile):
+            raise PlanError("plan: a part of a matrix register without a matrix instruction")
 
     def _staged(self) -> None:
         if not self.plan.staged and not self.plan.swapped and not self.plan.ahead:
@@ -393,13 +398,16 @@ def _check_outer(split: Split) -> None:
 def _check_tile(split: Split, target: TargetSpec) -> None:
     """Unrolled copies, then the lanes of one vector."""
     units = [part.unit for part in split.tile]
+    inside = (Unit.LANE, Unit.MATRIX)
     lanes = [part.size for part in split.tile if part.unit is Unit.LANE]
-    if any(unit not in (Unit.UNROLL, Unit.LANE) for unit in units) or len(lanes) > 1:
+    if any(unit is not Unit.UNROLL and unit not in inside for unit in units) or (
+        sum(unit in inside for unit in units) > 1
+    ):
         raise PlanError(
-            "plan: a tile is made of unrolled copies and lanes of one vector",
+            "plan: a tile is made of unrolled copies and lanes of one vector, or a matrix register",
             got=f"range {split.number}: {[unit.value for unit in units]}",
         )
-    if lanes and units[-1] is not Unit.LANE:
+    if any(unit in inside for unit in units[:-1]):
         raise PlanError("plan: lanes must move fastest", got=f"range {split.number}")
     if any(part.size < 1 for part in split.tile):
         raise PlanError("plan: a part of a tile is empty", got=f"range {split.number}")

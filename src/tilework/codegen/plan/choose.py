@@ -14,7 +14,7 @@ from tilework.codegen.analysis import Kernel, stride
 from tilework.codegen.plan.extents import fitting_lanes, lanes_for, least_size, number, size
 from tilework.codegen.plan.plan import Part, Plan, Split
 from tilework.codegen.plan.results import MOST_ACCESSES, accesses, can_roll
-from tilework.codegen.plan.tile_contraction import choose_contraction_plan
+from tilework.codegen.plan.tilings import choose_contraction_plan
 from tilework.codegen.plan.window_plan import choose_window_plan
 from tilework.ir.ops.index import Unit
 from tilework.ir.ops.memory import LOAD, STORE

@@ -4,11 +4,13 @@
 
 A word holds the factors of consecutive k: two int16 or four bytes in 32 bits.  The words are
 factors like others, so plans stage, pack and tile them, and one lane of a vector works on a word.
-All of it is exact modulo 2**32, as the sum that was written is.
+All of it is exact modulo 2**32, as the sum that was written is.  Where the factors of a word lie
+side by side in memory, memory is read as words.
 
 Where an instruction wants its first bytes unsigned and both are signed, 128 is added to them (their
 highest bit is flipped), and 128 times the sum of the other factor is taken off: a correction that
-depends on one side of the contraction alone.
+depends on one side of the contraction alone.  Instructions for matrix registers take bytes of
+either sign; whether words are made for them or for vectors is decided by the cheaper plan.
 """
 
 from __future__ import annotations
@@ -20,11 +22,13 @@ from tilework.codegen.analysis import Kernel, analyse, substitute_ranges
 from tilework.codegen.passes.normalise import normalise_ranges
 from tilework.codegen.plan.contraction import Contraction, load_stride, orientations
 from tilework.codegen.plan.extents import least_size, product, size
+from tilework.codegen.plan.tilings import cheapest
 from tilework.dtypes import DType, int8, int16, int32, uint8, uint32
 from tilework.ir.build import cast, const_bits, const_index
 from tilework.ir.node import OpDef
 from tilework.ir.ops import math
 from tilework.ir.ops.index import RANGE, RangeAttrs
+from tilework.ir.ops.memory import INDEX, LOAD, PARAM, ParamAttrs
 from tilework.ir.ops.tensor import REDUCE
 from tilework.ir.symbolic import simplify
 
@@ -38,6 +42,11 @@ _ALL_HIGH_BITS: Final = 0x8080_8080
 _LEAST_OUTPUTS: Final = 8
 _LEAST_PRODUCTS: Final = 16
 _NARROW: Final = frozenset({int8, uint8, int16})
+_QUADS_OF: Final = {
+    (int8, int8): math.DOT_SIGNED_QUADS,
+    (uint8, int8): math.DOT_QUADS,
+    (uint8, uint8): math.DOT_UNSIGNED_QUADS,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +79,8 @@ class _Grouping:
 def ready_for_plans(sink: Node, target: TargetSpec) -> Node:
     """The kernel that plans are made for: its ranges in normal form, narrow products grouped."""
     normal = normalise_ranges(sink)
-    if not any(op.name in target.native_ops for op in math.DOTS):
+    has_words = any(found.fragment_layout == "words" for found in target.matrix_instructions)
+    if not has_words and not any(op.name in target.native_ops for op in math.DOTS):
         return normal
     return group_products(analyse(normal), target)
 
@@ -84,13 +94,29 @@ def group_products(kernel: Kernel, target: TargetSpec) -> Node:
     sides = (product(contraction.m), product(contraction.n))
     if min(sides) < _LEAST_OUTPUTS or product(contraction.k) < _LEAST_PRODUCTS:
         return kernel.sink
+    sinks = [kernel.sink]
     for grouping in _groupings(contraction, target):
         along = _range_for(contraction, grouping.count)
         if along is not None:
-            new = _grouped(contraction, grouping, along)
-            (sink,) = simplify.substitute([kernel.sink], {contraction.reduce: new})
-            return sink
-    return kernel.sink
+            sinks[:] = [_with_words(kernel, contraction, grouping, along)]
+            break
+    sinks += [
+        _with_words(kernel, contraction, grouping, along)
+        for grouping in _matrix_groupings(contraction, target)
+        if (along := _range_for(contraction, grouping.count)) is not None
+    ]
+    return sinks[0] if len(sinks) == 1 else min(sinks, key=lambda sink: _cycles(sink, target))
+
+
+def _cycles(sink: Node, target: TargetSpec) -> float:
+    best = cheapest(analyse(sink), target)
+    return float("inf") if best is None else best[0]
+
+
+def _with_words(kernel: Kernel, contraction: Contraction, grouping: _Grouping, along: Node) -> Node:
+    new = _grouped(kernel, contraction, grouping, along)
+    (sink,) = simplify.substitute([kernel.sink], {contraction.reduce: new})
+    return sink
 
 
 def _groupings(contraction: Contraction, target: TargetSpec) -> list[_Grouping]:
@@ -116,6 +142,24 @@ def _groupings(contraction: Contraction, target: TargetSpec) -> list[_Grouping]:
     return found
 
 
+def _matrix_groupings(contraction: Contraction, target: TargetSpec) -> list[_Grouping]:
+    """The way that an instruction for matrix registers takes the factors, if there is one."""
+    if contraction.reduce.dtype not in (int32, uint32):
+        return []
+    a, b = _narrow(contraction.a), _narrow(contraction.b)
+    if a is None or b is None:
+        return []
+    if a.dtype is int8 and b.dtype is uint8:
+        a, b = b, a
+    op = _QUADS_OF.get((a.dtype, b.dtype))
+    has_instruction = any(
+        (found.a_dtype, found.b_dtype) == (a.dtype.name, b.dtype.name)
+        and found.fragment_layout == "words"
+        for found in target.matrix_instructions
+    )
+    return [_Grouping(op, a, b)] if op is not None and has_instruction else []
+
+
 def _narrow(factor: Node) -> Node | None:
     """The narrow integer that a factor is, below its cast; None if it is something else."""
     if factor.op is not math.CAST or factor.src[0].dtype not in _NARROW:
@@ -133,11 +177,10 @@ def _range_for(contraction: Contraction, count: int) -> Node | None:
     return max(fitting, key=contiguous, default=None)
 
 
-def _grouped(contraction: Contraction, grouping: _Grouping, along: Node) -> Node:
+def _grouped(kernel: Kernel, contraction: Contraction, grouping: _Grouping, along: Node) -> Node:
     """The sum over words, in the dtype of the sum."""
     short = RANGE(const_index(size(along) // grouping.count), attrs=RangeAttrs(along.attrs.number))
-    first = _word(grouping.first, along, short, grouping)
-    second = _word(grouping.second, along, short, grouping)
+    first, second = _words(kernel, grouping, along, short)
     ranges = [short if range_ is along else range_ for range_ in contraction.k]
     attrs = contraction.reduce.attrs
     high_bits, zero = const_bits(_ALL_HIGH_BITS, int32), const_bits(0, int32)
@@ -148,6 +191,59 @@ def _grouped(contraction: Contraction, grouping: _Grouping, along: Node) -> Node
         correction = REDUCE(grouping.op(high_bits, second, zero), *ranges, attrs=attrs)
         total = math.SUB(total, correction)
     return cast(total, contraction.reduce.dtype)
+
+
+def _words(kernel: Kernel, grouping: _Grouping, along: Node, short: Node) -> tuple[Node, Node]:
+    """Both factors in words, read as words where all that reads their memory can be."""
+    factors = (grouping.first, grouping.second)
+    loaded = {
+        factor: word
+        for factor in factors
+        if (word := _loaded_word(factor, along, short, grouping)) is not None
+    }
+    stored = {store.src[0].src[0] for store in kernel.stores}
+    for factor in list(loaded):
+        buffer = factor.src[0].src[0]
+        readers = [load for load in kernel.loads if load.src[0].src[0] is buffer]
+        if buffer in stored or any(reader not in loaded for reader in readers):
+            for other in readers:
+                loaded.pop(other, None)
+    first, second = [
+        loaded.get(factor) or _word(factor, along, short, grouping) for factor in factors
+    ]
+    return first, second
+
+
+def _loaded_word(narrow: Node, along: Node, short: Node, grouping: _Grouping) -> Node | None:
+    """A load of the word that holds the factors of a group; None where memory holds no such."""
+    if narrow.op is not LOAD or narrow.dtype.bits != grouping.bits:
+        return None
+    buffer, offset = narrow.src[0].src
+    if buffer.op is not PARAM or load_stride(narrow, along) != 1:
+        return None
+    count = grouping.count
+    places = [
+        {along: simplify.add(simplify.scale(short, count), const_index(at))} for at in range(count)
+    ]
+    gates = [
+        tuple([substitute_ranges(gate, place, {}) for gate in narrow.src[1:]]) for place in places
+    ]
+    constant, total = simplify.terms(substitute_ranges(offset, places[0], {}))
+    if any(gate != gates[0] for gate in gates) or constant % count:
+        return None
+    if any(factor % count for factor in total.values()):
+        return None
+    start = simplify.from_terms(
+        constant // count, {term: factor // count for term, factor in total.items()}
+    )
+    attrs = buffer.attrs
+    elements = 1
+    for extent in attrs.shape:
+        if not isinstance(extent, int):
+            return None
+        elements *= extent
+    words = PARAM(attrs=ParamAttrs(attrs.slot, (elements // count,), int32, attrs.device))
+    return LOAD(INDEX(words, start), *gates[0], attrs=narrow.attrs)
 
 
 def _word(narrow: Node, along: Node, short: Node, grouping: _Grouping) -> Node:

@@ -21,7 +21,8 @@ from tilework.codegen.plan.contraction import (
 )
 from tilework.codegen.plan.dot_products import ready_for_plans
 from tilework.codegen.plan.extents import ceil_div, fitting_lanes, lanes_for, product, size
-from tilework.codegen.plan.tile_contraction import cheapest, register_tile
+from tilework.codegen.plan.tile_contraction import register_tile
+from tilework.codegen.plan.tilings import cheapest
 from tilework.codegen.plan.windows import window_fold, windows_of
 from tilework.ir.build import const_index
 from tilework.ir.node import Node, in_use, toposort

@@ -76,10 +76,12 @@ class Staging:
     def __init__(self, application: Application, contraction: Contraction) -> None:
         self.application = application
         self.contraction = contraction
+        #: What each factor has become.
+        self.factors: dict[Node, Node] = {}
 
     def run(self) -> Node:
         """The kernel's sink with every staged factor replaced by a LOAD from its STAGE."""
-        factors: dict[Node, Node] = {}
+        factors = self.factors
         for number, staged in enumerate(self.application.plan.staged):
             factor = self.contraction.b if staged.operand == 1 else self.contraction.a
             factors[factor] = _Stage(self, number, staged).run()
@@ -108,6 +110,8 @@ class _Stage:
         self.own = [self._own(range_) for range_ in own]
         self.values: dict[Node, Node] = {}
         self.gates: list[Node] = []
+        #: A range of k that fills blocks of words, and the axes of the blocks and in them.
+        self.split_step: tuple[Node, _Axis, _Axis] | None = None
 
     def run(self) -> Node:
         """The LOAD that stands for the factor."""
@@ -124,6 +128,8 @@ class _Stage:
         for axis in tiles:
             axis.parts = _narrowed(axis.parts, width)
         in_memory = [*loops, *steps.values(), *spans.values(), *tiles]
+        if self._is_in_matrix_rows() and not self.windows:
+            in_memory = self._matrix_rows(loops, steps, spans, tiles)
         if deep is not None:
             del steps[deep]
             vectors, inside = self._deep_axes(deep)
@@ -165,6 +171,41 @@ class _Stage:
 
     # ---- axes
 
+    def _is_in_matrix_rows(self) -> bool:
+        """Is this the factor whose rows are those of a matrix register?"""
+        return bool(self.application.plan.matrix) and self.staged.operand == 0
+
+    def _fill_unit(self, part: Node) -> Unit:
+        """How a part of a tile is filled: what becomes columns of a matrix register by vectors."""
+        unit: Unit = part.attrs.unit
+        if unit is not Unit.MATRIX:
+            return unit
+        return Unit.LANE if self.staged.lanes > 1 and self.staged.operand == 1 else Unit.LOOP
+
+    def _matrix_rows(
+        self,
+        loops: list[_Axis],
+        steps: dict[Node, _Axis],
+        spans: dict[Node, _Axis],
+        tiles: list[_Axis],
+    ) -> list[_Axis]:
+        """The axes in memory where rows are whole words along k: each register's lie together."""
+        plan = self.application.plan
+        (along,) = [r for r in steps if plan.split_of(int(r.attrs.number)).tile]
+        width = const_index(plan.split_of(int(along.attrs.number)).tile_size)
+        blocks = _Axis(
+            [(simplify.idiv(along.src[0], width), Unit.LOOP)], simplify.idiv(along, width)
+        )
+        unit = Unit.LANE if self._moves_along(along) else Unit.LOOP
+        inside = _Axis([(width, unit)], simplify.mod(along, width))
+        self.split_step = (along, blocks, inside)
+        outer = [blocks if range_ is along else axis for range_, axis in steps.items()]
+        return [*loops, *outer, *spans.values(), *tiles, inside]
+
+    def _moves_along(self, range_: Node) -> bool:
+        """Do whole vectors lie side by side in memory along a range of k?"""
+        return self.staged.lanes > 1 and load_stride(self.factor, range_) == 1
+
     def _own(self, range_: Node) -> _Own:
         """The parts of an output range that lie inside the stage's level."""
         application = self.application
@@ -183,7 +224,7 @@ class _Stage:
             position = const_index(0)
             for part_node in parts:
                 position = simplify.add(simplify.mul(position, part_node.src[0]), part_node)
-            found.tile = _Axis([(p.src[0], p.attrs.unit) for p in parts], position)
+            found.tile = _Axis([(p.src[0], self._fill_unit(p)) for p in parts], position)
         return found
 
     def _square(self, tiles: list[_Axis]) -> int:
@@ -280,7 +321,11 @@ class _Stage:
     def _fill_values(self, steps: dict[Node, _Axis], spans: dict[Node, _Axis]) -> None:
         """What every range of the factor is while the stage is filled."""
         for range_, axis in steps.items():
-            self.values[range_] = axis.value()
+            self.values[range_] = axis.value() if axis.fills else const_index(0)
+        if self.split_step is not None:
+            range_, blocks, inside = self.split_step
+            place = simplify.mul(blocks.value(), inside.size)
+            self.values[range_] = simplify.add(place, inside.value())
         for own in self.own:
             if own.range_ in self.windows:
                 self._fill_window(own, self.windows[own.range_], spans[own.range_])

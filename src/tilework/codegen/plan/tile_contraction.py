@@ -17,13 +17,11 @@ from tilework.codegen.plan.contraction import (
     is_gated,
     is_plain_load,
     load_stride,
-    orientations,
 )
 from tilework.codegen.plan.extents import (
     ceil_div,
     fitting_lanes,
     lanes_for,
-    least_size,
     number,
     product,
     size,
@@ -36,8 +34,6 @@ from tilework.ir.ops.index import Unit
 from tilework.ir.types import Memory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tilework.ir.node import Node
     from tilework.target.spec import TargetSpec
 
@@ -50,8 +46,6 @@ _COPY_SQUARE, _COPY_WINDOW = 0.4, 16.0
 #: Cycles to store an element of vectors transposed in registers, or one by one.
 _TRANSPOSED_STORE, _SCATTERED_STORE = 0.5, 2.0
 _LEAST_TRANSPOSE = 4
-#: The longest range that a tile holds whole beside its rows.
-_LONGEST_GROUP = 7
 #: Cycles to convert an element each time that it is multiplied.
 _CONVERT_SCALAR = 0.75
 #: Cycles from an accumulator to itself: four on most machines, and some slack.
@@ -76,39 +70,6 @@ _PAGE_BYTES = 4096
 _AHEAD_BYTES, _NEAR_AHEAD_BYTES = 4 * _PAGE_BYTES, 1024
 #: By how much of a task cores that run the same number of tasks end apart.
 _UNEVEN = 0.05
-
-
-def choose_contraction_plan(kernel: Kernel, target: TargetSpec) -> Plan | None:
-    """The cheapest tiling of the kernel's contraction; None if it has none that can be tiled."""
-    best = cheapest(kernel, target)
-    return None if best is None else best[1]
-
-
-def cheapest(kernel: Kernel, target: TargetSpec) -> tuple[float, Plan] | None:
-    """The estimated cycles of the best tiling, and its plan."""
-    return min(tilings(kernel, target), key=lambda candidate: candidate[0], default=None)
-
-
-def tilings(kernel: Kernel, target: TargetSpec) -> Iterator[tuple[float, Plan]]:
-    """All tilings that are compared, each with its estimated cycles."""
-    if any(least_size(r) != size(r) or size(r) < 1 for r in kernel.free.ranges):
-        return  # sizes known at run time only: plain loops
-    for swapped, contraction in enumerate(orientations(kernel)):
-        for lane in contraction.n:
-            if size(lane) < 2:
-                continue
-            for rows in _row_ranges(contraction):
-                tiling = _Tiling(kernel, contraction, lane, rows, target, bool(swapped))
-                yield from tiling.candidates()
-
-
-def _row_ranges(contraction: Contraction) -> list[tuple[Node, Node | None]]:
-    """Ranges for the rows of a tile: the last of m, or another with a short last one in a group."""
-    *rest, last = contraction.m
-    found: list[tuple[Node, Node | None]] = [(last, None)]
-    if rest and 1 < size(last) <= _LONGEST_GROUP:
-        found += [(row, last) for row in rest[-2:] if size(row) > 1]
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +108,7 @@ def _step_cycles(height: int, vectors: int, loads: float) -> float:
     return busy + _STEP_CYCLES + _LOAD_CYCLES * loads + _FETCH_CYCLES * vectors
 
 
-class _Tiling:
+class Tiling:
     """One way to tile a contraction: lanes along `lane`, rows along a range of m.
 
     A tile may hold all of a second, short range for each of its rows: a `group`.
@@ -169,23 +130,13 @@ class _Tiling:
         group = size(self.group) if self.group is not None else 1
         self.target = target
         self.swapped = swapped
-        self.lanes = fitting_lanes(lanes_for(kernel, target), size(lane))
+        self.lanes = self._most_lanes()
         # Where memory is written in place no tile may reach back over the one before.
         exact = kernel.read_and_written
         while exact and size(lane) % self.lanes:
             self.lanes //= 2
         self.windows = windows_of(contraction.a, contraction.m, contraction.k)
-        shape = register_tile(
-            target,
-            size(self.row),
-            size(lane),
-            self.lanes,
-            exact=exact,
-            group=group,
-            steps=self._short_steps(),
-            is_aliased=self._is_aliased(),
-        )
-        self.rows, self.vectors, self.step = shape
+        self.rows, self.vectors, self.step = self._shape(exact, group)
         self.height = self.rows * group
         self.overlap = not exact
         self.cache = target.l2_bytes or 1 << 19
@@ -205,6 +156,23 @@ class _Tiling:
         self.direct_b = self.along and is_plain_load(contraction.b)
         self.square = 1 if self.along or not is_plain_load(contraction.b) else self._square()
         self.copy_lanes = self.lanes if self.along or self.square > 1 else 1
+
+    def _most_lanes(self) -> int:
+        """Elements of a vector along the lanes' range."""
+        return fitting_lanes(lanes_for(self.kernel, self.target), size(self.lane))
+
+    def _shape(self, exact: bool, group: int) -> tuple[int, int, float]:
+        """Rows and vectors of a tile, and the cycles of one step along k."""
+        return register_tile(
+            self.target,
+            size(self.row),
+            size(self.lane),
+            self.lanes,
+            exact=exact,
+            group=group,
+            steps=self._short_steps(),
+            is_aliased=self._is_aliased(),
+        )
 
     def candidates(self) -> list[tuple[float, Plan]]:
         """Plans for this tile in all loop orders, each with its estimated cycles."""
@@ -566,8 +534,12 @@ class _Tiling:
         crossed = min(total, self.target.cores * self.cache) / 2
         return (self.target.cores - 1) * crossed / _CROSSED_BYTES_PER_CYCLE
 
+    def _results(self) -> int:
+        """How many elements are stored."""
+        return product(self.kernel.outputs) * len(self.kernel.stores)
+
     def _store_cycles(self) -> float:
-        count = product(self.kernel.outputs) * len(self.kernel.stores)
+        count = self._results()
         offsets = [s.src[0].src[1] for s in self.kernel.stores]
         if all(stride(offset, self.lane) == 1 for offset in offsets):
             return count / self.lanes

@@ -199,8 +199,7 @@ class _Emitter:
                 frame[slot] = Cells([], dtype, name, is_raw=False)
 
             def write(frame: Frame) -> None:
-                value = frame[source]
-                for element in value if isinstance(value, tuple) else (value,):
+                for element in _flat(frame[source]):
                     frame[slot].append(element)
 
             blocks[-1].steps.append(write)
@@ -229,6 +228,13 @@ class _Emitter:
             frame[slot] = before if attrs.exclusive else after
 
         return step
+
+
+def _flat(value: Any) -> list[Any]:
+    """The elements of a scalar, a vector or a matrix register, row by row."""
+    if not isinstance(value, tuple):
+        return [value]
+    return [element for part in value for element in _flat(part)]
 
 
 def _new_states(slot: int) -> Callable[[Frame], None]:

@@ -148,15 +148,21 @@ def _multiply_add(x: int, y: int, z: int) -> int:
     return x * y + z
 
 
-def _parts(x: int, bits: int, *, signed: bool) -> list[int]:
+def parts_of_word(x: int, bits: int, *, signed: bool) -> list[int]:
     """The integers of `bits` bits that a word of 32 bits holds, the lowest first."""
     half, mask = (1 << (bits - 1) if signed else 0), (1 << bits) - 1
     return [((x >> at & mask) + half & mask) - half for at in range(0, 32, bits)]
 
 
-def _dot(x: int, y: int, bits: int, *, signed: bool) -> int:
-    pairs = zip(_parts(x, bits, signed=signed), _parts(y, bits, signed=True), strict=True)
-    return sum(a * b for a, b in pairs)
+def _dot(op: OpDef, bits: int) -> Callable[..., int]:
+    first, second = op not in math.UNSIGNED_FIRST, op not in math.UNSIGNED_SECOND
+
+    def dot(x: int, y: int, z: int) -> int:
+        left = parts_of_word(x, bits, signed=first)
+        right = parts_of_word(y, bits, signed=second)
+        return sum(a * b for a, b in zip(left, right, strict=True)) + z
+
+    return dot
 
 
 _WRAPPED: dict[OpDef, Callable[..., int]] = {
@@ -166,9 +172,7 @@ _WRAPPED: dict[OpDef, Callable[..., int]] = {
     math.NEG: operator.neg,
     math.ABS: abs,
     math.MULACC: _multiply_add,
-    math.DOT_PAIRS: lambda x, y, z: _dot(x, y, 16, signed=True) + z,
-    math.DOT_QUADS: lambda x, y, z: _dot(x, y, 8, signed=False) + z,
-    math.DOT_SIGNED_QUADS: lambda x, y, z: _dot(x, y, 8, signed=True) + z,
+    **{op: _dot(op, 16 if op is math.DOT_PAIRS else 8) for op in math.DOTS},
     math.IDIV: floor_divide,
     math.MOD: floor_modulo,
     math.CDIV: _truncated_divide,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tilework.base.errors import InternalError, UnsupportedError
-from tilework.ir.interpret import folds, rings
+from tilework.ir.interpret import folds, matrices, rings
 from tilework.ir.interpret.scalars import (
     bitcast_scalars,
     scalar_from_bits,
@@ -303,7 +303,7 @@ _EFFECTS: frozenset[OpDef] = frozenset(
         control.END,
         program_ops.FAULT_IF,
         sort_ops.SORT_ROWS,
-        *(op for op in rings.MAKERS if not op.pure),
+        *(op for op in (*rings.MAKERS, *matrices.MAKERS) if not op.pure),
     ]
 )
 _MAKERS: dict[OpDef, Callable[[Node, int, list[int]], Any]] = {
@@ -325,5 +325,6 @@ _MAKERS: dict[OpDef, Callable[[Node, int, list[int]], Any]] = {
     control.FOLD_THREADS: _fold_threads,
     control.SCAN_THREADS: _scan_threads,
     **rings.MAKERS,
+    **matrices.MAKERS,
 }
 COVERED = frozenset(_MAKERS)

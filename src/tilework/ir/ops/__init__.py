@@ -2,13 +2,24 @@
 
 `math` holds arithmetic, `tensor` what the TENSOR stage adds, `index` ranges and variables,
 `memory` buffers, loads and stores, `sort` the sort of a row, `control` staging, vectors and
-statements, `matrix` matrix instructions and their rings, `multi` values over several devices,
-`program` calls.
+statements, `matrix` matrix instructions and their rings, `matrix_registers` small matrices as
+values, `multi` values over several devices, `program` calls.
 """
 
 from __future__ import annotations
 
-from tilework.ir.ops import control, index, math, matrix, memory, multi, program, sort, tensor
+from tilework.ir.ops import (
+    control,
+    index,
+    math,
+    matrix,
+    matrix_registers,
+    memory,
+    multi,
+    program,
+    sort,
+    tensor,
+)
 from tilework.ir.ops.define import OPS, define_op
 
 __all__ = [
@@ -18,6 +29,7 @@ __all__ = [
     "index",
     "math",
     "matrix",
+    "matrix_registers",
     "memory",
     "multi",
     "program",

@@ -20,7 +20,8 @@ class Unit(Enum):
     LOOP: a serial loop.  THREAD: the tasks of a launch (CPU: chunks handed to the pool; GPU: the
     grid's blocks; Hexagon: its hardware threads).  WARP and LOCAL: units inside a task that share
     its TILE memory (GPU warps and threads).  LANE: elements of a vector register (CPU vectors, HVX;
-    on a GPU the elements of one wide access).  UNROLL: copies side by side in registers.
+    on a GPU the elements of one wide access).  UNROLL: copies side by side in registers.  MATRIX:
+    rows, columns or steps of one matrix register.
     """
 
     LOOP = "loop"
@@ -29,6 +30,7 @@ class Unit(Enum):
     LOCAL = "local"
     LANE = "lane"
     UNROLL = "unroll"
+    MATRIX = "matrix"
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,10 +222,23 @@ DOT_SIGNED_QUADS: OpDef = define_op(
     doc="x and y are four int8 each, in one int32: z plus the four products.",
     elementwise=True,
 )
+DOT_UNSIGNED_QUADS: OpDef = define_op(
+    "dot_unsigned_quads",
+    operands=("x", "y", "z"),
+    infer=infer_integer("dot_unsigned_quads"),
+    stages=IN_KERNEL,
+    doc="x and y are four uint8 each, in one int32: z plus the four products.",
+    elementwise=True,
+)
 
 
 #: Sums of products of integers that lie side by side in words.
-DOTS = frozenset({DOT_PAIRS, DOT_QUADS, DOT_SIGNED_QUADS})
+DOTS = frozenset({DOT_PAIRS, DOT_QUADS, DOT_SIGNED_QUADS, DOT_UNSIGNED_QUADS})
+#: Those of bytes.
+QUADS = frozenset({DOT_QUADS, DOT_SIGNED_QUADS, DOT_UNSIGNED_QUADS})
+#: Those whose first factors are unsigned, and whose second ones are.
+UNSIGNED_FIRST = frozenset({DOT_QUADS, DOT_UNSIGNED_QUADS})
+UNSIGNED_SECOND = frozenset({DOT_UNSIGNED_QUADS})
 
 
 def _infer_where(src: tuple[Node, ...], attrs: Any) -> Type:

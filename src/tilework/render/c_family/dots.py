@@ -14,12 +14,13 @@ def dot_text(op: OpDef, operands: tuple[str, str, str], signed: str, unsigned: s
     """z plus the products, modulo 2**32; `signed` and `unsigned` name the types of the words."""
     x, y, z = operands
     bits = 16 if op is math.DOT_PAIRS else 8
-    first = unsigned if op is math.DOT_QUADS else signed
+    first = unsigned if op in math.UNSIGNED_FIRST else signed
+    second = unsigned if op in math.UNSIGNED_SECOND else signed
     terms = [f"({unsigned}){z}"]
     for at in range(0, 32, bits):
         factors = [
             f"({unsigned})(({kind})(({unsigned}){word} << {32 - bits - at}) >> {32 - bits})"
-            for word, kind in ((x, first), (y, signed))
+            for word, kind in ((x, first), (y, second))
         ]
         terms.append(" * ".join(factors))
     return f"({signed})({' + '.join(terms)})"

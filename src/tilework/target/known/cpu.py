@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilework.target.features import AARCH64, CPU_LEVELS, X86_64, level_of, normalize
-from tilework.target.spec import Limits, Memory, ParallelUnit, TargetSpec
+from tilework.target.spec import Limits, MatrixInstruction, Memory, ParallelUnit, TargetSpec
 
 MAX_KERNEL_BUFFERS = 4096
 MAX_VARIABLES = 256
@@ -83,6 +83,28 @@ def _memories(vector_bits: int, num_registers: int, caches: Caches) -> tuple[Mem
     return tuple(row for row in rows if row.size_bytes or row.name == "global")
 
 
+def _amx_instructions() -> tuple[MatrixInstruction, ...]:
+    """Products of bytes by AMX: 16 x 64 by 64 x 16, in eight registers of 16 rows of 64 bytes."""
+    kinds = {"s": "int8", "u": "uint8"}
+    return tuple(
+        MatrixInstruction(
+            name=f"tdpb{a}{b}d",
+            unit="threads",
+            m=16,
+            n=16,
+            k=64,
+            a_dtype=kinds[a],
+            b_dtype=kinds[b],
+            accumulator_dtype="int32",
+            fragment_layout="words",
+            registers=8,
+            cycles=16,
+        )
+        for a in kinds
+        for b in kinds
+    )
+
+
 def _cpu_spec(
     isa: str,
     features: frozenset[str],
@@ -130,7 +152,7 @@ def x86_spec(
     wide = {"avx512f", "avx512dq", "avx512bw", "avx512vl"} <= kept
     vector_bits = 512 if wide else 256 if "avx2" in kept else 128
     native = frozenset({"float16"}) if "avx512fp16" in kept else frozenset[str]()
-    return _cpu_spec(
+    spec = _cpu_spec(
         X86_64,
         kept,
         vector_bits,
@@ -144,6 +166,7 @@ def x86_spec(
         | frozenset({"dot_pairs"} if "sse2" in kept else ())
         | frozenset({"dot_quads"} if ("avx512vnni" if wide else "avxvnni") in kept else ()),
     )
+    return replace(spec, matrix_instructions=_amx_instructions()) if "amx-int8" in kept else spec
 
 
 def x86_level_spec(

@@ -35,6 +35,7 @@ FACTORS = {
     math.DOT_PAIRS: (np.int16, np.int16),
     math.DOT_QUADS: (np.uint8, np.int8),
     math.DOT_SIGNED_QUADS: (np.int8, np.int8),
+    math.DOT_UNSIGNED_QUADS: (np.uint8, np.uint8),
 }
 KINDS = ["llvm", pytest.param("clang", marks=pytest.mark.needs("program:cc"))]
 
