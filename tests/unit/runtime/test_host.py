@@ -16,9 +16,15 @@ AVX512 = ZEN3 + " avx512f avx512dq avx512bw avx512vl avx512cd avx512_bf16 avx512
 
 
 class FakeHost(LinuxHost):
-    def __init__(self, root: Path, isa: str = "x86-64") -> None:
+    def __init__(self, root: Path, isa: str = "x86-64", *, has_matrices: bool = False) -> None:
         super().__init__(root / "proc", root / "sys")
         self._wanted = isa
+        self.has_matrices = has_matrices
+        self.asked = 0
+
+    def take_matrix_registers(self) -> bool:
+        self.asked += 1
+        return self.has_matrices
 
     @property
     def _isa(self) -> str:
@@ -87,3 +93,23 @@ def test_other_operating_systems_are_refused_with_a_reason(
     monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(UnsupportedError, match="not supported on this operating system"):
         hostos.host_os.__wrapped__()
+
+
+def test_matrix_registers_are_asked_for_once_where_the_processor_has_them(tmp_path: Path) -> None:
+    host = FakeHost(machine(tmp_path, AVX512 + " amx_int8"), has_matrices=True)
+    instructions = {found.name for found in detect(host).matrix_instructions}
+    assert instructions == {"tdpbssd", "tdpbsud", "tdpbusd", "tdpbuud"}
+    assert detect(host).features >= {"amx-tile", "amx-int8"}
+    assert host.asked == 1
+
+
+def test_matrix_registers_that_the_system_refuses_are_not_there(tmp_path: Path) -> None:
+    spec = detect(FakeHost(machine(tmp_path, AVX512 + " amx_int8 amx_bf16")))
+    assert not spec.matrix_instructions
+    assert not [name for name in spec.features if name.startswith("amx")]
+
+
+def test_processors_without_matrix_registers_are_not_asked_for_any(tmp_path: Path) -> None:
+    host = FakeHost(machine(tmp_path, ZEN3))
+    assert not detect(host).matrix_instructions
+    assert host.asked == 0
