@@ -216,7 +216,8 @@ class Elementwise(Conversion):
 
     def abs(self) -> Self:
         """The magnitude."""
-        return self if self.dtype.is_unsigned or self.dtype.is_bool else self._apply(ops.ABS)
+        is_positive = self.dtype.is_unsigned or self.dtype.is_bool
+        return self._apply(None if is_positive else ops.ABS)
 
     def sign(self) -> Self:
         """-1, 0 or 1; NaN stays NaN."""
@@ -304,7 +305,9 @@ class Elementwise(Conversion):
             exponent >>= 1
             if exponent:
                 square = square * square
-        return self.ones_like() if result is None else result
+        if result is None:
+            return self.ones_like()
+        return result._apply(None) if result is self else result
 
     def _integer_power(self, exponent: Self) -> Self:
         """A power with an exponent per element; negative ones give 0 unless the base is 1 or -1."""
@@ -515,7 +518,7 @@ class Elementwise(Conversion):
     ) -> Self:
         """Numbers in the place of NaN and infinities (the largest finite ones by default)."""
         if not self.dtype.is_float:
-            return self
+            return self._apply(None)
         largest = _largest(self.dtype)
         x = self.isnan().where(nan, self)
         x = self.eq(math.inf).where(largest if posinf is None else posinf, x)

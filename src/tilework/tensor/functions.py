@@ -113,7 +113,7 @@ class Functions(Elementwise):
         return self._float_unary(ops.ERF)
 
     def _rounded(self, op: OpDef) -> Self:
-        return self._apply(op) if self.dtype.is_float else self
+        return self._apply(op if self.dtype.is_float else None)
 
     def floor(self) -> Self:
         """The greatest integer not above each element.

@@ -195,7 +195,7 @@ class Joining(Linalg):
         x = self
         for move, axis in zip(moves, axes, strict=True):
             x = x._rolled(move, x._axis(axis, "roll"))
-        return x
+        return x._apply(None) if x is self else x
 
     def _rolled(self, move: int, axis: int) -> Self:
         length = self._fixed_size(axis, "roll")
@@ -240,7 +240,7 @@ class Joining(Linalg):
                 raise ShapeError(f"pad: mode {mode} needs fixed counts", got=f"axis {axis}")
             if low or high:
                 x = x._pad_from_inside(axis, low, high, mode)
-        return x
+        return x._apply(None)  # what only cuts off is a view so far
 
     def _read_pads(self, padding: Sequence[Any]) -> tuple[Pads, Mapping[str, int] | None]:
         given = list(padding)
@@ -270,7 +270,7 @@ class Joining(Linalg):
             x = x._seen_with(bindings)
         positive = [tuple([max(n, 0) if isinstance(n, int) else n for n in pair]) for pair in pads]
         if all(pair == (0, 0) for pair in positive):
-            return x if x is self else x._apply(None)
+            return x._apply(None)
         filled = x._zero_pad([(low, high) for low, high in positive])
         if value == 0 and not str(value).startswith("-"):
             return filled
@@ -369,7 +369,7 @@ class Joining(Linalg):
     def diag(self, diagonal: int = 0) -> Self:
         """The square matrix with this vector on a diagonal, or a diagonal of a matrix."""
         if self.ndim == 2:
-            return self.diagonal(diagonal)
+            return self.diagonal(diagonal)._apply(None)
         if self.ndim != 1:
             raise ShapeError("diag: needs a vector or a matrix", got=format_shape(self._dims))
         size = as_size(self._dims[0], self._bindings)

@@ -251,7 +251,7 @@ class Movement(TensorBase):
     def flip(self, *dims_: Any) -> Self:
         """A copy that runs backwards along the given axes (all by default)."""
         axes = self._axes(tuple(as_sizes(dims_)) if dims_ else None, "flip")
-        return self._flipped_view(axes)._apply(None) if axes else self
+        return self._flipped_view(axes)._apply(None)
 
     # --- parts -------------------------------------------------------------------------------
 

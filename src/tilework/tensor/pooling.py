@@ -92,7 +92,7 @@ class Pooling(Resizing):
         x = x._pooled(kernel, _each(stride, 2), _each(dilation, 2), "im2col")
         count, channels, height, width, *_ = x.shape
         x = x.permute(0, 1, 4, 5, 2, 3)
-        return x.reshape(count, channels * kernel[0] * kernel[1], height * width)
+        return x.reshape(count, channels * kernel[0] * kernel[1], height * width)._apply(None)
 
     # --- windows -----------------------------------------------------------------------------
 

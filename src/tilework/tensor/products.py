@@ -199,7 +199,9 @@ class Products(Special):
             n >>= 1
             if n:
                 square = square.matmul(square).cast(self.dtype)
-        return self._identity() if found is None else found
+        if found is None:
+            return self._identity()
+        return found._apply(None) if found is self else found
 
     def _needs_squares(self, what: str) -> None:
         if self.ndim < 2 or self._dims[-1] != self._dims[-2]:

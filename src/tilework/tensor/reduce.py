@@ -34,7 +34,7 @@ class Reduce(Activations):
     def _fold(self, fold: Fold, axes: tuple[int, ...], keepdim: bool) -> Self:
         """REDUCE over axes that are in order."""
         if not axes:
-            return self
+            return self._apply(None)
         found = self._apply(tensor.REDUCE, attrs=tensor.ReduceAttrs(fold, axes))
         return found._kept(axes) if keepdim else found
 
@@ -311,7 +311,7 @@ class Reduce(Activations):
     def _running(self, fold: Fold, axis: int, what: str, dtype: DType | str | None = None) -> Self:
         wanted = sum_dtype(self.dtype) if dtype is None else as_dtype(dtype)
         if not self.ndim:
-            return self.cast(wanted)
+            return self.cast(wanted)._apply(None)
         where = self._axis(axis, what)
         return self.cast(wanted)._wide()._scan(fold, where).cast(wanted)
 
@@ -338,7 +338,7 @@ class Reduce(Activations):
 
     def _running_best(self, fold: Fold, axis: int) -> tuple[Self, Self]:
         if not self.ndim:
-            return self, self._constant(0, dtypes.index)
+            return self._apply(None), self._constant(0, dtypes.index)
         where = self._axis(axis, "cummax" if fold is Fold.MAX else "cummin")
         best = self._scan(fold, where)
         x, found = self.detach(), best.detach()
@@ -349,7 +349,7 @@ class Reduce(Activations):
     def logcumsumexp(self, axis: int = 0) -> Self:
         """log of the running sum of exp; as many passes over the axis as its length has bits."""
         if not self.ndim:
-            return self
+            return self._apply(None)
         where = self._axis(axis, "logcumsumexp")
         found = self._as_float()._wide()
         length = found._fixed_size(where, "logcumsumexp")
@@ -361,4 +361,5 @@ class Reduce(Activations):
             before = (found._positions(where) < step).where(-math.inf, shifted)
             found = before.logaddexp(found).contiguous()
             step *= 2
-        return found.cast(dtypes.float_of(self.dtype))
+        found = found.cast(dtypes.float_of(self.dtype))
+        return found._apply(None) if length == 1 else found

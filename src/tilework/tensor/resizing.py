@@ -71,7 +71,7 @@ class Resizing(Signals):
                     places = _places(own, target, ratio, align_corners)
                     taps = [_taps(place, width, own) for place in places]
                 x = x._blended(axis, taps)
-        return x
+        return x._apply(None) if x is self else x
 
     def _new_sizes(
         self, size: Any, scale: Any, recompute: bool
@@ -281,7 +281,7 @@ class Resizing(Signals):
         order = [count, count + 3, count + 1, count + 4, count + 2]
         return x.permute(*range(count), *order).reshape(
             *lead, channels // (r * r), height * r, width * r
-        )
+        )._apply(None)
 
     def pixel_unshuffle(self, downscale_factor: int) -> Self:
         """The inverse of `pixel_shuffle`."""
@@ -301,7 +301,7 @@ class Resizing(Signals):
         order = [count, count + 2, count + 4, count + 1, count + 3]
         return x.permute(*range(count), *order).reshape(
             *lead, channels * r * r, height // r, width // r
-        )
+        )._apply(None)
 
     def channel_shuffle(self, groups: int) -> Self:
         """Channels of all groups in turn: the first of each, then the second of each, ..."""
@@ -312,7 +312,7 @@ class Resizing(Signals):
             )
         first, channels, *rest = self.shape
         x = self.reshape(first, groups, channels // groups, *rest)
-        return x.transpose(1, 2).reshape(self.shape)
+        return x.transpose(1, 2).reshape(self.shape)._apply(None)
 
 
 def _times(weight: Any, share: Any) -> Any:

@@ -286,7 +286,7 @@ class Selecting(Sorting):
         if turns == 2:
             return self.flip(a, b)
         if not turns:
-            return self
+            return self._apply(None)
         flipped = self.flip(b) if turns == 1 else self.flip(a)
         return flipped.transpose(a, b)
 

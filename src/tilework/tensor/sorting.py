@@ -40,7 +40,7 @@ class Sorting(Indexing):
             [1, 2, 3]
         """
         if not self.ndim:
-            return self, self._constant(0, dtypes.index)
+            return self._apply(None), self._constant(0, dtypes.index)
         axis = self._axis(dim, "sort")
         order = self.argsort(axis, descending)
         return self._in_order(axis, order), order
@@ -71,7 +71,7 @@ class Sorting(Indexing):
                 expected=f"0 to {length}",
             )
         if not self.ndim:
-            return self, self._constant(0, dtypes.index)
+            return self._apply(None), self._constant(0, dtypes.index)
         order = self._ranked(axis, largest, 0, k)
         return self._in_order(axis, order), order
 
@@ -86,7 +86,7 @@ class Sorting(Indexing):
         if not self.ndim:
             if k != 1:
                 raise ShapeError("kthvalue: k is out of range", got=k, expected="1")
-            return self, self._constant(0, dtypes.index)
+            return self._apply(None), self._constant(0, dtypes.index)
         length = self._fixed_size(axis, "kthvalue")
         if not 1 <= k <= length:
             raise ShapeError("kthvalue: k is out of range", got=k, expected=f"1 to {length}")
@@ -113,7 +113,7 @@ class Sorting(Indexing):
             return self.flatten().median(0)[0]
         axis = self._axis(dim, "median")
         if not self.ndim:
-            return self, self._constant(0, dtypes.index)
+            return self._apply(None), self._constant(0, dtypes.index)
         middle, place = self.kthvalue((self._fixed_size(axis, "median") + 1) // 2, axis, keepdim)
         if not self.dtype.is_float:
             return middle, place

@@ -64,7 +64,7 @@ class Statistics(Products):
         if dim is None:
             return self.flatten().nanmedian(0)[0]
         if not self.ndim:
-            return self, self._constant(0, dtypes.index)
+            return self._apply(None), self._constant(0, dtypes.index)
         axis = self._axis(dim, "nanmedian")
         order = self.argsort(axis)
         count = self.isnan().logical_not().sum(axis, keepdim=True)
@@ -78,7 +78,7 @@ class Statistics(Products):
     def mode(self, dim: int = -1, keepdim: bool = False) -> tuple[Self, Self]:
         """The element that is most frequent along `dim` (the least of equals) and its position."""
         if not self.ndim:
-            return self, self._constant(0, dtypes.index)
+            return self._apply(None), self._constant(0, dtypes.index)
         axis = self._axis(dim, "mode")
         x = self.movedim(axis, -1)
         size = x._fixed_size(-1, "mode")
@@ -98,7 +98,7 @@ class Statistics(Products):
 
     def msort(self) -> Self:
         """The elements in order along the first axis."""
-        return self.sort(0)[0] if self.ndim else self
+        return self.sort(0)[0] if self.ndim else self._apply(None)
 
     def quantile(
         self,
@@ -237,7 +237,7 @@ class Statistics(Products):
             raise ShapeError("diff: n is negative", got=n)
         axis = self._axis(dim, "diff")
         if n == 0:
-            return self
+            return self._apply(None)
         parts = [part for part in (prepend, self, append) if part is not None]
         x = parts[0].cat(*parts[1:], dim=axis) if len(parts) > 1 else self
         for _ in range(n):

@@ -13,6 +13,7 @@ from tests.differential.generated.judge import Case, Op, judge
 
 #: So many cases are realized together.
 BATCH = 20
+MOST_RUNS = 12
 
 FAMILIES: dict[str, list[Op]] = {
     **elementwise.families(),
@@ -44,17 +45,17 @@ class Drawn:
     faults: list[str] = field(default_factory=list)
 
 
-def cases_of(family: str, count: int, number: int = 0) -> Iterator[list[Case]]:
-    """Batches of `count` distinct cases of a family, the same for the same `number`."""
-    structures: set[Any] = set()
-    batches: list[list[Case]] = []
+def _collect(
+    ops: list[Op], count: int, number: int, structures: set[Any], batches: list[list[Case]]
+) -> None:
+    """Add batches of cases that are not there yet until there are `count`."""
 
     @seed(number)
     @settings(
-        max_examples=4 * count // BATCH + 8, deadline=None, database=None,
+        max_examples=4 * (count - len(structures)) // BATCH + 8, deadline=None, database=None,
         suppress_health_check=list(HealthCheck), phases=[Phase.generate],
     )  # fmt: skip
-    @given(st.lists(a_case(FAMILIES[family]), min_size=BATCH, max_size=BATCH))
+    @given(st.lists(a_case(ops), min_size=BATCH, max_size=BATCH))
     def collect(batch: list[Case]) -> None:
         fresh = []
         for case in batch:
@@ -65,6 +66,17 @@ def cases_of(family: str, count: int, number: int = 0) -> Iterator[list[Case]]:
             batches.append(fresh)
 
     collect()
+
+
+def cases_of(family: str, count: int, number: int = 0) -> Iterator[list[Case]]:
+    """Batches of `count` distinct cases of a family, the same for the same `number`."""
+    structures: set[Any] = set()
+    batches: list[list[Case]] = []
+
+    # One run of hypothesis repeats itself the more, the longer it goes on: others follow.
+    for attempt in range(MOST_RUNS):
+        if len(structures) < count:
+            _collect(FAMILIES[family], count, number + attempt * 1_000, structures, batches)
     yield from batches
 
 

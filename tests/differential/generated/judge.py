@@ -125,7 +125,12 @@ def _flat(value: Any) -> list[Any]:
 
 def _as_torch(x: Array) -> torch.Tensor:
     if x.dtype == ml_dtypes.bfloat16:
-        return torch.tensor(x.astype(np.float32)).bfloat16()
+        # Bit by bit: a conversion from float32 gives each NaN the sign 1.
+        return (
+            torch.tensor(np.ascontiguousarray(x).view(np.int16))
+            .reshape(x.shape)
+            .view(torch.bfloat16)
+        )
     return torch.tensor(x)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -105,3 +107,15 @@ def test_random_scans_are_those_of_numpy(data: st.DataObject) -> None:
     found = Tensor(x)._apply(SCAN, attrs=ScanAttrs(fold, axis)).numpy()
     wanted = ACCUMULATE[fold].accumulate(x, axis, dtype=x.dtype)
     np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (2, 7), (3, 1, 5), (3, 8), (3,)])
+@pytest.mark.parametrize("dtype", [np.int32, np.uint8])
+def test_a_running_sum_of_what_turns_out_to_be_the_same_everywhere(
+    shape: tuple[int, ...], dtype: Any
+) -> None:
+    """The loops around the scan don't occur in its value, and are around it all the same."""
+    total = Tensor(np.ones(shape, dtype)).realize().cumsum(0)
+    want = np.cumsum(np.ones(shape, np.int64), 0)
+    np.testing.assert_array_equal((total - total + 1).cumsum(0).numpy(), want)
+    np.testing.assert_array_equal((total - total).cummin(0)[0].numpy(), want * 0)
