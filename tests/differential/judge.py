@@ -265,7 +265,10 @@ def _add_second(truth: _Truth, leaves: list[Any], generator: torch.Generator) ->
             total = total + (g * weight).sum()
         truth.weights.append(weight)
     if total.requires_grad:
-        found = torch.autograd.grad(total, leaves, allow_unused=True)
+        try:
+            found = torch.autograd.grad(total, leaves, allow_unused=True)
+        except (RuntimeError, NotImplementedError):
+            return  # PyTorch has none of these
         truth.second.extend(found)
 
 

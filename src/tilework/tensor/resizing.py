@@ -279,9 +279,11 @@ class Resizing(Signals):
         count = len(lead)
         x = self.reshape(*lead, channels // (r * r), r, r, height, width)
         order = [count, count + 3, count + 1, count + 4, count + 2]
-        return x.permute(*range(count), *order).reshape(
-            *lead, channels // (r * r), height * r, width * r
-        )._apply(None)
+        return (
+            x.permute(*range(count), *order)
+            .reshape(*lead, channels // (r * r), height * r, width * r)
+            ._apply(None)
+        )
 
     def pixel_unshuffle(self, downscale_factor: int) -> Self:
         """The inverse of `pixel_shuffle`."""
@@ -299,9 +301,11 @@ class Resizing(Signals):
         count = len(lead)
         x = self.reshape(*lead, channels, height // r, r, width // r, r)
         order = [count, count + 2, count + 4, count + 1, count + 3]
-        return x.permute(*range(count), *order).reshape(
-            *lead, channels * r * r, height // r, width // r
-        )._apply(None)
+        return (
+            x.permute(*range(count), *order)
+            .reshape(*lead, channels * r * r, height // r, width // r)
+            ._apply(None)
+        )
 
     def channel_shuffle(self, groups: int) -> Self:
         """Channels of all groups in turn: the first of each, then the second of each, ..."""
