@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import sys
 import weakref
 from collections.abc import Callable
 from functools import partial
@@ -49,7 +50,11 @@ class _Watch(weakref.ref["Memory"]):
 _watches: dict[int, _Watch] = {}  # weak references must outlive what they watch
 
 
-def _memory_died(watch: weakref.ref[Memory]) -> None:
+def _memory_died(
+    watch: weakref.ref[Memory], is_finalizing: Callable[[], bool] = sys.is_finalizing
+) -> None:
+    if is_finalizing():
+        return  # the process ends and gives all back; names of modules are None already
     found = _watches.pop(id(watch), None)
     if found is not None:
         # In the order of release: the last mapping first, the base last.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Self
 
 from tilework import dtypes
@@ -195,6 +196,8 @@ class TorchNames(FurtherInPlace):
                 "histogramdd: there must be one of each for each coordinate",
                 got=f"{len(each)} bins and {len(range or ())} ends for {count} coordinates",
             )
+        if not all(isinstance(end, Real) for end in range or ()):
+            raise UserError("histogram: the ends of the range are no numbers", got=range)
         bounds = None if range is None else list(zip(range[::2], range[1::2], strict=True))
         edges = [
             points[:, axis]._edges(given, None if bounds is None else bounds[axis])
@@ -251,9 +254,9 @@ class TorchNames(FurtherInPlace):
 
     def fractional_max_pool2d(
         self,
-        kernel_size: Any,
-        output_size: Any = None,
-        output_ratio: Any = None,
+        kernel_size: int | Sequence[int],
+        output_size: int | Sequence[int] | None = None,
+        output_ratio: float | Sequence[float] | None = None,
         return_indices: bool = False,
         _random_samples: Self | None = None,
     ) -> Any:
@@ -277,9 +280,9 @@ class TorchNames(FurtherInPlace):
 
     def fractional_max_pool3d(
         self,
-        kernel_size: Any,
-        output_size: Any = None,
-        output_ratio: Any = None,
+        kernel_size: int | Sequence[int],
+        output_size: int | Sequence[int] | None = None,
+        output_ratio: float | Sequence[float] | None = None,
         return_indices: bool = False,
         _random_samples: Self | None = None,
     ) -> Any:

@@ -38,10 +38,11 @@ def operands(dtype: DType) -> tuple[np.ndarray, np.ndarray]:
 
 def wanted(op: OpDef, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     greater = op is math.MAXIMUM
-    found = np.maximum(x, y) if greater else np.minimum(x, y)
+    found: np.ndarray = np.maximum(x, y) if greater else np.minimum(x, y)
     negative = np.signbit(x) & np.signbit(y) if greater else np.signbit(x) | np.signbit(y)
     zeros = np.where(negative, x.dtype.type(-0.0), x.dtype.type(0.0))
-    return np.where((x == 0) & (y == 0), zeros, found)
+    result: np.ndarray = np.where((x == 0) & (y == 0), zeros, found)
+    return result
 
 
 def check(found: np.ndarray, expected: np.ndarray) -> None:
