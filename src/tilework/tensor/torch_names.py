@@ -359,22 +359,36 @@ class TorchNames(FurtherInPlace):
         is_bad = found.detach().diagonal(dim1=-2, dim2=-1).isnan()
         return found, is_bad._first_bad(check_errors, "cholesky_ex")
 
-    def lu_factor_ex(self, check_errors: bool = False) -> tuple[Self, Self, Self]:
-        """`lu_factor`, and for each matrix 0 or the place (from 1) of the first pivot that is 0."""
+    def lu_factor_ex(
+        self, *, pivot: bool = True, check_errors: bool = False
+    ) -> tuple[Self, Self, Self]:
+        """`lu_factor`, and for each matrix 0 or the place (from 1) of the first pivot that is 0.
+
+        Raises:
+            UserError: `pivot` is False, or `check_errors` is set, and a pivot is 0.
+        """
+        if not pivot:
+            raise UserError(
+                "lu_factor_ex: rows are always exchanged",
+                got="pivot=False",
+                try_="the same call without pivot",
+            )
         packed, pivots = self.lu_factor()
         is_bad = packed.detach().diagonal(dim1=-2, dim2=-1).eq(0)
         return packed, pivots, is_bad._first_bad(check_errors, "lu_factor_ex")
 
     def inv_ex(self, check_errors: bool = False) -> tuple[Self, Self]:
         """`inv`, and for each matrix 0 or the place of the first pivot that is 0."""
-        return self.inv(), self.detach().lu_factor_ex(check_errors)[2]
+        return self.inv(), self.detach().lu_factor_ex(check_errors=check_errors)[2]
 
     def solve_ex(self, B: Self, left: bool = True, check_errors: bool = False) -> tuple[Self, Self]:
         """`solve`, and for each matrix 0 or the place of the first pivot that is 0."""
-        return self.solve(B, left), self.detach().lu_factor_ex(check_errors)[2]
+        return self.solve(B, left), self.detach().lu_factor_ex(check_errors=check_errors)[2]
 
     def _first_bad(self, check_errors: bool, what: str) -> Self:
         """The place (from 1) of the first True along the last axis, 0 where there is none."""
+        if self.shape[-1] == 0:  # there is no factor that could be bad
+            return type(self).zeros(*self.shape[:-1], dtype=dtypes.int32, device=self.device)
         number = self.int().argmax(-1) + 1
         found = self.any(-1).where(number, 0).cast(dtypes.int32)
         if check_errors and bool(found.ne(0).any().item()):
