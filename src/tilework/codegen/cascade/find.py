@@ -288,7 +288,7 @@ class _Keeping:
             sources = node.src[:1] if node.op is REDUCE else node.src
             for source in sources:
                 readers.setdefault(source, set()).update(context)
-        for node in reversed(self.kernel.order):
+        for node in reversed(self.kernel.order) if self.of_scores else ():
             if node in kept and self._runs_along(node):
                 kept.update(self._products_in(node, kept))
         return kept if costly else set()
