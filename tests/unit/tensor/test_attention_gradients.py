@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from tilework import Tensor, dtypes
+from tilework import Tensor, dtypes, jit
 from tilework.engine import execute
 from tilework.schedule.call import transform_to_call
 
@@ -100,3 +100,34 @@ def test_no_scores_are_stored() -> None:
     found = mixed.gradient(q, k, v, gradient=ready[3])
     made = execute.schedule_of(transform_to_call([x.node for x in found]).function)
     assert made.arena_bytes < 2100 * 16 * 4
+
+
+def test_gradients_of_a_norm_before_a_convolution_are_captured() -> None:
+    """Folds of rows in one kernel with products that no other loop along a row needs."""
+    r = np.random.default_rng(0)
+    shapes = ((5, 31, 3), (3,), (3,), (17, 31, 5), (17,))
+    inputs = [Tensor(r.standard_normal(shape).astype(np.float32) * 0.2) for shape in shapes]
+    for each in inputs:
+        each.requires_grad = True
+    Tensor.realize(*inputs)
+    scale = np.cos(np.arange(8 * 17 * 3)).astype(np.float32)
+
+    def step(x: Tensor) -> list[Tensor]:
+        x = x.detach()
+        x.requires_grad = True
+        _, gain, bias, weight, offset = inputs
+        norm = x * ((x * x).mean(-1, keepdim=True) + 1e-5).rsqrt() * gain + bias
+        out = norm.tanh().exp().conv2d(weight, offset, stride=1, padding=2)
+        chosen = out[Tensor([3, 4, 0, 2, 0, 1, 4, 0])]
+        for each in inputs[1:]:
+            each.grad = None
+        (chosen * Tensor(scale).reshape(chosen.shape)).sum().backward()
+        found = [chosen, *[each.grad for each in (x, *inputs[1:]) if each.grad is not None]]
+        Tensor.realize(*found)
+        return found
+
+    captured = jit(step)
+    for _ in range(2):
+        replayed = [each.numpy() for each in captured(inputs[0].detach())]
+    for found, wanted in zip(replayed, step(inputs[0]), strict=True):
+        np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-4, atol=1e-5)
