@@ -181,8 +181,11 @@ def kernel_key(device: OpenDevice, kernel: Node, prefix: str | None = None) -> s
 
 
 def _prefix(device: OpenDevice) -> str:
-    key = compile_key(settings.current(), device.spec)
-    return f"{device.backend.renderer};{device.compiler.key};{key.text()};"
+    current = settings.current()
+    key = compile_key(current, device.spec)
+    # What was compiled without a proof of its accesses is not what somebody gets who asks for one.
+    proven = "proven;" if current.prove_accesses else ""
+    return f"{proven}{device.backend.renderer};{device.compiler.key};{key.text()};"
 
 
 def compile_kernels(device: OpenDevice, kernels: Sequence[Node]) -> list[CompiledKernel]:
@@ -368,12 +371,13 @@ def _builder(compiler: Compiler, count: int) -> Iterator[WorkerPool | BuildThrea
         return _build(compiler, source)
 
     how = compiler.worker()
-    processes = 0 if how is None else min(width - 1, count // KERNELS_A_WORKER)
+    each = (how and how.kernels_each) or KERNELS_A_WORKER
+    processes = 0 if how is None else min(width - 1, count // each)
     pool: WorkerPool | BuildThreads
     if how is not None and processes > 0:
-        pool = WorkerPool(how, processes, build=build, patience=PATIENCE)
+        pool = WorkerPool(how, processes, build=build, patience=min(PATIENCE, each))
     else:
-        # LLVM holds one lock for the process; outside compilers are processes of their own.
+        # Compilers in this process hold one lock; outside ones are processes of their own.
         pool = BuildThreads(build, 1 if how else width)
     try:
         with prompt_switching():

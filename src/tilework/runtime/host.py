@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 
 from tilework.base.errors import UnsupportedError
 from tilework.runtime.hostos import HostOs, host_os
@@ -39,7 +39,7 @@ def detect(host: HostOs, *, cores: int = 0) -> TargetSpec:
     )
 
 
-@cache
+@lru_cache(maxsize=64)
 def host_spec(cores: int = 0) -> TargetSpec:
     """Return `detect` for the running machine, read once per process and width."""
     return detect(host_os(), cores=cores)

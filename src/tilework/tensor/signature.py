@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
 
+from tilework.base.forks import new_lock
 from tilework.engine.guards import same_value
 from tilework.ir.ops.tensor import RESHAPE
 from tilework.ir.types import make_type
@@ -47,7 +48,7 @@ class Branch:
     items: tuple[Leaf | Branch, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class PackedPlace:
     """The kind of a branch that stands for a tensor of a packed dtype: its bytes are the item."""
 
@@ -55,16 +56,23 @@ class PackedPlace:
     shape: tuple[int, ...]
 
     @staticmethod
-    @cache
     def of(dtype: DType, shape: tuple[int, ...]) -> PackedPlace:
         """The one instance, so that places compare by identity as types do."""
-        return PackedPlace(dtype, shape)
+        with _places_lock:
+            found = _places.get((dtype, shape))
+            if found is None:
+                found = _places[dtype, shape] = PackedPlace(dtype, shape)
+            return found
 
     def __call__(self, items: Sequence[Any]) -> Any:
         """The tensor over bytes."""
         return packed_module().made(items[0], self.dtype, self.shape)
 
 
+_places: Final[WeakValueDictionary[tuple[DType, tuple[int, ...]], PackedPlace]] = (
+    WeakValueDictionary()
+)
+_places_lock: Final = new_lock()
 Tree = Leaf | Branch
 
 

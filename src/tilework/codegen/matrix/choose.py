@@ -9,7 +9,7 @@ operands need to come from far memory once.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -217,7 +217,7 @@ def _most_of(operand: Operand, range_: Node) -> int:
     return _MOST_BOX
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _fewest_tiles(rows: int, sizes: tuple[int, ...], limits: tuple[int, ...]) -> tuple[int, ...]:
     """Factors of `rows`, one for each size; of equally good ones those that are even first."""
     most = min(rows, limits[0])

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from tilework.base import settings
@@ -130,7 +130,7 @@ def _key(kernel: Node, target: TargetSpec) -> str:
     return f"plan {FORMAT};{target.key()};{changes!r};{digest(kernel).hex()}"
 
 
-@cache
+@lru_cache(maxsize=8)
 def _database(folder: Path | None, size_limit_bytes: int) -> PlanDatabase:
     return PlanDatabase(folder and folder / "plans", size_limit_bytes)
 
