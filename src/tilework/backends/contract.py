@@ -30,12 +30,16 @@ class KernelSource:
 
 @dataclass(frozen=True, slots=True)
 class WorkerToolchain:
-    """How a worker process makes the same toolchain: a key of `engine.workers` and plain data."""
+    """How a worker process makes the same toolchain: a key of `toolchain.worker` and plain data.
+
+    A process is worth its start from `kernels_each` kernels on; 0 leaves that to the engine.
+    """
 
     kind: str
     isa: str
     features: tuple[str, ...]
     key: str
+    kernels_each: int = 0
 
 
 class Compiler(Protocol):

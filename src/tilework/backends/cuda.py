@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tilework.backends.contract import Backend, KernelSource, Opened, WorkerToolchain
 from tilework.base import settings
-from tilework.base.errors import DeviceUnavailableError, InternalError
+from tilework.base.errors import DeviceUnavailableError
 from tilework.ir.node import Node
 from tilework.runtime.bus.cuda import CudaLibrary, open_library
 from tilework.runtime.driver import Probe
 from tilework.runtime.drivers import cuda as driver
 from tilework.runtime.registry import DeviceName
-from tilework.target.cuda_code import SOURCE_HEAD, CudaHead, box_from, pack_code
 from tilework.target.spec import TargetSpec
 from tilework.toolchain.nvrtc import EXTRA, MISSING, NvrtcToolchain, is_installed
 
 if TYPE_CHECKING:
     from tilework.codegen.plan.prepack import Prepacked
     from tilework.render.c_family.cuda import CudaRenderer
+
+#: A process starts in the time of one kernel.
+_KERNELS_A_WORKER: Final = 2
 
 
 class CudaCompiler:
@@ -68,18 +69,17 @@ class CudaCompiler:
 
     def build(self, source: KernelSource) -> bytes:
         """Compile the text."""
-        line = source.text.partition("\n")[0]
-        if not line.startswith(SOURCE_HEAD):
-            raise InternalError("CUDA: the source has no head", got=line[:80])
-        head = json.loads(line.removeprefix(SOURCE_HEAD))
-        head["boxes"] = tuple(map(box_from, head["boxes"]))
-        return pack_code(
-            CudaHead(arch=self.target.cpu_name, **head), self._toolchain.compile(source.text)
-        )
+        return self._toolchain.compile(source.text)
 
     def worker(self) -> WorkerToolchain | None:
-        """Kernels are built by threads: the compiler works outside of Python's lock."""
-        return None
+        """The same toolchain for a worker process: in one process, kernels wait for each other."""
+        return WorkerToolchain(
+            kind="nvrtc",
+            isa=self.target.isa,
+            features=(self.target.cpu_name,),
+            key=self._toolchain.key,
+            kernels_each=_KERNELS_A_WORKER,
+        )
 
 
 def _probe() -> Probe:

@@ -42,7 +42,7 @@ def canonical(name: DeviceName) -> DeviceName:
     Raises: DeviceUnavailableError when there is no back end of that kind or renderer.
     """
     kind, renderer = _key_of(name)
-    if renderer == _renderers(kind)[0]:
+    if renderer == renderers(kind)[0]:
         return DeviceName(name.kind, name.index, name.interface, "" if not name.arch else renderer,
                           name.arch)  # fmt: skip
     return name
@@ -62,7 +62,8 @@ def backends() -> tuple[Backend, ...]:
     return tuple(_load(key) for key in rows)
 
 
-def _renderers(kind: str) -> list[str]:
+def renderers(kind: str) -> list[str]:
+    """Return the names of the renderers that back ends of this kind have, the default first."""
     own = [renderer for other, renderer in _OWN if other == kind]
     return own or [renderer for other, renderer in _foreign() if other == kind]
 
@@ -71,7 +72,7 @@ def _key_of(name: DeviceName) -> tuple[str, str]:
     key = (name.kind, name.renderer or "")
     if key in _OWN:
         return key
-    known = _renderers(name.kind)
+    known = renderers(name.kind)
     if not known:
         kinds = sorted({kind for kind, _ in (*_OWN, *_foreign())})
         close = nearest(name.kind, kinds)

@@ -1,18 +1,26 @@
 """CUDA C -> cubin with NVIDIA's run-time compiler, from its wheel: no toolkit, no driver, no GPU.
 
     toolchain = NvrtcToolchain(cuda_spec(90))
-    cubin = toolchain.compile(source)
+    cubin = toolchain.cubin(source)
+    code = toolchain.compile(source)  # with the head that the source's first line describes
 
 Floating point is strict: no contraction, subnormal numbers kept, division and root rounded.
 """
 
 from __future__ import annotations
 
+import json
 from functools import cache, cached_property
 from importlib.util import find_spec
 from typing import Any, Final
 
-from tilework.base.errors import CompileError, DeviceUnavailableError, UnsupportedError
+from tilework.base.errors import (
+    CompileError,
+    DeviceUnavailableError,
+    InternalError,
+    UnsupportedError,
+)
+from tilework.target.cuda_code import SOURCE_HEAD, CudaHead, box_from, pack_code
 from tilework.target.known.cuda import ISA
 from tilework.target.spec import TargetSpec
 
@@ -77,7 +85,23 @@ class NvrtcToolchain:
         """Return the flags."""
         return [f"--gpu-architecture={self.target.cpu_name}", *_FLAGS]
 
+    def warm_up(self) -> None:
+        """Load the compiler, so that the first kernel need not wait for it."""
+        self.cubin("")
+
     def compile(self, source: str) -> bytes:
+        """Compile a rendered kernel to code that a card's driver loads: its head and its cubin.
+
+        Raises: As `cubin`; InternalError for a text without a head.
+        """
+        line = source.partition("\n")[0]
+        if not line.startswith(SOURCE_HEAD):
+            raise InternalError("nvrtc: the source has no head", got=line[:80])
+        head = json.loads(line.removeprefix(SOURCE_HEAD))
+        head["boxes"] = tuple(map(box_from, head["boxes"]))
+        return pack_code(CudaHead(arch=self.target.cpu_name, **head), self.cubin(source))
+
+    def cubin(self, source: str) -> bytes:
         """Compile CUDA C to a cubin.
 
         Raises: CompileError with the compiler's log; DeviceUnavailableError when there is no

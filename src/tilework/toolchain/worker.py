@@ -40,6 +40,16 @@ def receive(stream: IO[bytes]) -> tuple[int, bytes] | None:
 
 
 def _make_toolchain(how: dict[str, Any]) -> Any:
+    """The toolchain that `backends.contract.WorkerToolchain` describes; its kind is imported."""
+    if how["kind"] == "nvrtc":
+        import site
+
+        from tilework.target.known.cuda import cuda_spec
+        from tilework.toolchain.nvrtc import NvrtcToolchain
+
+        site.main()  # NVIDIA's bindings ask it where their libraries are
+        (arch,) = how["features"]  # sm_90a, say
+        return NvrtcToolchain(cuda_spec(int("".join(filter(str.isdigit, arch)))))
     from tilework.target.known.cpu import aarch64_spec, x86_spec
     from tilework.toolchain.llvm import LlvmToolchain
 

@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 
 from tilework import Tensor, dtypes
-from tilework.base.errors import CompileError, UnsupportedError
+from tilework.backends.contract import KernelSource
+from tilework.backends.cuda import CudaCompiler
+from tilework.base.errors import CompileError, InternalError, UnsupportedError
 from tilework.codegen.pipeline import lower_kernel
+from tilework.engine.workers import WorkerPool
 from tilework.render.c_family.cuda import CudaRenderer
 from tilework.schedule.call import transform_to_call
 from tilework.schedule.pipeline import create_schedule
@@ -55,18 +58,18 @@ def test_the_compiler_is_there() -> None:
 @pytest.mark.parametrize("capability", CAPABILITIES)
 def test_kernels_compile_for_every_capability(capability: int) -> None:
     text = source_of(lambda: Tensor.empty(64, 64).cast(dtypes.float16).softmax(-1), capability)
-    assert NvrtcToolchain(cuda_spec(capability)).compile(text)[:4] == b"\x7fELF"
+    assert NvrtcToolchain(cuda_spec(capability)).cubin(text)[:4] == b"\x7fELF"
 
 
 def test_elementwise_work_moves_sixteen_bytes_an_instruction(tmp_path: Path) -> None:
-    cubin = NvrtcToolchain(HOPPER).compile(source_of(lambda: Tensor.empty(4096).exp()))
+    cubin = NvrtcToolchain(HOPPER).cubin(source_of(lambda: Tensor.empty(4096).exp()))
     code = machine_code(cubin, tmp_path)
     assert code["LDG.E.128"] == 1
     assert code["STG.E.128"] == 1
 
 
 def test_a_contraction_keeps_its_results_in_registers(tmp_path: Path) -> None:
-    cubin = NvrtcToolchain(HOPPER).compile(
+    cubin = NvrtcToolchain(HOPPER).cubin(
         source_of(lambda: Tensor.empty(4096, 1024) @ Tensor.empty(1024, 4096))
     )
     code = machine_code(cubin, tmp_path)
@@ -78,12 +81,12 @@ def test_a_contraction_keeps_its_results_in_registers(tmp_path: Path) -> None:
 def test_long_chains_of_integers_compile_at_once() -> None:
     text = source_of(lambda: Tensor.empty(67, dtype=dtypes.float64).sin())
     assert not re.search(r"^\s*const (u|i)(32|64) ", text, re.MULTILINE)
-    assert NvrtcToolchain(HOPPER).compile(text)
+    assert NvrtcToolchain(HOPPER).cubin(text)
 
 
 def test_a_source_that_is_wrong_is_refused_with_the_log() -> None:
     with pytest.raises(CompileError) as caught:
-        NvrtcToolchain(HOPPER).compile("this is no program")
+        NvrtcToolchain(HOPPER).cubin("this is no program")
     assert "error" in (caught.value.log or "")
 
 
@@ -100,3 +103,38 @@ def test_a_card_that_is_too_old_is_refused() -> None:
 def test_a_card_newer_than_the_table_takes_the_code_of_its_family() -> None:
     assert cuda_spec(87).cpu_name == "sm_87"
     assert cuda_spec(90).cpu_name == "sm_90a"
+
+
+def test_a_worker_process_makes_the_same_code() -> None:
+    compiler = CudaCompiler(HOPPER)
+    how = compiler.worker()
+    assert how is not None
+    text = source_of(lambda: Tensor.empty(4096).exp())
+    source = KernelSource(
+        name="k", text=text, tasks=1, variables=(), num_buffers=2, scratch_bytes=0
+    )
+    pool = WorkerPool(how, 1)
+    try:
+        code = pool.result(pool.submit(source))
+    finally:
+        pool.close()
+    assert code == compiler.build(source)
+
+
+def test_a_text_without_a_head_is_no_kernel() -> None:
+    with pytest.raises(InternalError, match="no head"):
+        NvrtcToolchain(HOPPER).compile('extern "C" __global__ void k() {}')
+
+
+def test_rounds_that_wait_are_not_written_out(tmp_path: Path) -> None:
+    def product() -> Tensor:
+        return Tensor.empty(2048, 512, dtype=dtypes.bfloat16) @ Tensor.empty(
+            512, 2048, dtype=dtypes.bfloat16
+        )
+
+    text = source_of(product)
+    assert "signal_wait" in text
+    assert "#pragma unroll 1\n" in text
+    # One round has a depth of 64, which is four instructions.
+    code = machine_code(NvrtcToolchain(HOPPER).cubin(text), tmp_path)
+    assert 4 <= sum(n for name, n in code.items() if name.startswith("HGMMA")) <= 8

@@ -177,7 +177,7 @@ class _Function:
         self.depth = 1
         self.counter = 0
         self.local = _unit_size(kernel, Unit.LOCAL)
-        self.short = _short_loops(kernel)
+        self.short, self.waiting = _short_loops(kernel)
         self.indexed = {node.src[0] for node in kernel.linear.src if node.op in _INDEXED}
 
     def text(self) -> str:
@@ -291,6 +291,8 @@ class _Function:
         if unit is Unit.LOOP or unit is Unit.UNROLL:
             if unit is Unit.UNROLL or node in self.short:
                 self.emit("#pragma unroll")
+            elif node in self.waiting:
+                self.emit("#pragma unroll 1")
             self.emit(f"for ({kind} {name} = 0; {name} < {self[node.src[0]]}; {name}++) {{")
         elif unit is Unit.THREAD and self.depth > 1:
             # Inside of the block's threads this is a loop over the tasks that the block runs.
@@ -526,19 +528,27 @@ def _box_of(boxed: Node) -> dict[str, object]:
     }
 
 
-def _short_loops(kernel: LoweredKernel) -> set[Node]:
-    """The loops of few iterations, known now, that hold no other loop."""
-    found: set[Node] = set()
+def _short_loops(kernel: LoweredKernel) -> tuple[set[Node], set[Node]]:
+    """The loops of few iterations, known now, that hold no other loop; and those that wait.
+
+    A round that waits for a slot gains nothing from being written out: its matrix instructions
+    are in flight one after the other anyway, and each costs the compiler a hundred registers.
+    """
+    short: set[Node] = set()
+    waiting: set[Node] = set()
     innermost: Node | None = None
+    is_waiting = False
     for node in kernel.linear.src:
         if node.op is RANGE:
-            innermost = node
+            innermost, is_waiting = node, False
+        elif node.op is matrix.SIGNAL_WAIT:
+            is_waiting = True
         elif node.op is control.END and node.src[0] is innermost:
             size = innermost.src[0]
             if size.op is math.CONST and bounds(size)[1] <= _UNROLLED:
-                found.add(innermost)
+                (waiting if is_waiting else short).add(innermost)
             innermost = None
-    return found
+    return short, waiting
 
 
 def _widths_of(kernel: LoweredKernel) -> str:
