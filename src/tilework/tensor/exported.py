@@ -19,6 +19,7 @@ from tilework.base.errors import (
     UnsupportedError,
     UserError,
 )
+from tilework.base.settings import Affects
 from tilework.engine.device import Device
 from tilework.engine.export import read_export, write_export
 from tilework.ir.node import Node
@@ -52,7 +53,12 @@ _SCALARS: Final = (bool, int, float, str, type(None))
 
 
 def export(
-    function: Jit[..., Any], path: str | os.PathLike[str], *, names: Sequence[str] = ()
+    function: Jit[..., Any],
+    path: str | os.PathLike[str],
+    *,
+    names: Sequence[str] = (),
+    portable: bool = False,
+    key: bytes | None = None,
 ) -> None:
     """Write the capture that `function` used last to a file.
 
@@ -64,10 +70,15 @@ def export(
         path: the file; one that exists is replaced.
         names: names for the arguments, if all are tensors; the loaded function then takes them by
             keyword too.
+        portable: write the graphs of the kernels in place of machine code, to be compiled by
+            whichever processor loads the file; it then needs a compiler.
+        key: signs the file, so that whoever loads it with the same key knows that it is yours and
+            unchanged; at least 16 random bytes.
 
     Raises:
         CaptureError: nothing was captured, or the capture cannot be written down.
         UnsupportedError: it runs on a device whose programs cannot be exported.
+        UserError: the names do not fit the arguments, or the key is too short.
     """
     if not isinstance(function, Jit):
         raise UserError("export: this is not a jit", got=type(function).__name__)
@@ -125,7 +136,8 @@ def export(
     }  # fmt: skip
     if recipe.variables:
         raise CaptureError("export: variables as arguments cannot be exported", field="variables")
-    write_export(path, recipe.program, signature)
+    code_settings = dict(recipe.ambient[0].key(Affects.CODE))
+    write_export(path, recipe.program, signature, code_settings, portable=portable, key=key)
 
 
 def _is_flat(tree: Tree) -> bool:
@@ -135,20 +147,23 @@ def _is_flat(tree: Tree) -> bool:
     )  # fmt: skip
 
 
-def load(path: str | os.PathLike[str]) -> Exported:
+def load(path: str | os.PathLike[str], *, key: bytes | None = None) -> Exported:
     """Read an exported function.
 
     Args:
         path: a file that `export` has written.
+        key: refuse the file unless it was signed with this key and is unchanged since.
 
     Returns:
         A callable that takes what the captured function took.
 
     Raises:
-        ModelFileError: the file is no export, or damaged.
-        UnsupportedError: this processor lacks what the code needs.
+        ModelFileError: the file is no export, damaged, or not signed with `key`.
+        UnsupportedError: this processor lacks what the code needs, or the code was made for an
+            `fp_mode` that promises less than the one in force.
+        UserError: the key is too short.
     """
-    program, signature = read_export(path)
+    program, signature = read_export(path, key=key)
     try:
         return Exported(program, signature)
     except ModelFileError:

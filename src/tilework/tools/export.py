@@ -1,4 +1,7 @@
-"""`tilework export MODEL.onnx FILE`: a compiled model in one file that runs without LLVM."""
+"""`tilework export MODEL.onnx FILE`: a compiled model in one file that runs without LLVM.
+
+With `--portable` the file holds graphs, to be compiled by the processor that loads it.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a size that the model leaves open",
     )
     parser.add_argument("--input", action="append", default=[], metavar="NAME=FILE")
+    parser.add_argument(
+        "--portable", action="store_true", help="for any processor, which compiles on loading"
+    )
+    parser.add_argument(
+        "--key", metavar="FILE", help="sign the file with the bytes of FILE, at least 16"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
@@ -37,7 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
         sizes = parse_sizes(arguments.dim)
         inputs = seeded_inputs(runner, given, sizes, 0)
         progress.describe("compiling")
-        runner.export(inputs, arguments.file)
+        key = None if arguments.key is None else Path(arguments.key).read_bytes()
+        runner.export(inputs, arguments.file, portable=arguments.portable, key=key)
     size = Path(arguments.file).stat().st_size
     shapes = {name: list(array.shape) for name, array in inputs.items()}
     console.result({"file": arguments.file, "size_bytes": size, "inputs": shapes})

@@ -15,7 +15,8 @@ from tilework.base import faults, settings
 from tilework.base.errors import CaptureError, ModelFileError, UnsupportedError, UserError
 from tilework.codegen.decompose.transcendental import choices
 from tilework.engine.device import Device
-from tilework.engine.export import _HEADER, PAGE, functions_of
+from tilework.engine.export import functions_of
+from tilework.engine.export_file import HEADER, PAGE
 
 WITHOUT_LLVM = """
 import importlib.util, sys
@@ -171,11 +172,11 @@ def rewrite(path: Path, change: dict[str, Any]) -> None:
     import hashlib
 
     raw = path.read_bytes()
-    magic, version, length, size, zero, _, checksum = _HEADER.unpack_from(raw)
-    start = -(-(_HEADER.size + length) // PAGE) * PAGE
-    plain = json.loads(raw[_HEADER.size : _HEADER.size + length]) | change
+    magic, version, length, size, zero, _, checksum = HEADER.unpack_from(raw)
+    start = -(-(HEADER.size + length) // PAGE) * PAGE
+    plain = json.loads(raw[HEADER.size : HEADER.size + length]) | change
     text = json.dumps(plain).encode()
-    head = _HEADER.pack(
+    head = HEADER.pack(
         magic, version, len(text), size, zero, hashlib.blake2b(text, digest_size=32).digest(),
         checksum,
     )  # fmt: skip
@@ -190,6 +191,9 @@ def rewrite(path: Path, change: dict[str, Any]) -> None:
         ("outputs", [-1]), ("outputs", [4, 4]), ("arenas", "no"), ("variables", [["n", 5, 1]]),
         ("num_inputs", None), ("pool", [0]), ("signature", None), ("signature", {"inputs": []}),
         ("isa", 3), ("functions", None), ("functions", {"exp/float32": "perhaps"}),
+        ("renderer", None), ("compiler", 7), ("settings", None),
+        ("settings", {"fp_mode": "strict"}),
+        ("settings", {"fp_mode": "odd", "allow_tf32": False, "deterministic": False}),
     ],
 )  # fmt: skip
 def test_EXE_23_a_changed_field_is_refused(
@@ -198,6 +202,23 @@ def test_EXE_23_a_changed_field_is_refused(
     (tmp_path / "f.twx").write_bytes(original)
     rewrite(tmp_path / "f.twx", {field: value})
     with pytest.raises(ModelFileError):
+        load(tmp_path / "f.twx")
+
+
+def test_EXE_23_an_unknown_renderer_is_refused(tmp_path: Path, original: bytes) -> None:
+    (tmp_path / "f.twx").write_bytes(original)
+    rewrite(tmp_path / "f.twx", {"renderer": "SOMEBODY"})
+    with pytest.raises(UnsupportedError, match="a renderer that is not known"):
+        load(tmp_path / "f.twx")
+
+
+def test_EXE_23_code_that_promises_less_than_asked_for_is_refused(tmp_path: Path) -> None:
+    with settings.override(fp_mode="contract"):
+        make(tmp_path / "f.twx")
+        load(tmp_path / "f.twx")
+    with pytest.raises(UnsupportedError, match="an fp_mode that promises less"):
+        load(tmp_path / "f.twx")
+    with settings.override(fp_mode="fast"):
         load(tmp_path / "f.twx")
 
 
@@ -262,3 +283,153 @@ def test_TRN_01_a_file_says_which_functions_are_native(tmp_path: Path, original:
     assert found == choices(Device["CPU"].spec)
     assert found["exp/float32"] == found["sin/float64"] == "lowered"
     assert found["sqrt/float32"] == "native"
+
+
+# --- signatures -----------------------------------------------------------------------------------
+
+KEY = bytes(range(32))
+
+
+def signed(path: Path, *, portable: bool = False) -> Any:
+    function = jit(lambda x: x * 2 + 1)
+    function(Tensor(sample()))
+    export(function, path, key=KEY, portable=portable)
+    return function
+
+
+def test_EXE_23_a_signed_file_is_loaded_with_its_key_or_without_one(tmp_path: Path) -> None:
+    signed(tmp_path / "f.twx")
+    wanted = (sample() * 2 + 1).tolist()
+    assert load(tmp_path / "f.twx", key=KEY)(Tensor(sample())).tolist() == wanted
+    assert load(tmp_path / "f.twx")(Tensor(sample())).tolist() == wanted
+
+
+def test_EXE_23_another_key_is_refused(tmp_path: Path) -> None:
+    signed(tmp_path / "f.twx")
+    with pytest.raises(ModelFileError, match="the signature of the file is wrong"):
+        load(tmp_path / "f.twx", key=KEY[::-1])
+
+
+def test_EXE_23_a_file_without_a_signature_is_refused_where_one_is_asked_for(
+    tmp_path: Path, original: bytes
+) -> None:
+    (tmp_path / "f.twx").write_bytes(original)
+    with pytest.raises(ModelFileError, match="not signed"):
+        load(tmp_path / "f.twx", key=KEY)
+
+
+def test_EXE_23_a_signature_cannot_be_cut_off_or_moved_to_another_file(tmp_path: Path) -> None:
+    signed(tmp_path / "f.twx")
+    raw = bytearray((tmp_path / "f.twx").read_bytes())
+    struct.pack_into("<Q", raw, 24, 0)
+    (tmp_path / "cut.twx").write_bytes(raw[:-32])
+    with pytest.raises(ModelFileError, match="not signed"):
+        load(tmp_path / "cut.twx", key=KEY)
+    make(tmp_path / "other.twx")
+    other = bytearray((tmp_path / "other.twx").read_bytes())
+    struct.pack_into("<Q", other, 24, 32)
+    (tmp_path / "moved.twx").write_bytes(bytes(other) + bytes(raw[-32:]))
+    with pytest.raises(ModelFileError, match="signature of the file is wrong"):
+        load(tmp_path / "moved.twx", key=KEY)
+
+
+def test_EXE_23_a_changed_description_with_right_checksums_is_not_signed(tmp_path: Path) -> None:
+    signed(tmp_path / "f.twx")
+    rewrite(tmp_path / "f.twx", {"num_inputs": 2})
+    with pytest.raises(ModelFileError, match="signature of the file is wrong"):
+        load(tmp_path / "f.twx", key=KEY)
+
+
+@pytest.mark.parametrize("key", [b"", b"fifteen bytes..", "a text of more than 16 letters"])
+def test_a_key_that_is_none_is_refused(tmp_path: Path, original: bytes, key: Any) -> None:
+    (tmp_path / "f.twx").write_bytes(original)
+    with pytest.raises(UserError, match="too short, or no bytes"):
+        load(tmp_path / "f.twx", key=key)
+
+
+# --- portable files -------------------------------------------------------------------------------
+
+
+def make_portable(path: Path) -> Any:
+    weight = Tensor(np.arange(6, dtype=np.float32).reshape(2, 3) / 7).realize()
+    function = jit(lambda x: (x @ weight).exp().sum(1))
+    function(Tensor(sample()))
+    export(function, path, portable=True)
+    return function
+
+
+def test_EXE_23_a_portable_file_gives_the_same_bits(tmp_path: Path) -> None:
+    function = make_portable(tmp_path / "f.twx")
+    loaded = load(tmp_path / "f.twx")
+    wanted, got = function(Tensor(sample())).numpy(), loaded(Tensor(sample())).numpy()
+    assert got.tobytes() == wanted.tobytes()
+
+
+def test_EXE_23_a_portable_file_holds_no_machine_code(tmp_path: Path) -> None:
+    make_portable(tmp_path / "f.twx")
+    raw = (tmp_path / "f.twx").read_bytes()
+    assert b"\x7fELF" not in raw
+    assert b"sink" in raw
+
+
+def test_EXE_23_what_is_made_for_another_processor_is_compiled_for_this_one(
+    tmp_path: Path,
+) -> None:
+    x = np.linspace(-3, 3, 60, dtype=np.float32).reshape(6, 10)
+    function = jit(lambda x: (x * 1.5).maximum(0).cumsum(1))
+    function(Tensor(x, device="CPU:LLVM:x86-64-v2"))
+    export(function, tmp_path / "f.twx", portable=True)
+    got = load(tmp_path / "f.twx")(Tensor(x)).numpy()
+    np.testing.assert_allclose(got, np.maximum(x * 1.5, 0).cumsum(1), rtol=1e-6)
+
+
+def test_EXE_23_a_portable_file_with_packed_constants_gives_the_same_numbers(
+    tmp_path: Path,
+) -> None:
+    numbers = np.random.default_rng(1).standard_normal((160, 192)).astype(np.float32)
+    weight = Tensor(numbers).realize()
+    function = jit(lambda x: x @ weight)
+    x = np.random.default_rng(2).standard_normal((96, 160)).astype(np.float32)
+    wanted = function(Tensor(x)).numpy()
+    export(function, tmp_path / "m.twx", portable=True)
+    assert load(tmp_path / "m.twx")(Tensor(x)).numpy().tobytes() == wanted.tobytes()
+
+
+def test_EXE_23_a_portable_file_can_be_signed(tmp_path: Path) -> None:
+    signed(tmp_path / "f.twx", portable=True)
+    assert load(tmp_path / "f.twx", key=KEY)(Tensor(sample())).shape == (4, 2)
+
+
+@pytest.mark.parametrize("field", ["features", "renderer", "compiler"])
+def test_EXE_23_a_portable_file_names_no_target(tmp_path: Path, field: str) -> None:
+    make_portable(tmp_path / "f.twx")
+    rewrite(tmp_path / "f.twx", {field: ["avx2"] if field == "features" else "LLVM"})
+    with pytest.raises(ModelFileError, match="portable, and has a target"):
+        load(tmp_path / "f.twx")
+
+
+def description(path: Path) -> dict[str, Any]:
+    raw = path.read_bytes()
+    length = HEADER.unpack_from(raw)[2]
+    found: dict[str, Any] = json.loads(raw[HEADER.size : HEADER.size + length])
+    return found
+
+
+def test_EXE_23_a_graph_never_gets_an_operand_that_is_too_small(tmp_path: Path) -> None:
+    make_portable(tmp_path / "f.twx")
+    steps = description(tmp_path / "f.twx")["steps"]
+    steps[-1][1][0][2] -= 4
+    rewrite(tmp_path / "f.twx", {"steps": steps})
+    with pytest.raises(ModelFileError, match="a kernel reaches outside of its operand"):
+        load(tmp_path / "f.twx")
+
+
+@pytest.mark.parametrize("cut", [0, 1, 20, 200])
+def test_EXE_23_a_graph_that_is_not_legal_is_refused(tmp_path: Path, cut: int) -> None:
+    make_portable(tmp_path / "f.twx")
+    kernels = description(tmp_path / "f.twx")["kernels"]
+    offset, size = kernels[0]["place"]
+    kernels[0]["place"] = [offset + cut, max(size - 30, 0) if cut == 0 else size - cut]
+    rewrite(tmp_path / "f.twx", {"kernels": kernels})
+    with pytest.raises(ModelFileError, match="the graph of a kernel is not legal"):
+        load(tmp_path / "f.twx")

@@ -267,6 +267,16 @@ def test_export_writes_a_file_that_loads(
     assert found.tolist() == [[2.0, 3.0]]
 
 
+def test_EXE_23_export_writes_a_portable_file_that_is_signed(add_one: str, tmp_path: Path) -> None:
+    target, key = tmp_path / "add.tilework", tmp_path / "key"
+    key.write_bytes(bytes(range(32)))
+    arguments = ["export", add_one, str(target), "--dim", "n=1", "--portable", "--key", str(key)]
+    assert main(arguments) == OK
+    assert b"ELF" not in target.read_bytes()
+    (found,) = tilework.load(target, key=key.read_bytes())(tilework.Tensor([[1.0, 2.0]]))
+    assert found.tolist() == [[2.0, 3.0]]
+
+
 def test_bench_times_a_model(add_one: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", add_one, "--repeat", "3", "--json"]) == OK
     row = only(document(capsys)["results"])

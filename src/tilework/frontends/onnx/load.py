@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tilework.base.errors import ModelFileError, UnsupportedError
-from tilework.engine.export import MAGIC
+from tilework.engine.export_file import MAGIC
 from tilework.frontends.onnx.element_types import BY_NUMBER, FOUR_BITS, NAMES
 from tilework.frontends.onnx.graph import Dim, Function, Graph, Model, Node, Reference, ValueInfo
 from tilework.frontends.onnx.registry import canonical_domain

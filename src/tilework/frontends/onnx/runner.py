@@ -261,7 +261,14 @@ class OnnxRunner:
         """Return when the device has done all that was asked of it."""
         Device[self.device].synchronize()
 
-    def export(self, inputs: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
+    def export(
+        self,
+        inputs: Mapping[str, Any],
+        path: str | os.PathLike[str],
+        *,
+        portable: bool = False,
+        key: bytes | None = None,
+    ) -> None:
         """Compile the model for these inputs, and write it to one file.
 
         The file is called with the inputs that are tensors, in the model's order or by name; it
@@ -270,6 +277,8 @@ class OnnxRunner:
         Args:
             inputs: as for a call; what decides shapes is fixed in the file.
             path: where to write.
+            portable: write graphs that are compiled on loading; see `tilework.export`.
+            key: signs the file.
 
         Raises:
             UnsupportedError: the shapes depend on data, so there is no captured program.
@@ -281,7 +290,7 @@ class OnnxRunner:
                 raise UnsupportedError(
                     "onnx: the model cannot be exported, since its shapes depend on its data"
                 )
-            export(trace.captured, path, names=trace.names)
+            export(trace.captured, path, names=trace.names, portable=portable, key=key)
 
     def step_times(self, inputs: Mapping[str, Any]) -> list[tuple[str, float]]:
         """Run the model and return each kernel or copy with its seconds.
