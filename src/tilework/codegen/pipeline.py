@@ -12,6 +12,7 @@ from tilework.codegen.analysis import analyse
 from tilework.codegen.cascade.lower import lower_cascade
 from tilework.codegen.gpu.pipeline import lower_for_blocks
 from tilework.codegen.gpu.plan import has_blocks
+from tilework.codegen.linearize.fetch import fetch_results
 from tilework.codegen.linearize.order import linearise
 from tilework.codegen.linearize.rare import branch_rarely
 from tilework.codegen.linearize.short_loops import write_out
@@ -113,7 +114,7 @@ def lower_kernel(
                 sink,
                 estimate_work(kernel),
                 cascade.plan,
-                branch_rarely(cascade.linear),
+                fetch_results(branch_rarely(cascade.linear), target),
                 cascade.scratch_bytes,
             )
         chosen = _of_kind(plan, Plan)
@@ -132,7 +133,7 @@ def lower_kernel(
         )
         audit.check_gates(lowered, linear)
         linear = passes.run("short-loops", linear, lambda node: write_out(node, target))
-        linear = branch_rarely(linear)
+        linear = fetch_results(branch_rarely(linear), target)
         work = estimate_work(kernel)
         name = kernel_name(sink, kernel)
         return _describe(target, name, sink, work, repr(chosen), linear, _scratch_bytes(lowered))

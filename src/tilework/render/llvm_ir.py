@@ -16,7 +16,7 @@ from tilework.ir.node import Node, OpDef
 from tilework.ir.ops import control, math
 from tilework.ir.ops.index import LANES, RANGE, VARIABLE, Unit
 from tilework.ir.ops.matrix_registers import DOT_MATRIX, LOAD_MATRIX, STORE_MATRIX
-from tilework.ir.ops.memory import AFTER, INDEX, LOAD, PARAM, SINK, STORE
+from tilework.ir.ops.memory import AFTER, FETCH, INDEX, LOAD, PARAM, SINK, STORE
 from tilework.ir.ops.program import FAULT_IF
 from tilework.ir.ops.tensor import Fold
 from tilework.ir.symbolic.bounds import bounds
@@ -364,11 +364,15 @@ class _Function:
             raw = self.define(f"trunc {full} {raw} to {wanted}")
         self.names[node] = raw
 
-    def _fetch(self, pointer: str, ahead: int) -> None:
+    def _fetch(self, pointer: str, ahead: int, *, to_write: bool = False) -> None:
         """Start to move what lies `ahead` bytes further into a cache."""
-        place = self.define(f"getelementptr i8, ptr {pointer}, i64 {ahead}")
+        place = self.define(f"getelementptr i8, ptr {pointer}, i64 {ahead}") if ahead else pointer
         name = self.declare("void", "llvm.prefetch.p0", "ptr", "i32", "i32", "i32")
-        self.emit(f"call void @{name}(ptr {place}, i32 0, i32 {locality(ahead)}, i32 1)")
+        how = f"i32 {int(to_write)}, i32 {locality(ahead)}, i32 1"
+        self.emit(f"call void @{name}(ptr {place}, {how})")
+
+    def _fetch_to_write(self, node: Node) -> None:
+        self._fetch(self.value(node.src[0]), node.attrs.ahead, to_write=True)
 
     def _guarded_load(self, full: str, pointer: str, align: int, gate: str) -> str:
         then, done = self.label(), self.label()
@@ -777,6 +781,7 @@ STATEMENTS: dict[OpDef, Callable[[_Function, Node], None]] = {
     INDEX: _Function._index,
     LOAD: _Function._load,
     STORE: _Function._store,
+    FETCH: _Function._fetch_to_write,
     LOAD_MATRIX: _Function._load_matrix,
     DOT_MATRIX: _Function._dot_matrix,
     STORE_MATRIX: _Function._store_matrix,

@@ -262,6 +262,13 @@ def _fold_lanes(node: Node, target: int, sources: list[int]) -> Any:
     return apply(lambda x: folds.fold_halves(fold, dtype, x), target, sources)
 
 
+def _fetch(node: Node, target: int, sources: list[int]) -> Any:
+    def step(frame: Frame) -> None:
+        """A hint to a machine."""
+
+    return step
+
+
 def _barrier(node: Node, target: int, sources: list[int]) -> Any:
     def step(frame: Frame) -> None:
         if frame[TEAM] is not None:
@@ -297,6 +304,7 @@ def _scan_threads(node: Node, target: int, sources: list[int]) -> Any:
 _EFFECTS: frozenset[OpDef] = frozenset(
     [
         memory.STORE,
+        memory.FETCH,
         memory.AFTER,
         control.BARRIER,
         control.STAGE,
@@ -311,6 +319,7 @@ _MAKERS: dict[OpDef, Callable[[Node, int, list[int]], Any]] = {
     memory.INDEX: _index,
     memory.LOAD: _load,
     memory.STORE: _store,
+    memory.FETCH: _fetch,
     memory.AFTER: _first,
     control.BARRIER: _barrier,
     program_ops.FAULT_IF: _fault_if,

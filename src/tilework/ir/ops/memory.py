@@ -152,6 +152,27 @@ STORE: OpDef = define_op(
     ),
     pure=False,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class FetchAttrs(Attrs):
+    """How many bytes after its address the memory lies that is asked for."""
+
+    ahead: int = 0
+
+
+FETCH: OpDef = define_op(
+    "fetch",
+    operands=("address",),
+    attrs=FetchAttrs,
+    infer=lambda src, attrs: make_type((), src[0].type.dtype),
+    stages=Stage.LINEAR,
+    doc=(
+        "Memory at an address, or `ahead` bytes after it, is about to be written and should be on "
+        "its way to the cache. A hint: it changes no value."
+    ),
+    pure=False,
+)
 AFTER: OpDef = define_op(
     "after",
     operands=("x", "*effects"),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 from tilework.base.errors import RenderError
 from tilework.ir.ops import control, math
 from tilework.ir.ops.index import LANES, RANGE, VARIABLE, Unit
-from tilework.ir.ops.memory import AFTER, INDEX, LOAD, PARAM, SINK, STORE
+from tilework.ir.ops.memory import AFTER, FETCH, INDEX, LOAD, PARAM, SINK, STORE
 from tilework.ir.ops.program import FAULT_IF
 from tilework.render.base import cannot_render, check_gate, check_input, gate_of, locality
 from tilework.render.c_family import vectors
@@ -297,6 +297,11 @@ class _Function:
             guard = f"if ({self.names[gate]}) "
         self._emit(guard + line)
 
+    def _fetch(self, node: Node) -> None:
+        ahead = node.attrs.ahead
+        place = f"(unsigned long){self.names[node.src[0]]} + {ahead}"
+        self._emit(f"__builtin_prefetch((const void *)({place}), 1, {locality(ahead)});")
+
     def _fault(self, node: Node) -> None:
         self._emit(
             f"if ({self.names[node.src[0]]}) *(int64_t *)(uintptr_t)variables[0] ="
@@ -326,5 +331,6 @@ _STATEMENTS = {
     INDEX: _Function._index,
     LOAD: _Function._load,
     STORE: _Function._store,
+    FETCH: _Function._fetch,
     FAULT_IF: _Function._fault,
 }
