@@ -388,6 +388,8 @@ class TensorBase:
         new.is_state = old.is_state
         if old.leaves:
             self._keep_leaves(old, new)
+        elif old.owner is not None and not records_history():
+            new.owner = old.owner  # a user's leaf stays one when its values are set
         storage.version = new
         if observe.active:
             observe.storage_written(storage)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 from tilework import Tensor, dtypes, nn
 from tilework.nn import *  # noqa: F403  # all layers, whatever is added to them
 
-#: Modules that are served themselves.
-_MODULES = ("optim", "state")
-
-__all__ = ["Tensor", "dtypes", *(name for name in nn.__all__ if name not in _MODULES)]
+#: Layers alone: modules are served themselves, or are none of tinygrad's.
+__all__ = [
+    "Tensor", "dtypes",
+    *(name for name in nn.__all__ if not isinstance(getattr(nn, name), ModuleType)),
+]  # fmt: skip

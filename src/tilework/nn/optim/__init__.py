@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from tilework.nn.optim.adam import LAMB, Adam, Adamax, AdamW, NAdam, RAdam
 from tilework.nn.optim.adaptive import ASGD, Adadelta, Adafactor, Adagrad, RMSprop, Rprop
-from tilework.nn.optim.average import EMA, clip_grad_norm_, clip_grad_value_
+from tilework.nn.optim.average import EMA
+from tilework.nn.optim.clipping import (
+    clip_grad_norm_,
+    clip_grad_value_,
+    clip_grads_with_norm_,
+    get_total_norm,
+)
 from tilework.nn.optim.optimizer import Optimizer, OptimizerGroup
 from tilework.nn.optim.schedule import (
     ChainedScheduler,
@@ -33,5 +39,5 @@ __all__ = [
     "CosineWarmupLR", "CyclicLR", "ExponentialLR", "LambdaLR", "LinearLR", "MultiStepLR",
     "MultiplicativeLR", "Muon", "NAdam", "OneCycleLR", "Optimizer", "OptimizerGroup",
     "PolynomialLR", "RAdam", "RMSprop", "ReduceLROnPlateau", "Rprop", "Schedule", "SequentialLR",
-    "StepLR", "clip_grad_norm_", "clip_grad_value_",
+    "StepLR", "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm",
 ]  # fmt: skip

@@ -1,55 +1,11 @@
-"""Clipping of gradients, and running averages of parameters."""
+"""Running averages of parameters."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from tilework.base.errors import UserError
 from tilework.tensor.tensor import Tensor
-
-
-def clip_grad_norm_(params: Sequence[Tensor], max_norm: float, norm_type: float = 2.0) -> Tensor:
-    """Scale all gradients so that their common norm is at most `max_norm`; returns the norm.
-
-    Args:
-        params: tensors whose `grad` is scaled; those without one are left out.
-        max_norm: the greatest norm.
-        norm_type: the p of the norm, which may be infinity.
-
-    Example:
-        >>> x = Tensor([3.0, 4.0], requires_grad=True)
-        >>> _ = (x * x * 0.5).sum().backward()
-        >>> clip_grad_norm_([x], 1.0).item()
-        5.0
-    """
-    with_grad = [param for param in params if param.grad is not None]
-    if not with_grad:
-        return Tensor(0.0)
-    with Tensor.no_grad():
-        parts = [_grad(param)._wide().norm(p=norm_type) for param in with_grad]
-        together = Tensor.stack(*parts)
-        total = together.max() if norm_type == math.inf else together.norm(p=norm_type)
-        scale = (max_norm / (total + 1e-6)).minimum(1.0)
-        for param in with_grad:
-            g = _grad(param)
-            param.grad = (g * scale.cast(g.dtype)).contiguous()
-        return total
-
-
-def clip_grad_value_(params: Sequence[Tensor], clip_value: float) -> None:
-    """Cut all elements of gradients to [-clip_value, clip_value]."""
-    with Tensor.no_grad():
-        for param in params:
-            if param.grad is not None:
-                param.grad = param.grad.clamp(-clip_value, clip_value).contiguous()
-
-
-def _grad(param: Tensor) -> Tensor:
-    found = param.grad
-    if found is None:
-        raise UserError("clip: a parameter lost its gradient")
-    return found
 
 
 class EMA:
