@@ -38,6 +38,7 @@ from tilework.engine.link import (
     VariableBounds,
 )
 from tilework.engine.prepack import Copies, PackedConstants, run_packed, split_packing
+from tilework.engine.prune import Range, live_steps
 from tilework.engine.stats import COUNTERS
 from tilework.engine.validate import Report, run_validated
 from tilework.schedule.schedule import SlotKind
@@ -292,11 +293,7 @@ class _Builder:
             for slot, buffer in zip(run.slots, run.buffers, strict=True)
         ]
         for step in run.steps:
-            if isinstance(step, PlannedCall):
-                operands = step.operands
-            else:
-                operands = (step.target, step.source)
-            self._steps.append((step, [places[operand.slot] for operand in operands]))
+            self._steps.append((step, [places[operand.slot] for operand in _operands_of(step)]))
 
     def _place_of(self, time: int, slot: Slot, buffer: Buffer | None) -> Any:
         """(slot, offset) for what has a slot, (device, number, offset) for what is in an arena."""
@@ -323,6 +320,15 @@ class _Builder:
         made.last = time
         return (made.device, made.place, buffer.offset_bytes)
 
+    def _prune(self) -> None:
+        """Drop the steps whose results nobody reads."""
+        touched = [
+            [_bytes_of(old, place) for old, place in zip(_operands_of(step), places, strict=True)]
+            for step, places in self._steps
+        ]
+        keep = live_steps([step for step, _ in self._steps], touched)
+        self._steps = [row for row, is_live in zip(self._steps, keep, strict=True) if is_live]
+
     def _check_owner(self, owner: int, buffer: Buffer) -> None:
         """Refuse a buffer that could be part of several inputs: a replay can't tell of which."""
         for number, other in enumerate(self.inputs):
@@ -341,14 +347,16 @@ class _Builder:
 
     def build(self, variables: tuple[VariableBounds, ...]) -> CapturedProgram:
         """Plan the arenas and return the program."""
+        self._prune()
         first_arena = len(self.inputs) + len(self.held) + len(self.outputs)
-        devices = [name for name, rows in self._arenas.items() if rows]
+        used = {place[:2] for _, places in self._steps for place in places if len(place) == 3}
+        devices = [name for name in self._arenas if any(name == other for other, _ in used)]
         offsets: dict[str, list[int]] = {}
         sizes: list[tuple[str, int]] = []
         for name in devices:
             lives = [
-                row if isinstance(row, Lifetime) else Lifetime(row.size_bytes, row.first, row.last)
-                for row in self._arenas[name]
+                Lifetime(row.size_bytes if (name, place) in used else 0, row.first, row.last)
+                for place, row in enumerate(self._arenas[name])
             ]
             offsets[name], total = plan_arena(lives)
             sizes.append((name, total))
@@ -403,6 +411,18 @@ class _Builder:
             is_fresh=packed.is_fresh,
         )
         return program
+
+
+def _operands_of(step: PlannedStep) -> tuple[Operand, ...]:
+    return step.operands if isinstance(step, PlannedCall) else (step.target, step.source)
+
+
+def _bytes_of(operand: Operand, place: Any) -> Range:
+    """The bytes that an operand is; what has a slot of its own is seen by others."""
+    if len(place) == 2:
+        return Range(None, 0, 0)
+    start = place[2] + operand.offset_bytes
+    return Range(place[:2], start, start + operand.size_bytes)
 
 
 # --- the program ----------------------------------------------------------------------------------
