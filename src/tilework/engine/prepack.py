@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import eq
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tilework.base import settings
 from tilework.base.collection import no_collection
@@ -35,6 +35,10 @@ from tilework.engine.splits import Packing, Split, find_split
 if TYPE_CHECKING:
     from tilework.ir.node import Node
     from tilework.runtime.buffer import Buffer, Memory
+
+
+#: Copies that run at every replay begin at multiples of so many bytes.
+_ALIGNMENT: Final = 256
 
 
 @dataclass(slots=True)
@@ -159,6 +163,10 @@ def run_packed(
     return True
 
 
+def _aligned(size_bytes: int) -> int:
+    return -(-size_bytes // _ALIGNMENT) * _ALIGNMENT
+
+
 def _part(slots: Sequence[Buffer | None], operand: Operand) -> Buffer:
     buffer = slots[operand.slot]
     if buffer is None:
@@ -228,12 +236,15 @@ class _Rewrite:
         # Constants first: their number decides where the later slots move.
         for number, split in self.splits.items():
             kernel_step = self._kernel_step(number)
+            total = 0
             for pack in split.packs:
                 if pack.is_constant:
                     self._packed_slot(kernel_step, pack)
                 else:
-                    size = self.temporary.get(kernel_step.device, 0)
-                    self.temporary[kernel_step.device] = max(size, pack.size_bytes)
+                    total += _aligned(pack.size_bytes)
+            if total:
+                size = self.temporary.get(kernel_step.device, 0)
+                self.temporary[kernel_step.device] = max(size, total)
         new: list[PlannedStep] = []
         for number, step in enumerate(self.steps):
             found = self.splits.get(number)
@@ -284,13 +295,15 @@ class _Rewrite:
         """The copies that must run each time, then the kernel over packed buffers."""
         operands = list(map(self._moved_operand, step.operands))
         new: list[PlannedStep] = []
+        offset = 0
         for pack in split.packs:
             if pack.is_constant:
                 operands.append(Operand(self._packed_slot(step, pack), 0, pack.size_bytes))
                 continue
             device = list(self.temporary).index(step.device)
             slot = self.num_slots + len(self.packed) + device
-            target = Operand(slot, 0, pack.size_bytes)
+            target = Operand(slot, offset, pack.size_bytes)
+            offset += _aligned(pack.size_bytes)
             sources = tuple(operands[source] for source in pack.sources)
             new.append(PlannedCall(step.device, pack.kernel, (target, *sources)))
             operands.append(target)

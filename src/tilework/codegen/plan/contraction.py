@@ -75,9 +75,12 @@ def _is_correction(reduce: Node) -> bool:
 
 
 def with_factors(sink: Node, contraction: Contraction, factors: Mapping[Node, Node]) -> Node:
-    """The kernel with other factors in the sums of its contraction."""
+    """The kernel with other factors in the sums of its contraction, or others for whole sums."""
     new: dict[Node, Node] = {}
     for reduce in (contraction.reduce, *contraction.corrections):
+        if reduce in factors:
+            new[reduce] = factors[reduce]
+            continue
         product = reduce.src[0]
         summed = factors.get(product)
         if summed is None:

@@ -8,9 +8,10 @@ All of it is exact modulo 2**32, as the sum that was written is.  Where the fact
 side by side in memory, memory is read as words.
 
 Where an instruction wants its first bytes unsigned and both are signed, 128 is added to them (their
-highest bit is flipped), and 128 times the sum of the other factor is taken off: a correction that
-depends on one side of the contraction alone.  Instructions for matrix registers take bytes of
-either sign; whether words are made for them or for vectors is decided by the cheaper plan.
+highest bit is flipped).  What is added to factors, so or in the program (zero points of quantised
+numbers), is multiplied by the sum of the other factor: a correction that depends on one side of the
+contraction alone.  Instructions for matrix registers take bytes of either sign; whether words are
+made for them or for vectors is decided by the cheaper plan.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ from typing import TYPE_CHECKING, Final
 from tilework.codegen.analysis import Kernel, analyse, substitute_ranges
 from tilework.codegen.passes.normalise import normalise_ranges
 from tilework.codegen.plan.contraction import Contraction, load_stride, orientations
-from tilework.codegen.plan.extents import least_size, product, size
+from tilework.codegen.plan.extents import ceil_div, least_size, product, size
+from tilework.codegen.plan.offset_factors import OffsetFactor, offset_factor
 from tilework.codegen.plan.tilings import cheapest
-from tilework.dtypes import DType, int8, int16, int32, uint8, uint32
+from tilework.codegen.plan.windows import windows_of
+from tilework.dtypes import int32, uint32
 from tilework.ir.build import cast, const_bits, const_index
-from tilework.ir.node import OpDef
+from tilework.ir.node import OpDef, toposort
 from tilework.ir.ops import math
 from tilework.ir.ops.index import RANGE, RangeAttrs
 from tilework.ir.ops.memory import INDEX, LOAD, PARAM, ParamAttrs
@@ -37,16 +40,19 @@ if TYPE_CHECKING:
     from tilework.target.spec import TargetSpec
 
 _WORD_BITS: Final = 32
-_ALL_HIGH_BITS: Final = 0x8080_8080
+_HIGH_BITS: Final = 0x8080_8080
+_ONES: Final = 0x0101_0101
 #: Outputs along each side, and products in each sum, from which making words of factors pays.
 _LEAST_OUTPUTS: Final = 8
 _LEAST_PRODUCTS: Final = 16
-_NARROW: Final = frozenset({int8, uint8, int16})
+#: The least share of a word that a short range must fill.
+_LEAST_FILLED: Final = 0.6
 _QUADS_OF: Final = {
-    (int8, int8): math.DOT_SIGNED_QUADS,
-    (uint8, int8): math.DOT_QUADS,
-    (uint8, uint8): math.DOT_UNSIGNED_QUADS,
+    (True, True): math.DOT_SIGNED_QUADS,
+    (False, True): math.DOT_QUADS,
+    (False, False): math.DOT_UNSIGNED_QUADS,
 }
+_BYTES: Final = {True: "int8", False: "uint8"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +61,15 @@ class _Grouping:
 
     Attributes:
         op: The instruction's op.
-        first: The factor whose words are its first operand, below its cast to 32 bits.
+        first: The factor whose words are its first operand.
         second: The other one.
-        flips: Whether 128 is added to the first factor's bytes.
+        sums: The op for sums of one factor, which takes unsigned bytes and signed ones.
     """
 
     op: OpDef
-    first: Node
-    second: Node
-    flips: bool = False
+    first: OffsetFactor
+    second: OffsetFactor
+    sums: OpDef = math.DOT_QUADS
 
     @property
     def bits(self) -> int:
@@ -79,33 +85,58 @@ class _Grouping:
 def ready_for_plans(sink: Node, target: TargetSpec) -> Node:
     """The kernel that plans are made for: its ranges in normal form, narrow products grouped."""
     normal = normalise_ranges(sink)
-    has_words = any(found.fragment_layout == "words" for found in target.matrix_instructions)
-    if not has_words and not any(op.name in target.native_ops for op in math.DOTS):
-        return normal
-    return group_products(analyse(normal), target)
+    return group_products(analyse(normal), target) if _has_words(target) else normal
+
+
+def ready_in_all_ways(sink: Node, target: TargetSpec) -> list[Node]:
+    """The kernels that plans may be made for, of which `ready_for_plans` is the cheapest."""
+    normal = normalise_ranges(sink)
+    return grouped_in_all_ways(analyse(normal), target) if _has_words(target) else [normal]
+
+
+def _has_words(target: TargetSpec) -> bool:
+    """Has the target any instruction for words of narrow integers?"""
+    return any(op.name in target.native_ops for op in math.DOTS) or any(
+        found.fragment_layout == "words" for found in target.matrix_instructions
+    )
 
 
 def group_products(kernel: Kernel, target: TargetSpec) -> Node:
     """The kernel with the products of its contraction in words, where the target has it so."""
+    sinks = grouped_in_all_ways(kernel, target)
+    return sinks[0] if len(sinks) == 1 else min(sinks, key=lambda sink: _cycles(sink, target))
+
+
+def grouped_in_all_ways(kernel: Kernel, target: TargetSpec) -> list[Node]:
+    """The kernel with the products of its contraction in words for vectors, and for matrices.
+
+    As it is where vectors have no instruction for its products, or nothing does.
+    """
     found = orientations(kernel)
     if not found or found[0].reduce.src[0].op is not math.MUL or found[0].corrections:
-        return kernel.sink
+        return [kernel.sink]
     contraction = found[0]
     sides = (product(contraction.m), product(contraction.n))
     if min(sides) < _LEAST_OUTPUTS or product(contraction.k) < _LEAST_PRODUCTS:
-        return kernel.sink
+        return [kernel.sink]
+    if contraction.reduce.dtype not in (int32, uint32):
+        return [kernel.sink]
+    a = offset_factor(kernel, contraction, contraction.a)
+    b = offset_factor(kernel, contraction, contraction.b)
+    if a is None or b is None:
+        return [kernel.sink]
     sinks = [kernel.sink]
-    for grouping in _groupings(contraction, target):
+    for grouping in _groupings(a, b, target):
         along = _range_for(contraction, grouping.count)
         if along is not None:
             sinks[:] = [_with_words(kernel, contraction, grouping, along)]
             break
     sinks += [
         _with_words(kernel, contraction, grouping, along)
-        for grouping in _matrix_groupings(contraction, target)
+        for grouping in _matrix_groupings(a, b, target)
         if (along := _range_for(contraction, grouping.count)) is not None
     ]
-    return sinks[0] if len(sinks) == 1 else min(sinks, key=lambda sink: _cycles(sink, target))
+    return sinks
 
 
 def _cycles(sink: Node, target: TargetSpec) -> float:
@@ -119,147 +150,219 @@ def _with_words(kernel: Kernel, contraction: Contraction, grouping: _Grouping, a
     return sink
 
 
-def _groupings(contraction: Contraction, target: TargetSpec) -> list[_Grouping]:
+def _groupings(a: OffsetFactor, b: OffsetFactor, target: TargetSpec) -> list[_Grouping]:
     """The ways that the factors' dtypes allow, the widest instruction first."""
-    if contraction.reduce.dtype not in (int32, uint32):
-        return []
-    a, b = _narrow(contraction.a), _narrow(contraction.b)
-    if a is None or b is None:
-        return []
     found: list[_Grouping] = []
-    if math.DOT_SIGNED_QUADS.name in target.native_ops and a.dtype is int8 and b.dtype is int8:
-        found.append(_Grouping(math.DOT_SIGNED_QUADS, a, b))
-    if math.DOT_QUADS.name in target.native_ops:
-        kinds = (a.dtype, b.dtype)
-        if kinds == (uint8, int8):
-            found.append(_Grouping(math.DOT_QUADS, a, b))
-        elif kinds == (int8, uint8):
-            found.append(_Grouping(math.DOT_QUADS, b, a))
-        elif kinds == (int8, int8):
-            found.append(_Grouping(math.DOT_QUADS, a, b, flips=True))
+    if a.is_bytes and b.is_bytes:
+        if math.DOT_SIGNED_QUADS.name in target.native_ops and a.is_signed and b.is_signed:
+            own = math.DOT_SIGNED_QUADS
+            found.append(_Grouping(own, a, b, own))
+        if math.DOT_QUADS.name in target.native_ops:
+            if a.is_signed == b.is_signed:
+                # Of two equal signs the first one changes: its correction is a sum of the second,
+                # which are mostly weights.
+                found.append(_quads(a.flipped(), b))
+            else:
+                found.append(_quads(a, b))
     if math.DOT_PAIRS.name in target.native_ops:
-        found.append(_Grouping(math.DOT_PAIRS, a, b))
+        first, second = a.as_int16(), b.as_int16()
+        if first is not None and second is not None:
+            # Offsets of bytes fit the 16 bits.
+            own = math.DOT_PAIRS
+            found.append(
+                _Grouping(own, OffsetFactor(a.whole, first), OffsetFactor(b.whole, second))
+            )
     return found
 
 
-def _matrix_groupings(contraction: Contraction, target: TargetSpec) -> list[_Grouping]:
+def _quads(a: OffsetFactor, b: OffsetFactor) -> _Grouping:
+    """Unsigned bytes times signed ones."""
+    return _Grouping(math.DOT_QUADS, *((b, a) if a.is_signed else (a, b)))
+
+
+def _matrix_groupings(a: OffsetFactor, b: OffsetFactor, target: TargetSpec) -> list[_Grouping]:
     """The way that an instruction for matrix registers takes the factors, if there is one."""
-    if contraction.reduce.dtype not in (int32, uint32):
+    if not (a.is_bytes and b.is_bytes):
         return []
-    a, b = _narrow(contraction.a), _narrow(contraction.b)
-    if a is None or b is None:
-        return []
-    if a.dtype is int8 and b.dtype is uint8:
+    if a.is_signed and not b.is_signed:
         a, b = b, a
-    op = _QUADS_OF.get((a.dtype, b.dtype))
+    op = _QUADS_OF[a.is_signed, b.is_signed]
     has_instruction = any(
-        (found.a_dtype, found.b_dtype) == (a.dtype.name, b.dtype.name)
+        (found.a_dtype, found.b_dtype) == (_BYTES[a.is_signed], _BYTES[b.is_signed])
         and found.fragment_layout == "words"
         for found in target.matrix_instructions
     )
-    return [_Grouping(op, a, b)] if op is not None and has_instruction else []
-
-
-def _narrow(factor: Node) -> Node | None:
-    """The narrow integer that a factor is, below its cast; None if it is something else."""
-    if factor.op is not math.CAST or factor.src[0].dtype not in _NARROW:
-        return None
-    return factor.src[0]
+    return [_Grouping(op, a, b)] if has_instruction else []
 
 
 def _range_for(contraction: Contraction, count: int) -> Node | None:
-    """A range of k to be cut into groups of `count`, along which factors are contiguous if any."""
-    fitting = [r for r in contraction.k if least_size(r) == size(r) and size(r) % count == 0]
+    """A range of k to be cut into groups of `count`, along which factors are contiguous if any.
+
+    Where none is a multiple of `count`, one that fills most of one word.
+    """
+    known = [r for r in contraction.k if least_size(r) == size(r)]
 
     def contiguous(range_: Node) -> int:
         return sum(load_stride(f, range_) == 1 for f in (contraction.a, contraction.b))
 
-    return max(fitting, key=contiguous, default=None)
+    fitting = [r for r in known if size(r) % count == 0]
+    if fitting:
+        return max(fitting, key=contiguous)
+    windows = {w.inside for w in windows_of(contraction.a, contraction.m, contraction.k)}
+    windows |= {w.inside for w in windows_of(contraction.b, contraction.n, contraction.k)}
+    short = [r for r in known if r not in windows and _LEAST_FILLED * count <= size(r) < count]
+    return max(short, key=contiguous, default=None)
 
 
 def _grouped(kernel: Kernel, contraction: Contraction, grouping: _Grouping, along: Node) -> Node:
-    """The sum over words, in the dtype of the sum."""
-    short = RANGE(const_index(size(along) // grouping.count), attrs=RangeAttrs(along.attrs.number))
+    """The sum over words, in the dtype of the sum, and what the offsets of factors add to it."""
+    words = ceil_div(size(along), grouping.count)
+    short = RANGE(const_index(words), attrs=RangeAttrs(along.attrs.number))
     first, second = _words(kernel, grouping, along, short)
     ranges = [short if range_ is along else range_ for range_ in contraction.k]
     attrs = contraction.reduce.attrs
-    high_bits, zero = const_bits(_ALL_HIGH_BITS, int32), const_bits(0, int32)
-    if grouping.flips:
-        first = math.XOR(first, high_bits)
+    zero = const_bits(0, int32)
     total = REDUCE(grouping.op(first, second, zero), *ranges, attrs=attrs)
-    if grouping.flips:
-        correction = REDUCE(grouping.op(high_bits, second, zero), *ranges, attrs=attrs)
-        total = math.SUB(total, correction)
+    for own, other, word in (
+        (grouping.first, grouping.second, second),
+        (grouping.second, grouping.first, first),
+    ):
+        if own.has_offset:
+            summed = REDUCE(_summed(grouping.sums, other, word), *ranges, attrs=attrs)
+            total = math.ADD(total, math.MUL(summed, own.offset()))
+    if grouping.first.has_offset and grouping.second.has_offset:
+        both = math.MUL(grouping.first.offset(), grouping.second.offset())
+        count = const_bits(product(contraction.k) & 0xFFFF_FFFF, int32)
+        total = math.ADD(total, math.MUL(both, count))
     return cast(total, contraction.reduce.dtype)
+
+
+def _summed(op: OpDef, factor: OffsetFactor, word: Node) -> Node:
+    """The sum of the bytes of a word."""
+    ones, zero = const_bits(_ONES, int32), const_bits(0, int32)
+    is_first = op is math.DOT_QUADS and not factor.is_signed
+    return op(word, ones, zero) if is_first else op(ones, word, zero)
 
 
 def _words(kernel: Kernel, grouping: _Grouping, along: Node, short: Node) -> tuple[Node, Node]:
     """Both factors in words, read as words where all that reads their memory can be."""
     factors = (grouping.first, grouping.second)
-    loaded = {
-        factor: word
-        for factor in factors
-        if (word := _loaded_word(factor, along, short, grouping)) is not None
-    }
+    loads = {factor: _load_of(factor) for factor in factors}
+    words = {factor: _loaded_word(factor, along, short, grouping) for factor in factors}
+    as_words = {loads[factor] for factor in factors if words[factor] is not None}
     stored = {store.src[0].src[0] for store in kernel.stores}
-    for factor in list(loaded):
-        buffer = factor.src[0].src[0]
-        readers = [load for load in kernel.loads if load.src[0].src[0] is buffer]
-        if buffer in stored or any(reader not in loaded for reader in readers):
-            for other in readers:
-                loaded.pop(other, None)
+
+    def can_read(factor: OffsetFactor) -> bool:
+        """Is all that reads the factor's memory made of words?"""
+        load = loads[factor]
+        if load is None or load.src[0].src[0] in stored:
+            return False
+        buffer = load.src[0].src[0]
+        return all(other in as_words for other in kernel.loads if other.src[0].src[0] is buffer)
+
     first, second = [
-        loaded.get(factor) or _word(factor, along, short, grouping) for factor in factors
+        words[factor] if can_read(factor) and words[factor] is not None else None
+        for factor in factors
     ]
-    return first, second
+    return (
+        first or _word(grouping.first, along, short, grouping),
+        second or _word(grouping.second, along, short, grouping),
+    )
 
 
-def _loaded_word(narrow: Node, along: Node, short: Node, grouping: _Grouping) -> Node | None:
-    """A load of the word that holds the factors of a group; None where memory holds no such."""
-    if narrow.op is not LOAD or narrow.dtype.bits != grouping.bits:
+def _load_of(factor: OffsetFactor) -> Node | None:
+    """The load that a factor's narrow integer is, perhaps under a condition."""
+    narrow = factor.narrow
+    load = narrow.src[1] if narrow.op is math.WHERE else narrow
+    return load if load.op is LOAD else None
+
+
+def _loaded_word(
+    factor: OffsetFactor, along: Node, short: Node, grouping: _Grouping
+) -> Node | None:
+    """The word that holds the factors of a group, loaded; None where memory holds no such."""
+    load = _load_of(factor)
+    if load is None or load.dtype.bits != grouping.bits:
         return None
-    buffer, offset = narrow.src[0].src
-    if buffer.op is not PARAM or load_stride(narrow, along) != 1:
+    word = _word_in_memory(load, along, short, grouping.count)
+    if word is None:
         return None
-    count = grouping.count
-    places = [
+    if factor.narrow is not load:
+        condition, _, other = factor.narrow.src
+        shut = _same(condition, along, short, grouping.count)
+        if shut is None or _depends(other, along):
+            return None
+        word = math.WHERE(shut, word, _repeated(other, grouping))
+    return math.XOR(word, const_bits(_HIGH_BITS, int32)) if factor.flips else word
+
+
+def _places(along: Node, short: Node, count: int) -> list[dict[Node, Node]]:
+    """What a range is at each place of a word."""
+    return [
         {along: simplify.add(simplify.scale(short, count), const_index(at))} for at in range(count)
     ]
-    gates = [
-        tuple([substitute_ranges(gate, place, {}) for gate in narrow.src[1:]]) for place in places
-    ]
-    constant, total = simplify.terms(substitute_ranges(offset, places[0], {}))
-    if any(gate != gates[0] for gate in gates) or constant % count:
+
+
+def _same(node: Node, along: Node, short: Node, count: int) -> Node | None:
+    """What a node is at all places of a word; None where they differ."""
+    found = [substitute_ranges(node, place, {}) for place in _places(along, short, count)]
+    return found[0] if all(other is found[0] for other in found) else None
+
+
+def _depends(node: Node, range_: Node) -> bool:
+    return range_ in toposort(node)
+
+
+def _repeated(narrow: Node, grouping: _Grouping) -> Node:
+    """A word of equal parts."""
+    mask = (1 << grouping.bits) - 1
+    ones = sum(1 << at for at in range(0, _WORD_BITS, grouping.bits))
+    part = math.AND(cast(narrow, int32), const_bits(mask, int32))
+    return math.MUL(part, const_bits(ones, int32))
+
+
+def _word_in_memory(load: Node, along: Node, short: Node, count: int) -> Node | None:
+    """A load of the word that holds `count` elements of another load side by side."""
+    buffer, offset = load.src[0].src
+    if buffer.op is not PARAM or load_stride(load, along) != 1 or size(along) % count:
         return None
-    if any(factor % count for factor in total.values()):
+    gates = [_same(gate, along, short, count) for gate in load.src[1:]]
+    place = _places(along, short, count)[0]
+    constant, total = simplify.terms(substitute_ranges(offset, place, {}))
+    if constant % count or any(factor % count for factor in total.values()):
         return None
-    start = simplify.from_terms(
-        constant // count, {term: factor // count for term, factor in total.items()}
-    )
     attrs = buffer.attrs
     elements = 1
     for extent in attrs.shape:
         if not isinstance(extent, int):
             return None
         elements *= extent
+    known = [gate for gate in gates if gate is not None]
+    if len(known) < len(gates):
+        return None
+    start = simplify.from_terms(
+        constant // count, {term: factor // count for term, factor in total.items()}
+    )
     words = PARAM(attrs=ParamAttrs(attrs.slot, (elements // count,), int32, attrs.device))
-    return LOAD(INDEX(words, start), *gates[0], attrs=narrow.attrs)
+    return LOAD(INDEX(words, start), *known, attrs=load.attrs)
 
 
-def _word(narrow: Node, along: Node, short: Node, grouping: _Grouping) -> Node:
-    """The factors of one group in a word, the first in the lowest bits."""
+def _word(factor: OffsetFactor, along: Node, short: Node, grouping: _Grouping) -> Node:
+    """The factors of one group in a word, the first in the lowest bits.
+
+    A range that is shorter than a word leaves its last places 0.
+    """
     bits, count = grouping.bits, grouping.count
-    word: Node | None = None
-    for position in range(count):
-        place = simplify.add(simplify.scale(short, count), const_index(position))
-        part = cast(substitute_ranges(narrow, {along: place}, {}), int32)
-        if _is_signed(narrow.dtype) and position < count - 1:
+    word = const_bits(0, int32)
+    for position, place in enumerate(_places(along, short, count)):
+        if position >= size(along):
+            break
+        part = cast(substitute_ranges(factor.narrow, place, {}), int32)
+        if factor.flips:
+            part = math.XOR(part, const_bits(1 << (bits - 1), int32))
+        if factor.narrow.dtype.is_signed and position < count - 1:
             part = math.AND(part, const_bits((1 << bits) - 1, int32))
         if position:
             part = math.SHL(part, const_bits(position * bits, int32))
-        word = part if word is None else math.OR(word, part)
-    return word if word is not None else const_bits(0, int32)
-
-
-def _is_signed(dtype: DType) -> bool:
-    return dtype.is_signed
+        word = math.OR(word, part) if position else part
+    return word

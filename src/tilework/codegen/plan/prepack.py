@@ -19,7 +19,7 @@ from tilework.codegen.plan.contraction import (
     orientations,
     with_factors,
 )
-from tilework.codegen.plan.dot_products import ready_for_plans
+from tilework.codegen.plan.dot_products import ready_for_plans, ready_in_all_ways
 from tilework.codegen.plan.extents import ceil_div, fitting_lanes, lanes_for, product, size
 from tilework.codegen.plan.tile_contraction import register_tile
 from tilework.codegen.plan.tilings import cheapest
@@ -28,6 +28,7 @@ from tilework.ir.build import const_index
 from tilework.ir.node import Node, in_use, toposort
 from tilework.ir.ops.index import RANGE, RangeAttrs
 from tilework.ir.ops.memory import INDEX, LOAD, PARAM, SINK, STORE, ParamAttrs
+from tilework.ir.ops.tensor import REDUCE
 from tilework.ir.symbolic import simplify
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 #: Cycles to copy an element to global memory by gated vectors, or one by one.
 _GATHER_VECTOR, _GATHER_SCALAR = 1.2, 5.0
+#: The same to add one word to a sum.
+_SUM = 0.25
 #: How much better the estimate must be before a kernel is split.
 _GAIN = 0.98
 _WORTH_CYCLES = 4_000.0
@@ -85,20 +88,22 @@ def prepack(sink: Node, target: TargetSpec, constants: frozenset[int]) -> Prepac
         The split kernel; None where the kernel is best as it is.
     """
     with in_use():
-        kernel = analyse(_spread(ready_for_plans(sink, target)))
-        fold = None if orientations(kernel) else window_fold(kernel)
+        ways = [analyse(_spread(way)) for way in ready_in_all_ways(sink, target)]
+        fold = None if orientations(ways[0]) else window_fold(ways[0])
         if fold is not None:
-            return _packed_fold(kernel, fold, constants)
-        default = cheapest(kernel, target)
-        if default is None or default[0] < _WORTH_CYCLES:
+            return _packed_fold(ways[0], fold, constants)
+        known = [found[0] for way in ways if (found := cheapest(way, target)) is not None]
+        default = min(known, default=0.0)
+        if default < _WORTH_CYCLES:
             return None
         best: tuple[float, Prepacked] | None = None
-        for contraction in orientations(kernel):
-            for candidate in _candidates(kernel, contraction, target, constants):
-                cost = _cost(candidate, target)
-                if cost is not None and (best is None or cost < best[0]):
-                    best = (cost, candidate)
-        if best is None or best[0] > _GAIN * default[0]:
+        for kernel in ways:
+            for contraction in orientations(kernel):
+                for candidate in _candidates(kernel, contraction, target, constants):
+                    cost = _cost(candidate, target)
+                    if cost is not None and (best is None or cost < best[0]):
+                        best = (cost, candidate)
+        if best is None or best[0] > _GAIN * default:
             return None
         return best[1]
 
@@ -152,11 +157,13 @@ def _candidates(
                 continue  # what is updated in place must not be computed twice
             split = _Split(kernel, contraction)
             split.pack_b(lane, columns)
+            split.pack_corrections()
             found.append(split.result(constants))
             if gather_a:
                 both = _Split(kernel, contraction)
                 both.pack_b(lane, columns)
                 both.pack_a()
+                both.pack_corrections()
                 found.append(both.result(constants))
     return found
 
@@ -222,6 +229,11 @@ class _Split:
         layout = [*(r for r in own if r is not lane), *summed, lane]
         self._pack(self.contraction.b, layout, {})
 
+    def pack_corrections(self) -> None:
+        """Sums of one factor alone, by kernels of their own."""
+        for reduce in self.contraction.corrections:
+            self._pack(reduce, self._ranges_of(reduce, self.kernel.outputs), {})
+
     def _ranges_of(self, factor: Node, ranges: Sequence[Node]) -> list[Node]:
         mask = self.kernel.free.mask[factor]
         return [r for r in ranges if mask & self.kernel.free.bit(r)]
@@ -235,7 +247,7 @@ class _Split:
         value = substitute_ranges(factor, values, {})
         target = PARAM(attrs=ParamAttrs(-1, (count,), dtype))
         # The loops of the copy follow the order in which it is stored.
-        own = [r for part in layout for r in toposort(part) if r.op is RANGE]
+        own = [r for part in [*layout, value] for r in toposort(part) if r.op is RANGE]
         copy = renumber(SINK(STORE(INDEX(target, offset), value)), list(dict.fromkeys(own)))
         slot = self.next_slot
         self.next_slot += 1
@@ -252,7 +264,10 @@ class _Split:
             sources = tuple(sorted(_slots(factor)))
             kernel = _renumber_params(copy, {-1: 0} | {s: i + 1 for i, s in enumerate(sources)})
             elements = size_bytes / factor.type.dtype.itemsize
-            cycles = elements * _gather_cycles(factor, self.contraction.m[-1])
+            if factor.op is REDUCE:
+                cycles = elements * product(factor.src[1:]) * _SUM
+            else:
+                cycles = elements * _gather_cycles(factor, self.contraction.m[-1])
             is_constant = set(sources) <= constants
             packs.append(Pack(kernel, sources, slot, size_bytes, is_constant, cycles))
         return Prepacked(sink, tuple(packs))

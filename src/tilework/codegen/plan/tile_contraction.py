@@ -48,6 +48,8 @@ _TRANSPOSED_STORE, _SCATTERED_STORE = 0.5, 2.0
 _LEAST_TRANSPOSE = 4
 #: Cycles to convert an element each time that it is multiplied.
 _CONVERT_SCALAR = 0.75
+#: Cycles to add up the products of one word outside of vectors.
+_SCALAR_DOT = 4.0
 #: Cycles from an accumulator to itself: four on most machines, and some slack.
 _LATENCY = 5.0
 #: What one step along k takes beyond its multiply-adds: its own, for each load, and for each vector
@@ -440,7 +442,15 @@ class Tiling:
     def _compute(self) -> float:
         tiles = product([*self.contraction.batch, *self.m_rest, *self.n_rest])
         tiles *= self.row_tiles * self.lane_tiles
-        return tiles * self.step * self.depth + self._store_cycles()
+        return tiles * (self.step + self._corrections()) * self.depth + self._store_cycles()
+
+    def _corrections(self) -> float:
+        """What sums of one factor alone add to each step: a row for columns, scalars for rows."""
+        cycles = 0.0
+        for reduce in self.contraction.corrections:
+            is_wide = self.kernel.free.mask[reduce] & self.kernel.free.bit(self.lane)
+            cycles += self.vectors / 2 if is_wide else self.height * _SCALAR_DOT
+        return cycles
 
     def _read_a(self, panels: int) -> float:
         """What reading a straight from its buffer costs beyond a load with the multiplication."""
