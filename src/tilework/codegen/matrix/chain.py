@@ -13,6 +13,7 @@ all that comes later is computed.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import TYPE_CHECKING
 
 from tilework.codegen.cascade.find import find_cascade
@@ -42,9 +43,9 @@ GROUPS, GROUP_ROWS = 2, 64
 _BLOCKS = (128, 64)
 _MOST_COLUMNS = 256
 _MOST_SLOTS = 4
-_RESERVED_BYTES = 8192
+_RESERVED_BYTES = 2048
 #: Registers of a thread for sums, products and factors on their way.
-_MOST_REGISTERS = 224
+_MOST_REGISTERS = 208
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,8 @@ class Chain:
         mask: A choice, elsewhere than whose condition nothing counts.
         block: Positions of a block.
         slots: Blocks that are on their way at once.
+        settles: A block's products start when the sums of the block before are there, whose factors
+            would otherwise take registers beside them.
     """
 
     cascade: Cascade
@@ -106,6 +109,7 @@ class Chain:
     mask: Node | None
     block: int = 0
     slots: int = 0
+    settles: bool = False
 
     @property
     def others(self) -> tuple[Node, ...]:
@@ -156,14 +160,21 @@ def find_chain(kernel: Kernel, target: TargetSpec) -> Chain | None:
     (dtype,) = dtypes if len(dtypes) == 1 else (None,)
     if dtype is None or dtype.itemsize != 2 or ("warp_group", dtype.name) not in units:
         return None
-    for block in _BLOCKS:
-        chain = replace(found, block=block)
-        slots = min(_room(chain, target) // slot_bytes(chain), _MOST_SLOTS)
-        if not ChainValues(chain).is_fit:
-            return None
+    values = ChainValues(found)
+    if not values.is_fit:
+        return None
+    for block, settles in product(_BLOCKS, (False, True)):
+        chain = replace(found, block=block, settles=settles)
+        room = _room(chain, target) - staged_bytes(chain, len(values.of_positions))
+        slots = min(room // slot_bytes(chain), _MOST_SLOTS)
         if slots >= 2 and _registers(chain) <= _MOST_REGISTERS:
             return replace(chain, slots=slots)
     return None
+
+
+def staged_bytes(chain: Chain, values: int) -> int:
+    """Bytes of what is computed once for each position, for two blocks of each group."""
+    return values * GROUPS * 2 * chain.block * float32.itemsize
 
 
 def slot_bytes(chain: Chain) -> int:
@@ -180,7 +191,9 @@ def _room(chain: Chain, target: TargetSpec) -> int:
 
 def _registers(chain: Chain) -> int:
     sums = sum(size(each.column) // 2 for each in chain.sums)
-    return sums + len(chain.products) * chain.block // 2 + len(chain.sums) * chain.block // 4
+    # The first factor takes the place of what it is computed from.
+    factors = max(len(chain.sums) - int(chain.settles), 0) * chain.block // 4
+    return sums + len(chain.products) * chain.block // 2 + factors
 
 
 class _Finding:

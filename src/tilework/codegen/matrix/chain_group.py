@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math as numbers
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tilework.codegen.analysis import substitute_ranges
 from tilework.codegen.gpu.plan import GROUP_THREADS
 from tilework.codegen.matrix.chain import GROUP_ROWS, place_of
+from tilework.codegen.matrix.chain_values import LOG2_E, exponent, factored
 from tilework.codegen.matrix.epilogue import Place, gated, write_results
 from tilework.codegen.plan.extents import size
-from tilework.dtypes import float32
-from tilework.ir.build import const, const_index
+from tilework.dtypes import float32, index
+from tilework.ir.build import cast, const, const_index
 from tilework.ir.ops import math
 from tilework.ir.ops.control import BROADCAST, FoldAttrs
 from tilework.ir.ops.index import LanesAttrs, Unit
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from tilework.codegen.matrix.chain_lower import Blocks, ChainEmission, Slots
     from tilework.ir.node import Node
 
-_LOG2_E = numbers.log2(numbers.e)
 _ZERO = const_index(0)
 _LOWEST, _NOTHING = const(float("-inf"), float32), const(0.0, float32)
 
@@ -106,7 +105,7 @@ class ChainGroup:
         self.member = member
         out = self.out
         self.leads = out.emit(simplify.equal(member, _ZERO))
-        self.used = out.variable(_ZERO)
+        self.counted = emission.counter()
         lane = simplify.mod(member, const_index(32))
         warp = simplify.idiv(member, const_index(32))
         self.line = out.emit(
@@ -129,10 +128,10 @@ class ChainGroup:
                 self._block(state, block, blocks, held)
             done = out.emit(MATRIX_WAIT(*state.sums, task, attrs=CountAttrs(0)))
             if chain.sums:
-                last = simplify.add(self.used, simplify.sub(count, const_index(1)))
+                last = self._before(simplify.add(self.used, count))
                 with out.when(simplify.both(self.leads, simplify.less(_ZERO, count))):
                     self._hand_back(last, done)
-            out.assign(self.used, simplify.add(self.used, count))
+            emission.count(self.counted, count)
             with out.when(self.leads):
                 out.emit(SIGNAL_ARRIVE(INDEX(emission.held_free, _ZERO), done))
             if chain.running is None:
@@ -167,6 +166,15 @@ class ChainGroup:
                 state.totals[fold] = [out.variable(_NOTHING) for _ in (0, 1)]
         return state
 
+    @property
+    def used(self) -> Node:
+        """The number of a tile's first block."""
+        return cast(self.counted, index)
+
+    def _before(self, turn: Node) -> Node:
+        """The number of the block before: numbers repeat after two rounds of slots."""
+        return simplify.add(turn, const_index(2 * self.chain.slots - 1))
+
     def _zeros(self, columns: int) -> Node:
         lanes = LanesAttrs(GROUP_ROWS * columns // GROUP_THREADS)
         return self.out.variable(BROADCAST(_NOTHING, attrs=lanes))
@@ -183,10 +191,12 @@ class ChainGroup:
         at = simplify.add(self.used, turn)
         slot, parity = emission.place(at)
         wait = out.emit(SIGNAL_WAIT(INDEX(emission.full, slot), parity, held, turn))
+        if chain.settles:
+            wait = out.emit(MATRIX_WAIT(wait, *state.sums, attrs=CountAttrs(0)))
         for each, found in zip(chain.products, state.found, strict=True):
-            begin = out.emit(MATRIX_BEGIN(wait, found))
+            begin = out.emit(MATRIX_BEGIN(wait))
             self._multiply(each, found, slot, begin)
-            out.emit(MATRIX_COMMIT(begin))
+            wait = out.emit(MATRIX_COMMIT(begin))
         number = out.emit(simplify.add(blocks.first, turn))
         key = out.emit(simplify.scale(number, chain.block))
         from_first = simplify.at_least(number, blocks.whole_first)
@@ -197,19 +207,20 @@ class ChainGroup:
         if chain.running is not None:
             self._fold(state, block)
             return
-        issued = 0
-        for stage, found in enumerate(state.found):
-            waiting = len(chain.products) - 1 - stage + issued
-            done = out.emit(MATRIX_WAIT(found, turn, attrs=CountAttrs(waiting)))
+        for stage in range(len(chain.products)):
+            waiting = len(chain.products) - 1 - stage
+            known = state.found[: stage + 1]
+            done = out.emit(MATRIX_WAIT(*known, turn, attrs=CountAttrs(waiting)))
             if not stage:
                 earlier = simplify.both(self.leads, simplify.less(_ZERO, turn))
                 with out.when(earlier):
-                    self._hand_back(simplify.sub(at, const_index(1)), done)
+                    self._hand_back(self._before(at), done)
             self._keep(state, block, stage)
-            for last, total in zip(chain.sums, state.sums, strict=True):
-                if last.stage == stage:
-                    self._mix(state, block, last, total)
-                    issued += 1
+        # Factors are held in registers, which nothing may write while a product is on its way: the
+        # machine would do one product after the other.
+        pairs = [self._pairs(state, block, each) for each in chain.sums]
+        for last, total, own in zip(chain.sums, state.sums, pairs, strict=True):
+            self._mix(block, last, total, own)
 
     def _multiply(self, each: Product, found: Node, at: Node, begin: Node) -> None:
         """Start a product of the tile's rows and a block."""
@@ -312,9 +323,9 @@ class ChainGroup:
 
         self._each(state, block, put)
 
-    def _mix(self, state: _State, block: _Block, each: Sum, total: Node) -> None:
-        """Start to add the product of a factor, held in registers, and a block of values."""
-        out, chain, emission = self.out, self.chain, self.emission
+    def _pairs(self, state: _State, block: _Block, each: Sum) -> list[Node]:
+        """The elements of a factor, two by two."""
+        out, chain = self.out, self.chain
         factor = self.values.factors[chain.sums.index(each)]
         stays = self.values.stays
         found: list[Node] = []
@@ -324,7 +335,11 @@ class ChainGroup:
             where = (const_index(place // 4), place % 4)
             found.append(out.emit(self._value(factor, state, block, where, known)))
         attrs = PairAttrs(each.values.dtype)
-        pairs = [out.emit(PAIR(*found[i : i + 2], attrs=attrs)) for i in range(0, len(found), 2)]
+        return [out.emit(PAIR(*found[i : i + 2], attrs=attrs)) for i in range(0, len(found), 2)]
+
+    def _mix(self, block: _Block, each: Sum, total: Node, pairs: list[Node]) -> None:
+        """Start to add the product of a factor, held in registers, and a block of values."""
+        out, chain, emission = self.out, self.chain, self.emission
         values: Slots = emission.moving[place_of(each.values, chain.key)]
         begin = out.emit(MATRIX_BEGIN(*pairs[:1], block.turn))
         width = emission.width
@@ -350,12 +365,13 @@ class ChainGroup:
         ready = CountAttrs(products - 1)
         done = out.emit(MATRIX_WAIT(first, block.turn, attrs=ready))
         tops = [out.variable(_LOWEST) for _ in (0, 1)]
-        plain = values.without_mask(score)
+        raw, factor = factored(score)
+        plain = values.without_mask(raw)
 
         def put(eighth: Node, element: int, is_masked: bool) -> None:
             at = simplify.add(simplify.scale(eighth, 4), const_index(element))
             known = {chain.products[0].node: PICK(first, at)}
-            root = score if is_masked else plain
+            root = raw if is_masked else plain
             found = self._value(root, state, block, (eighth, element), known)
             if is_masked and size(chain.key) % chain.block:
                 found = math.WHERE(self._inside(block, eighth, element), found, _LOWEST)
@@ -364,14 +380,13 @@ class ChainGroup:
             out.assign(tops[element // 2], math.MAXIMUM(tops[element // 2], found))
 
         self._each(state, block, put)
-        references = self._raise(state, tops)
+        references = self._raise(state, tops, factor)
         own = [fold for fold, (value, _) in running.sums.items() if value is running.term]
         with out.loop(chain.block // 8, Unit.UNROLL) as eighth:
             for element in range(4):
                 at = simplify.add(simplify.scale(eighth, 4), const_index(element))
-                difference = math.SUB(PICK(first, at), references[element // 2])
-                weight = math.MUL(difference, const(_LOG2_E, float32))
-                weight = out.emit(POWER_OF_TWO(weight))
+                raised = exponent(PICK(first, at), factor, references[element // 2])
+                weight = out.emit(POWER_OF_TWO(raised))
                 out.emit(PUT(first, at, weight))
                 for fold in own:
                     total = state.totals[fold][element // 2]
@@ -382,16 +397,19 @@ class ChainGroup:
         with out.when(self.leads):
             self._hand_back(simplify.add(self.used, block.turn), done)
 
-    def _raise(self, state: _State, tops: list[Node]) -> list[Node]:
-        """Raise the maximum of each row; returns what terms are taken against."""
+    def _raise(self, state: _State, tops: list[Node], factor: Node) -> list[Node]:
+        """Raise the maximum of each row; returns what terms are taken against.
+
+        `tops` are the greatest scores of the block, without their `factor`.
+        """
         out = self.out
         references = []
         for half in (0, 1):
-            top = FOLD_QUAD(tops[half], attrs=FoldAttrs(Fold.MAX))
+            top = math.MUL(FOLD_QUAD(tops[half], attrs=FoldAttrs(Fold.MAX)), factor)
             raised = out.emit(math.MAXIMUM(state.most[half], top))
             is_empty = math.EQ(raised, _LOWEST)
             reference = out.emit(math.WHERE(is_empty, _NOTHING, raised))
-            before = math.MUL(math.SUB(state.most[half], reference), const(_LOG2_E, float32))
+            before = math.MUL(math.SUB(state.most[half], reference), LOG2_E)
             factor = out.emit(POWER_OF_TWO(before))
             references.append(reference)
             out.assign(state.most[half], raised)
@@ -413,7 +431,8 @@ class ChainGroup:
                 for fold, root in self.values.added.items():
                     value = self._value(root, state, block, (eighth, element), known)
                     total = state.totals[fold][element // 2]
-                    out.assign(total, math.ADD(total, value))
+                    more = value.src if value.op is math.MUL else None
+                    out.assign(total, math.MULACC(*more, total) if more else math.ADD(total, value))
 
     # ---- results
 

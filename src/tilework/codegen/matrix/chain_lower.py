@@ -5,17 +5,19 @@ the key, block by block, through a ring of slots.  The other groups compute, eac
 
     first = rows x keys, second = rows' x keys'     MATRIX, all started at once
     as soon as one is there: what stays of it       in its registers
-    sum += factor x values                          MATRIX_HELD, while the next product is finished
+    sum += factor x values                          MATRIX_HELD, while the next block begins
 
 or, where the kernel folds rows, maximum and sums as `stream` has them.  What belongs to positions
 along the key (folds of rows, where the tile's rows are keys) is computed once for a block and read
 from TILE memory; what belongs to rows stays in registers.
 
 Numbers: sums are added up block by block, in the order of the positions, each block in the order of
-the matrix unit.  Three things are this lowering's own.  Quotients by a value of a row are products
+the matrix unit.  Four things are this lowering's own.  Quotients by a value of a row are products
 with its reciprocal: off by one rounding of float32 more, before they are rounded to 16 bits or
-summed.  Powers come from the machine's own instruction, as in `stream`.  Blocks that a mask hides
-from all rows of a tile are left out, whatever the values there hold.
+summed.  Sums of a product are rounded once, and a constant of at most 1 that multiplies one goes
+into what is fixed for its row or position: off by a rounding of that.  Powers come from the
+machine's own instruction, as in `stream`.  Blocks that a mask hides from all rows of a tile are
+left out, whatever the values there hold.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ from tilework.codegen.matrix.chain_values import ChainValues
 from tilework.codegen.matrix.epilogue import Tile, outgoing_array
 from tilework.codegen.matrix.writer import Writer
 from tilework.codegen.plan.extents import ceil_div, product, size
-from tilework.dtypes import float32, uint64
-from tilework.ir.build import const_index
+from tilework.dtypes import float32, index, uint16, uint64
+from tilework.ir.build import cast, const, const_index
 from tilework.ir.node import toposort
 from tilework.ir.ops import math
 from tilework.ir.ops.control import BARRIER
@@ -42,6 +44,7 @@ from tilework.ir.ops.matrix import (
     COPY_BOX,
     PICK,
     REGISTERS,
+    SAME_IN_WARP,
     SIGNAL_EXPECT,
     SIGNAL_INIT,
     SIGNAL_WAIT,
@@ -149,7 +152,7 @@ class ChainEmission:
                 self._feed()
         with out.when(simplify.at_least(thread, const_index(GROUP_THREADS))):
             out.emit(REGISTERS(thread, attrs=RegistersAttrs(_GROUP_REGISTERS, True)))
-            group = simplify.idiv(thread, const_index(GROUP_THREADS))
+            group = SAME_IN_WARP(simplify.idiv(thread, const_index(GROUP_THREADS)))
             member = simplify.mod(thread, const_index(GROUP_THREADS))
             group = out.emit(simplify.sub(group, const_index(1)))
             ChainGroup(self, group, out.emit(member)).run()
@@ -228,6 +231,16 @@ class ChainEmission:
         """The block in which a position is."""
         return simplify.idiv(simplify.maximum(limit, _ZERO), const_index(self.block))
 
+    def counter(self) -> Node:
+        """A variable that counts blocks, as far as slots and phases need to know."""
+        return self.out.variable(const(0, uint16))
+
+    def count(self, counter: Node, more: Node) -> None:
+        """Count more blocks."""
+        total = simplify.add(cast(counter, index), more)
+        period = const_index(2 * self.chain.slots)
+        self.out.assign(counter, cast(simplify.mod(total, period), uint16))
+
     def place(self, turn: Node) -> tuple[Node, Node]:
         """The slot of a block, by how many were before it, and the parity of its phase."""
         slots = const_index(self.chain.slots)
@@ -238,7 +251,7 @@ class ChainEmission:
 
     def _feed(self) -> None:
         out, chain = self.out, self.chain
-        turn, filled = out.variable(const_index(1)), out.variable(_ZERO)
+        turn, counted = out.variable(const_index(1)), self.counter()
         with out.loop(self.tiles, Unit.THREAD) as task:
             others, row = self.tile(task)
             wait = out.emit(SIGNAL_WAIT(INDEX(self.held_free, _ZERO), turn))
@@ -249,12 +262,12 @@ class ChainEmission:
             count = out.emit(simplify.sub(blocks.end, blocks.first))
             with out.loop(count) as block:
                 key = simplify.scale(simplify.add(blocks.first, block), self.block)
-                slot, parity = self.place(simplify.add(filled, block))
+                slot, parity = self.place(simplify.add(cast(counted, index), block))
                 waits = out.emit(simplify.sub(const_index(1), parity))
                 wait = out.emit(SIGNAL_WAIT(INDEX(self.free, slot), waits))
                 full = out.emit(INDEX(self.full, slot))
                 self._fill(list(self.moving.values()), slot, full, wait, others | {chain.key: key})
-            out.assign(filled, simplify.add(filled, count))
+            self.count(counted, count)
 
     def _fill(
         self, arrays: list[Slots], slot: Node, full: Node, wait: Node, at: dict[Node, Node]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math as numbers
 from typing import TYPE_CHECKING
 
-from tilework.dtypes import float32
+from tilework.dtypes import decode, float32
 from tilework.ir.build import const
 from tilework.ir.node import Node, toposort_above
 from tilework.ir.ops import math
@@ -22,7 +22,29 @@ if TYPE_CHECKING:
 
     from tilework.codegen.matrix.chain import Chain
 
-_LOG2_E = numbers.log2(numbers.e)
+LOG2_E = const(numbers.log2(numbers.e), float32)
+_LOWEST, _ONE = const(float("-inf"), float32), const(1.0, float32)
+
+
+def factored(score: Node) -> tuple[Node, Node]:
+    """A score without a positive constant that multiplies it, and the constant.
+
+    The greatest of several scores is that of them without the constant, times the constant:
+    rounding keeps an order.
+    """
+    if score.op is math.WHERE and score.src[2] is _LOWEST:
+        inner, factor = factored(score.src[1])
+        return math.WHERE(score.src[0], inner, _LOWEST), factor
+    if score.op is math.MUL and score.src[1].op is math.CONST and score.type.dtype is float32:
+        inner, factor = score.src
+        if 0.0 < decode(factor.attrs.bits, float32) < numbers.inf:
+            return inner, factor
+    return score, _ONE
+
+
+def exponent(score: Node, factor: Node, reference: Node) -> Node:
+    """What 2 is raised to for exp(score * factor - reference), rounded once."""
+    return math.MULACC(score, _times(factor, LOG2_E), math.NEG(math.MUL(reference, LOG2_E)))
 
 
 class ChainValues:
@@ -45,7 +67,13 @@ class ChainValues:
         if running is not None:
             self._done[running.term] = running.term
             self._holding[running.term] = True
-        self.stays = tuple([self._on_machine(node) for node in chain.stays])
+        #: What later values see in registers, and must not be computed anew in another form.
+        self._fixed_forms: set[Node] = set(self.products)
+        stays: list[Node] = []
+        for node in chain.stays:
+            stays.append(self._on_machine(node))
+            self._fixed_forms.add(stays[-1])
+        self.stays = tuple(stays)
         self.factors = tuple([self._on_machine(each.factor) for each in chain.sums])
         self.score: Node | None = None
         self.added: dict[Node, Node] = {}
@@ -75,23 +103,79 @@ class ChainValues:
         return done[root]
 
     def _on_machine(self, root: Node) -> Node:
-        """Quotients by what is fixed as products, exponentials as powers of 2."""
+        """Quotients by what is fixed as products, exponentials as powers of 2.
+
+        What is added to a product is so in one instruction, and what is multiplied by a constant is
+        computed from fixed values that are, where there are some.
+        """
         for node in toposort_above((root,), self._done):
             if node in self._done:
                 continue
             src = [self._done[source] for source in node.src]
-            holds = self._holds(node)
-            is_float = node.type.dtype is float32
-            if holds and is_float and node.op is math.FDIV and not self._holds(node.src[1]):
-                reciprocal = math.FDIV(const(1.0, float32), src[1])
-                self._done[node] = math.MUL(src[0], reciprocal)
-            elif holds and is_float and node.op is math.EXP:
-                scaled = math.MUL(src[0], const(_LOG2_E, float32))
-                self._done[node] = POWER_OF_TWO(scaled)
-            else:
-                self._done[node] = _rebuilt(node, src)
-            self._holding[self._done[node]] = holds
+            found = None
+            if self._holds(node) and node.type.dtype is float32:
+                found = self._form(node, src)
+            self._done[node] = _rebuilt(node, src) if found is None else found
+            self._holding[self._done[node]] = self._holds(node)
         return self._done[root]
+
+    def _form(self, node: Node, src: list[Node]) -> Node | None:
+        """A value that holds a product, in the machine's way; None where it has none of its own."""
+        if node.op is math.EXP:
+            return POWER_OF_TWO(self._scaled(src[0], LOG2_E) or math.MUL(src[0], LOG2_E))
+        if len(src) != 2:
+            return None
+        x, y = src
+        if node.op is math.FDIV and not self._holds(y):
+            return math.MUL(x, math.FDIV(_ONE, y))
+        if node.op is math.MUL and _is_fraction(y):
+            return self._scaled(x, y)
+        if node.op is math.ADD:
+            return self._added(x, y) or self._added(y, x)
+        if node.op is math.SUB:
+            return self._added(x, math.NEG(y))
+        return None
+
+    def _added(self, x: Node, fixed: Node) -> Node | None:
+        """x + fixed where x is a product, or a choice of one, and nothing else is chosen."""
+        if self._holds(fixed) or x in self._fixed_forms:
+            return None
+        if x.op is math.MUL and self._holds(x):
+            return math.MULACC(*self._holding_first(x), fixed)
+        if x.op is math.WHERE and self._holds(x.src[1]) and not self._holds(x.src[2]):
+            inner = self._added(x.src[1], fixed)
+            other = math.ADD(x.src[2], fixed)
+            return None if inner is None else math.WHERE(x.src[0], inner, other)
+        return None
+
+    def _holding_first(self, product: Node) -> tuple[Node, Node]:
+        """The factors of a product; the first one is computed from a sum of products."""
+        x, y = product.src
+        return (x, y) if self._holds(x) else (y, x)
+
+    def _scaled(self, x: Node, factor: Node) -> Node | None:
+        """x * factor by a fixed value of x that is multiplied; None where it has none."""
+        if x in self._fixed_forms or not self._holds(x):
+            return None
+        if x.op is math.MULACC:
+            a, b, c = x.src
+            if self._holds(b) or self._holds(c):
+                return None
+            return math.MULACC(a, _times(b, factor), _times(c, factor))
+        if x.op is math.MUL:
+            a, b = self._holding_first(x)
+            if not self._holds(b):
+                return math.MUL(a, _times(b, factor))
+            inner = self._scaled(a, factor)
+            if inner is not None:
+                return math.MUL(inner, b)
+            inner = self._scaled(b, factor)
+            return None if inner is None else math.MUL(a, inner)
+        if x.op is math.WHERE and not self._holds(x.src[2]):
+            inner = self._scaled(x.src[1], factor)
+            other = _times(x.src[2], factor)
+            return None if inner is None else math.WHERE(x.src[0], inner, other)
+        return None
 
     def _holds(self, root: Node) -> bool:
         """Is a value computed from a product?"""
@@ -127,6 +211,18 @@ class ChainValues:
                 else:
                     of_rows[source] = None
         return list(of_rows), list(of_positions), is_fit
+
+
+def _times(x: Node, factor: Node) -> Node:
+    if x.op is math.CONST and factor.op is math.CONST:
+        values = [decode(node.attrs.bits, float32) for node in (x, factor)]
+        return const(values[0] * values[1], float32)
+    return math.MUL(x, factor)
+
+
+def _is_fraction(node: Node) -> bool:
+    """Is this a constant that makes nothing larger?"""
+    return node.op is math.CONST and abs(decode(node.attrs.bits, float32)) <= 1
 
 
 def _rebuilt(node: Node, src: Sequence[Node]) -> Node:

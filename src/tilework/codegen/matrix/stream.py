@@ -14,8 +14,9 @@ What is summed and how it is rescaled is told by `codegen.cascade.running`, whic
 of the error; the order is fixed, block by block.  Two things are this lowering's own.  Weights are
 rounded to the values' dtype before their division by the total, where the kernel rounds them
 after it: the same relative error.  And powers come from the machine's own instruction: its error
-of 2 units is that of a weight beside the greatest one of its row, which is 1.  Positions that a
-mask hides from all rows of a tile are left out, whatever the values there hold.
+of 2 units is that of a weight beside the greatest one of its row, which is 1.  Scores are kept
+without a constant that multiplies them, which goes into the exponent (`chain_values.exponent`).
+Positions that a mask hides from all rows of a tile are left out, whatever the values there hold.
 
 Elsewhere: RDNA and Apple GPUs do the same with smaller products, and pass weights through tile
 memory; CPUs run cascades in phases (`codegen.cascade.lower`).
@@ -23,7 +24,6 @@ memory; CPUs run cascades in phases (`codegen.cascade.lower`).
 
 from __future__ import annotations
 
-import math as numbers
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -32,12 +32,13 @@ from tilework.codegen.cascade.find import Cascade, find_cascade
 from tilework.codegen.cascade.running import Running, find_running
 from tilework.codegen.gpu.plan import GROUP_THREADS, GpuPlan
 from tilework.codegen.matrix.arrays import ROW_BYTES, Array, array_of
+from tilework.codegen.matrix.chain_values import LOG2_E, exponent, factored
 from tilework.codegen.matrix.epilogue import Place, Tile, outgoing_array, write_results
 from tilework.codegen.matrix.writer import Writer
 from tilework.codegen.plan.extents import ceil_div, number, product, size
 from tilework.codegen.plan.plan import Part, Split
-from tilework.dtypes import float32, uint64
-from tilework.ir.build import const, const_index
+from tilework.dtypes import float32, index, uint16, uint64
+from tilework.ir.build import cast, const, const_index
 from tilework.ir.node import Node, toposort
 from tilework.ir.ops import math
 from tilework.ir.ops.control import BARRIER, BROADCAST, FoldAttrs
@@ -56,6 +57,7 @@ from tilework.ir.ops.matrix import (
     POWER_OF_TWO,
     PUT,
     REGISTERS,
+    SAME_IN_WARP,
     SIGNAL_ARRIVE,
     SIGNAL_EXPECT,
     SIGNAL_INIT,
@@ -83,7 +85,6 @@ _FEEDER_REGISTERS, _GROUP_REGISTERS = 40, 232
 #: Columns of the factors: what one row of a slot holds, and the most that registers hold.
 _MOST_COLUMNS = 256
 _RESERVED_BYTES = 2048
-_LOG2_E = numbers.log2(numbers.e)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +286,7 @@ class _Emission:
                 self._feed(*rings)
         with out.when(simplify.at_least(thread, const_index(GROUP_THREADS))):
             out.emit(REGISTERS(thread, attrs=RegistersAttrs(_GROUP_REGISTERS, True)))
-            group = simplify.idiv(thread, const_index(GROUP_THREADS))
+            group = SAME_IN_WARP(simplify.idiv(thread, const_index(GROUP_THREADS)))
             member = simplify.mod(thread, const_index(GROUP_THREADS))
             group = out.emit(simplify.sub(group, const_index(1)))
             _Group(self, rings, group, out.emit(member), outgoing).run()
@@ -382,7 +383,7 @@ class _Emission:
     def _feed(self, rows: _Ring, keys: _Ring, values: _Ring) -> None:
         out = self.out
         turn = out.variable(const_index(1))
-        filled = out.variable(const_index(0))
+        counted = self.counter()
         with out.loop(self.tiles, Unit.THREAD) as task:
             others, row = self.tile(task)
             at = others | {self.stream.row: row}
@@ -393,11 +394,11 @@ class _Emission:
             with out.loop(count) as block:
                 key = simplify.scale(simplify.add(first, block), _BLOCK)
                 at = others | {self.stream.key: key}
-                slot, parity = self.place(simplify.add(filled, block))
+                slot, parity = self.place(simplify.add(cast(counted, index), block))
                 waits = out.emit(simplify.sub(const_index(1), parity))
                 self._fill(keys, slot, waits, at, self.stream.key)
                 self._fill(values, slot, waits, at, self.stream.key)
-            out.assign(filled, simplify.add(filled, count))
+            self.count(counted, count)
 
     def _fill(
         self, ring: _Ring, slot: Node, parity: Node, at: dict[Node, Node], lines: Node
@@ -420,6 +421,16 @@ class _Emission:
             ]
             boxed = BOXED(array.param, attrs=attrs)
             out.emit(COPY_BOX(INDEX(ring.memory, place), boxed, full, *coordinates))
+
+    def counter(self) -> Node:
+        """A variable that counts blocks, as far as slots and phases need to know."""
+        return self.out.variable(const(0, uint16))
+
+    def count(self, counter: Node, more: Node) -> None:
+        """Count more blocks; it never comes back to 0."""
+        total = simplify.add(cast(counter, index), simplify.sub(more, const_index(1)))
+        rest = simplify.mod(total, const_index(2 * self.stream.slots))
+        self.out.assign(counter, cast(simplify.add(rest, const_index(1)), uint16))
 
     def place(self, turn: Node) -> tuple[Node, Node]:
         """The slot of a block, by how many were before it, and the parity of its phase."""
@@ -461,7 +472,7 @@ class _Group:
         self.outgoing = outgoing
         out = self.out
         self.leads = out.emit(simplify.equal(member, const_index(0)))
-        self.used = out.variable(const_index(0))
+        self.counted = emission.counter()
         lane = simplify.mod(member, const_index(32))
         warp = simplify.idiv(member, const_index(32))
         self.line = out.emit(
@@ -496,7 +507,7 @@ class _Group:
                 self._block(state, block, simplify.add(first, block), whole)
             last = out.emit(simplify.sub(count, const_index(1)))
             done = self._last_block(state, last, simplify.add(first, last), whole)
-            out.assign(self.used, simplify.add(self.used, count))
+            emission.count(self.counted, count)
             with out.when(self.leads):
                 out.emit(SIGNAL_ARRIVE(INDEX(rows_ring.free, const_index(0)), done))
             known = {half: self._row_values(state, half) for half in (0, 1)}
@@ -506,6 +517,11 @@ class _Group:
         if self.outgoing is not None:
             with out.when(self.leads):
                 out.emit(STORE_BOX_WAIT(self.leads, attrs=CountAttrs(0)))
+
+    @property
+    def used(self) -> Node:
+        """The number of a tile's first block: 0 for the first tile of all alone."""
+        return cast(self.counted, index)
 
     def _zeros(self, columns: int) -> Node:
         lanes = LanesAttrs(_GROUP_ROWS * columns // GROUP_THREADS)
@@ -531,7 +547,7 @@ class _Group:
         rows, keys, _ = self.rings
         slot, parity = self.emission.place(simplify.add(self.used, turn))
         wait = self.out.emit(SIGNAL_WAIT(INDEX(keys.full, slot), parity, after))
-        begin = self.out.emit(MATRIX_BEGIN(wait, state.scores))
+        begin = self.out.emit(MATRIX_BEGIN(wait))
         self._score(state.scores, rows, keys, slot, begin)
         self.out.emit(MATRIX_COMMIT(begin))
 
@@ -548,9 +564,9 @@ class _Group:
         It may be that of the tile before: so all blocks are alike but the very first.
         """
         values = self.rings[2]
-        before = simplify.add(self.used, simplify.sub(turn, const_index(1)))
-        slot, _ = self.emission.place(before)
-        there = simplify.at_least(before, const_index(0))
+        at = simplify.add(self.used, turn)
+        slot, _ = self.emission.place(simplify.add(at, const_index(2 * self.stream.slots - 1)))
+        there = simplify.less(const_index(0), at)
         with self.out.when(simplify.both(self.leads, there)):
             self.out.emit(SIGNAL_ARRIVE(INDEX(values.free, slot), done))
 
@@ -631,13 +647,14 @@ class _Group:
         with out.when(simplify.at_least(none, left)):
             self._scale(state, scores, key, most, masked=True)
         references, factors = [], []
-        log2_e, low = const(_LOG2_E, float32), const(float("-inf"), float32)
+        _, scale = factored(_score_of(self.stream))
+        low = const(float("-inf"), float32)
         for half in (0, 1):
-            top = FOLD_QUAD(most[half], attrs=FoldAttrs(Fold.MAX))
+            top = math.MUL(FOLD_QUAD(most[half], attrs=FoldAttrs(Fold.MAX)), scale)
             raised = out.emit(math.MAXIMUM(state.most[half], top))
             is_empty = math.EQ(raised, low)
             reference = out.emit(math.WHERE(is_empty, const(0.0, float32), raised))
-            before = math.MUL(math.SUB(state.most[half], reference), log2_e)
+            before = math.MUL(math.SUB(state.most[half], reference), LOG2_E)
             factors.append(out.emit(POWER_OF_TWO(before)))
             references.append(reference)
             out.assign(state.most[half], raised)
@@ -645,8 +662,8 @@ class _Group:
         with out.loop(_BLOCK // 8, Unit.UNROLL) as eighth:
             for element in range(4):
                 at = simplify.add(simplify.scale(eighth, 4), const_index(element))
-                difference = math.SUB(PICK(scores, at), references[element // 2])
-                weight = out.emit(POWER_OF_TWO(math.MUL(difference, log2_e)))
+                raised = exponent(PICK(scores, at), scale, references[element // 2])
+                weight = out.emit(POWER_OF_TWO(raised))
                 out.emit(PUT(scores, at, weight))
                 total = state.total[element // 2]
                 out.assign(total, math.ADD(total, weight))
@@ -655,7 +672,7 @@ class _Group:
     def _scale(
         self, state: _State, scores: Node, key: Node, most: list[Node], *, masked: bool
     ) -> None:
-        """Turn sums of products into scores, and find the greatest of each row."""
+        """Turn sums of products into scores without their factor, and find the greatest ones."""
         out = self.out
         with out.loop(_BLOCK // 8, Unit.UNROLL) as eighth:
             for element in range(4):
@@ -682,7 +699,7 @@ class _Group:
         column = simplify.add(simplify.add(key, self.pair), simplify.scale(eighth, 8))
         column = simplify.add(column, const_index(element % 2))
         ranges = state.values | {stream.row: state.lines[element // 2], stream.key: column}
-        root = stream.running.term.src[0].src[0]
+        root, _ = factored(_score_of(stream))
         memo: dict[Node, Node] = {stream.scores: PICK(scores, at)}
         if not masked:
             root = _without_masks(root)
@@ -692,6 +709,11 @@ class _Group:
             inside = simplify.less(column, const_index(length))
             found = math.WHERE(inside, found, const(float("-inf"), float32))
         return found
+
+
+def _score_of(stream: Stream) -> Node:
+    """The score in the kernel's words."""
+    return stream.running.term.src[0].src[0]
 
 
 def _is_masked(score: Node) -> bool:

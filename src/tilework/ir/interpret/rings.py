@@ -410,6 +410,16 @@ def _power_of_two(node: Node, target: int, sources: list[int]) -> Any:
     return step
 
 
+def _same_in_warp(node: Node, target: int, sources: list[int]) -> Any:
+    def step(frame: Frame) -> None:
+        value = frame[sources[0]]
+        if any(other != value for other in _member(frame, node).share_in_warp(value)):
+            raise InternalError("same_in_warp: threads of a warp differ", got=value)
+        frame[target] = value
+
+    return step
+
+
 def _store_fragment(node: Node, target: int, sources: list[int]) -> Any:
     """Each thread's two values of four matrices go to the rows whose address other threads give."""
 
@@ -449,5 +459,6 @@ MAKERS: Final[dict[OpDef, Callable[[Node, int, list[int]], Any]]] = {
     matrix.MATRIX_HELD: _matrix_held,
     matrix.FOLD_QUAD: _fold_quad,
     matrix.POWER_OF_TWO: _power_of_two,
+    matrix.SAME_IN_WARP: _same_in_warp,
     matrix.STORE_FRAGMENT: _store_fragment,
 }

@@ -364,6 +364,16 @@ POWER_OF_TWO: OpDef = define_op(
         "values that are rounded to 16 bits, or summed with a greater one of their kind."
     ),
 )
+SAME_IN_WARP: OpDef = define_op(
+    "same_in_warp",
+    operands=("x",),
+    infer=lambda src, attrs: src[0].type,
+    stages=Stage.LINEAR,
+    doc=(
+        "An index below 2**31 that is the same in all 32 threads of a warp, which all come here: "
+        "a machine may compute what depends on it once for all of them."
+    ),
+)
 STORE_FRAGMENT: OpDef = define_op(
     "store_fragment",
     operands=("target", "*values"),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from tilework.base.errors import RenderError
 from tilework.ir.fold import fold_op
 from tilework.ir.ops import matrix
+from tilework.ir.symbolic.simplify import terms
 from tilework.render.c_family.dialect import type_name
 
 if TYPE_CHECKING:
@@ -41,9 +42,9 @@ HELPER void signal_wait(const void *signal, u32 parity) {
                "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\\n@!p bra again_%=;\\n}"
                ::"r"(shared_address(signal)), "r"(parity) : "memory");
 }
-HELPER u64 tile_descriptor(const void *start, u32 leading_bytes, u32 stride_bytes) {
-  return (u64)((shared_address(start) & 0x3ffff) >> 4) | ((u64)(leading_bytes >> 4) << 16)
-       | ((u64)(stride_bytes >> 4) << 32) | (1ull << 62);
+HELPER u64 tile_descriptor(u32 start, i32 further_bytes, u32 leading_bytes, u32 stride_bytes) {
+  u32 low = (start >> 4) + (leading_bytes >> 4 << 16) + (u32)(further_bytes >> 4);
+  return (u64)low | ((u64)(stride_bytes >> 4) << 32) | (1ull << 62);
 }
 template <int N> HELPER void settle(f32 (&x)[N]) {
 #pragma unroll
@@ -130,7 +131,7 @@ def _text(line: str) -> Callable[[_Function, Node], None]:
 
 def _group_barrier(function: _Function, node: Node) -> None:
     function.emit(
-        f'asm volatile("bar.sync %0, {node.attrs.count};" ::"r"({function[node.src[0]]})'
+        f'asm volatile("bar.sync %0, {node.attrs.count};" ::"r"((u32){function[node.src[0]]})'
         ' : "memory");'
     )
 
@@ -163,18 +164,32 @@ def _matrix(function: _Function, node: Node) -> None:
         text = f"{shape}.{'f32' if is_float else 's32'}.{kind}.{kind}"
         function.helpers[name] = _matrix_helper(name, text, count, f"{keeps}{layouts}")
     descriptors = ", ".join(
-        f"tile_descriptor({function[operand]}, {chunk or 16}, {_GROUP_BYTES})"
+        _descriptor(function, operand, chunk)
         for operand, chunk in ((a, attrs.a_chunk_bytes), (b, attrs.b_chunk_bytes))
     )
     function.emit(f"{name}({function.arrays[accumulator]}, {descriptors});")
     function.vectors[node] = function.lanes(accumulator)
 
 
+def _descriptor(function: _Function, operand: Node, chunk_bytes: int) -> str:
+    """Where an operand starts: a part that several products share, and a constant."""
+    buffer, offset = operand.src
+    itemsize = operand.type.dtype.itemsize
+    constant, total = terms(offset)
+    start = f"shared_address({function[buffer]})"
+    for term, factor in total.items():
+        start += f" + (u32){function[term]} * {factor * itemsize & 0xFFFFFFFF}u"
+    further = constant * itemsize
+    return f"tile_descriptor({start}, {further}, {chunk_bytes or 16}, {_GROUP_BYTES})"
+
+
 def _matrix_helper(name: str, instruction: str, count: int, options: str) -> str:
     """A product that adds to an array of sums, which inlining keeps in registers."""
     registers = ", ".join(f"%{i}" for i in range(count))
     type_, letter = ("f32", "f") if ".f32." in instruction else ("i32", "r")
-    bound = ", ".join(f'"+{letter}"(s[{i}])' for i in range(count))
+    # What is not added to need not be kept in registers until then.
+    access = "=" if options.startswith("0") else "+"
+    bound = ", ".join(f'"{access}{letter}"(s[{i}])' for i in range(count))
     return (
         f"HELPER void {name}({type_} (&s)[{count}], u64 a, u64 b) {{\n"
         f'  asm volatile("wgmma.mma_async.sync.aligned.{instruction} {{{registers}}},'
@@ -219,7 +234,7 @@ def _matrix_held(function: _Function, node: Node) -> None:
             f' {{{registers}}}, {{{held}}}, %{count + 4}, 1, 1, 1, {layout};"\n    : {bound}'
             ' : "r"(a), "r"(b), "r"(c), "r"(d), "l"(from));\n}\n'
         )
-    start = f"tile_descriptor({function[b]}, {attrs.b_chunk_bytes or 16}, {_GROUP_BYTES})"
+    start = _descriptor(function, b, attrs.b_chunk_bytes)
     held = ", ".join(function[pair] for pair in pairs)
     function.emit(f"{name}({function.arrays[accumulator]}, {held}, {start});")
     function.vectors[node] = function.lanes(accumulator)
@@ -255,6 +270,12 @@ def _fold_quad(function: _Function, node: Node) -> None:
 
 def _power_of_two(function: _Function, node: Node) -> None:
     function.names[node] = function.define("f32", f"power_of_two({function[node.src[0]]})")
+
+
+def _same_in_warp(function: _Function, node: Node) -> None:
+    """What one lane gives to all is the same in all: the compiler then computes with it once."""
+    text = f"__shfl_sync(0xffffffffu, (int){function[node.src[0]]}, 0)"
+    function.names[node] = function.define(type_name(node.type.dtype), text)
 
 
 def _pick(function: _Function, node: Node) -> None:
@@ -297,5 +318,6 @@ STATEMENTS: Final[Mapping[OpDef, Callable[[_Function, Node], None]]] = {
     matrix.MATRIX_HELD: _matrix_held,
     matrix.FOLD_QUAD: _fold_quad,
     matrix.POWER_OF_TWO: _power_of_two,
+    matrix.SAME_IN_WARP: _same_in_warp,
     matrix.STORE_FRAGMENT: _store_fragment,
 }

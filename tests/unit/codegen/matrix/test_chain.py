@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+
 import ml_dtypes
 import numpy as np
 
@@ -20,7 +24,9 @@ from tilework.ir.ops.memory import INDEX, LOAD, PARAM, SINK, STORE, ParamAttrs
 from tilework.ir.ops.tensor import REDUCE, Fold, ReduceAttrs
 from tilework.ir.stage import Stage
 from tilework.ir.verify import verify
+from tilework.render.c_family.cuda import CudaRenderer
 from tilework.target.known.cuda import cuda_spec
+from tilework.toolchain.nvrtc import NvrtcToolchain
 
 HOPPER = cuda_spec(90)
 WIDTH = 64
@@ -115,3 +121,17 @@ def test_factors_that_stay_float32_are_not_shortened() -> None:
 def test_other_cards_have_no_chains() -> None:
     kernel = analyse(normalise_ranges(by_keys(512, 512)))
     assert find_chain(kernel, cuda_spec(89)) is None
+
+
+def test_products_of_a_chain_are_not_waited_for_one_by_one(tmp_path: Path) -> None:
+    source = CudaRenderer(HOPPER.limits.shared_memory_bytes).render(
+        lower_kernel(by_keys(512, 512), HOPPER)
+    )
+    path = tmp_path / "kernel.cubin"
+    path.write_bytes(NvrtcToolchain(HOPPER).cubin(source))
+    roots = find_spec("nvidia").submodule_search_locations  # type: ignore[union-attr]
+    (tool,) = [found for root in roots or () for found in Path(root).rglob("bin/nvdisasm")][:1]
+    code = subprocess.run([tool, "-c", path], capture_output=True, text=True, check=True).stdout
+    products = code.count("HGMMA.")
+    assert products == 2 * 4 + 2 * (64 // 16)
+    assert code.count("WARPGROUP.DEPBAR") < products // 2
