@@ -15,7 +15,7 @@ MAY_SUPPRESS = {
     "base/diskcache.py:_read": "the time of the last use cannot be written on a read-only disk",
     "base/diskcache.py:_unlink": "another process removed the file first",
     "base/diskcache.py:_scan": "an entry or a shelf vanished while the folder was listed",
-    "engine/workers.py:close": "what was not yet sent to a worker that is gone is lost with it",
+    "engine/workers.py:close": "the queue that is emptied is empty: that is the end of the loop",
 }
 # Functions that may run text as code, each with its reason (GEN-09).
 MAY_EXECUTE = {

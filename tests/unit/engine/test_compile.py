@@ -1,27 +1,20 @@
 """Compiling: once per key, from memory, disk or workers; damage and killed workers."""
 
-import os
-import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tilework.backends.contract import KernelSource
 from tilework.backends.native import code_cache
-from tilework.base import faults, settings, trace
-from tilework.base.errors import CompileError, ModelFileError, ToolchainError
+from tilework.base import faults, settings
+from tilework.base.errors import CompileError, ModelFileError
 from tilework.engine import compile as engine_compile
-from tilework.engine import workers
 from tilework.engine.compile import compile_kernels, kernel_key, pack_kernel, unpack_kernel
 from tilework.engine.device import Device
 from tilework.engine.stats import COUNTERS, difference
-from tilework.engine.workers import WorkerPool
 from tilework.ir.build import const_index
 from tilework.testing import chains
 from tilework.toolchain import llvm
@@ -168,164 +161,6 @@ def test_EXE_24_the_user_s_main_module_is_not_imported_again(tmp_path: Path) -> 
         env={"PYTHONPATH": ":".join(sys.path), "TILEWORK_CACHE_DIR": ""},
     )  # fmt: skip
     assert done.stdout.split("\n")[:2] == ["main is run", str([2.0] * 7)], done.stderr
-
-
-@pytest.fixture
-def pool() -> Iterator[WorkerPool]:
-    how = Device["CPU"].compiler.worker()
-    assert how is not None
-    made = WorkerPool(how, 1)
-    yield made
-    made.close()
-
-
-def test_EXE_24_a_killed_worker_is_replaced(pool: WorkerPool) -> None:
-    assert pool.result(pool.submit(kernel_source("a", SOURCE.format(name="a"))))
-    (pid,) = pool.pids
-    os.kill(pid, signal.SIGKILL)
-    assert pool.result(pool.submit(kernel_source("b", SOURCE.format(name="b"))))
-
-
-def test_EXE_24_a_worker_killed_while_it_compiles_loses_nothing(pool: WorkerPool) -> None:
-    tickets = [pool.submit(kernel_source(f"k{n}", SOURCE.format(name=f"k{n}"))) for n in range(20)]
-
-    def kill() -> None:
-        for _ in range(3):
-            time.sleep(0.05)
-            for pid in list(pool.pids):
-                os.kill(pid, signal.SIGKILL)
-
-    killer = threading.Thread(target=kill)
-    killer.start()
-    results: list[object] = []
-    for ticket in tickets:
-        try:
-            results.append(pool.result(ticket))
-        except ToolchainError as error:
-            results.append(error)
-    killer.join()
-    named = [str(r) for r in results if isinstance(r, ToolchainError)]
-    assert all("at the kernel k" in text for text in named)
-    assert sum(isinstance(r, bytes) for r in results) >= 17
-
-
-def test_EXE_24_a_refused_kernel_is_named(pool: WorkerPool) -> None:
-    with pytest.raises(CompileError, match="this is the kernel bad"):
-        pool.result(pool.submit(kernel_source("bad", "define void @bad( {")))
-
-
-def test_EXE_24_a_kernel_that_kills_its_workers_is_named(pool: WorkerPool) -> None:
-    # LLVM ends the process on an intrinsic that it cannot select.
-    source = (
-        "declare <vscale x 4 x i32> @llvm.x.stepvector()\n"
-        "define void @deadly(ptr %b, ptr %v, i64 %s, i64 %e, ptr %x) {\n"
-        ' call void asm sideeffect ".p2align 40\\0A", ""()\n ret void\n}\n'
-    )
-    events: list[trace.Event] = []
-    with (
-        trace.subscribe(events.append),
-        pytest.raises(ToolchainError, match=r"deadly|refused|p2align"),
-    ):
-        pool.result(pool.submit(kernel_source("deadly", source)))
-
-
-def test_a_pool_builds_here_too_and_starts_its_workers_late() -> None:
-    how = Device["CPU"].compiler.worker()
-    assert how is not None
-    started: list[object] = []
-
-    def refuse(how: object) -> Any:
-        started.append(how)
-        raise OSError("no process")
-
-    pool = WorkerPool(how, 1, build=lambda source: source.name.encode(), patience=3, start=refuse)
-    try:
-        tickets = [pool.submit(kernel_source(f"k{n}", "")) for n in range(2)]
-        assert [pool.result(ticket) for ticket in tickets] == [b"k0", b"k1"]
-        assert not started
-        last = [pool.submit(kernel_source(f"k{n}", "")) for n in range(2, 9)]
-        assert [pool.result(ticket) for ticket in last] == [b"k%d" % n for n in range(2, 9)]
-    finally:
-        pool.close()
-    assert started
-
-
-def test_an_error_of_a_build_in_this_process_is_raised_where_its_result_is_asked_for() -> None:
-    how = Device["CPU"].compiler.worker()
-    assert how is not None
-
-    def build(source: KernelSource) -> bytes:
-        raise CompileError("no")
-
-    pool = WorkerPool(how, 1, build=build, patience=100)
-    with pytest.raises(CompileError, match="no"):
-        pool.result(pool.submit(kernel_source("k", "")))
-    pool.close()
-
-
-def test_a_pool_that_is_closed_early_does_not_wait_for_its_workers() -> None:
-    how = Device["CPU"].compiler.worker()
-    assert how is not None
-    events: list[trace.Event] = []
-    with trace.subscribe(events.append):
-        pool = WorkerPool(how, 2, build=lambda source: b"here")
-        assert pool.result(pool.submit(kernel_source("k", "")))
-        pool.close()
-    assert not events
-    assert not pool.pids
-    assert not [one for one in threading.enumerate() if one.name.startswith("tilework-compile")]
-
-
-def test_the_workers_end_with_the_pool() -> None:
-    how = Device["CPU"].compiler.worker()
-    assert how is not None
-    pool = WorkerPool(how, 2)
-    for n in range(4):
-        pool.result(pool.submit(kernel_source(f"k{n}", SOURCE.format(name=f"k{n}"))))
-    pids = set(pool.pids)
-    pool.close()
-    assert pids
-    for pid in pids:
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
-
-
-def test_EXE_24_a_worker_that_hangs_is_stopped_and_its_kernel_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    how = Device["CPU"].compiler.worker()
-    assert how is not None
-    monkeypatch.setattr(workers, "JOB_SECONDS", 3.0)
-    worker = workers._Worker(how)
-    worker.wait()
-    os.kill(worker.process.pid, signal.SIGSTOP)  # alive, and silent
-    with pytest.raises(workers._Died, match="no answer within 3 seconds"):
-        worker.compile(SOURCE.format(name="k").encode())
-    worker.close()
-    assert worker.process.returncode is not None
-
-
-def test_EXE_24_a_pool_whose_workers_all_hang_names_the_kernel(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    how = Device["CPU"].compiler.worker()
-    assert how is not None
-    monkeypatch.setattr(workers, "JOB_SECONDS", 2.0)
-    started = workers._Worker.wait
-
-    def stall(worker: Any) -> None:
-        started(worker)
-        os.kill(worker.process.pid, signal.SIGSTOP)
-
-    monkeypatch.setattr(workers._Worker, "wait", stall)
-    made = WorkerPool(how, 1)
-    try:
-        source = kernel_source("hanging", SOURCE.format(name="hanging"))
-        with pytest.raises(ToolchainError) as caught:
-            made.result(made.submit(source))
-        assert "hanging" in str(caught.value) + str(getattr(caught.value, "__notes__", ""))
-    finally:
-        made.close()
 
 
 def test_EXE_25_another_version_of_the_compiler_finds_nothing_on_disk(
