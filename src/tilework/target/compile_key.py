@@ -6,8 +6,11 @@ import os
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from time import time_ns
 from typing import Any, Final
 
+from tilework import __version__
+from tilework.base import LOADED_AT_NS
 from tilework.base.hashing import digest
 from tilework.base.settings import Affects, Settings
 from tilework.target.spec import TargetSpec
@@ -19,25 +22,42 @@ _COMPILER: Final = (
 )
 
 
+# Times of files are those of the kernel's last tick.
+_TICK_NS: Final = 20_000_000
+
+
 @cache
 def compiler_stamp() -> str:
-    """Return a digest of this copy of the compiler: the names, sizes and times of its sources.
+    """Return a digest of this copy of the compiler: its version, and its sources.
 
-    A changed compiler thus never finds what an older one left in a cache on disk.
+    Of the sources it takes names, sizes and times.  A changed compiler thus never finds what an
+    older one left in a cache on disk.  If a source has changed since this process began, it may run
+    the older one: then the digest is this process's own, and nobody else finds what it leaves.
     """
+    return stamp_of(Path(__file__).parent.parent, LOADED_AT_NS)
+
+
+def stamp_of(root: Path, loaded_at_ns: int) -> str:
+    """Return the digest of the compiler in the folder `root`, which runs since `loaded_at_ns`."""
     rows: list[tuple[str, int, int]] = []
-    root = Path(__file__).parent.parent
+    newest = 0
+    now = time_ns()
     waiting = [str(root / folder) for folder in _COMPILER if (root / folder).is_dir()]
     while waiting:
         with os.scandir(waiting.pop()) as entries:
             for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)
-                elif entry.name.endswith((".py", ".so", ".json")):
+                if entry.name.endswith((".py", ".so", ".json")):
                     status = entry.stat()
-                    rows.append((entry.path, status.st_size, status.st_mtime_ns))
+                    changed_at = status.st_mtime_ns
+                    rows.append((entry.path, status.st_size, changed_at))
+                    if newest < changed_at <= now:  # what is from the future tells nothing
+                        newest = changed_at
+                elif entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
     rows.sort()
-    return digest(repr([(path.removeprefix(str(root)), *rest) for path, *rest in rows]))
+    sources = repr([(path.removeprefix(str(root)), *rest) for path, *rest in rows])
+    is_ours = newest + _TICK_NS > loaded_at_ns
+    return digest(__version__, sources, os.urandom(16) if is_ours else b"")
 
 
 @dataclass(frozen=True, slots=True)
