@@ -14,9 +14,10 @@ What it costs, on two cores of a Sapphire Rapids server: a parallel record whose
 takes 1.3 µs from call to return when its chunks are empty, 0.7 more than a serial one.  A worker
 spins for `SPIN_NANOSECONDS` after its last work and then sleeps, using no processor time; a caller
 that finds it asleep wakes it and meanwhile takes chunks itself, so it waits only for chunks that
-the worker has begun.  How many threads there are follows the affinity of the process and the quota
-of its control group (`base.cores`).  Chunks are claimed in any order by any thread, and a kernel's
-result may not depend on that, so results are the same for any number of threads.
+the worker has begun, and sleeps only if those take many times as long.  How many threads there are
+follows the affinity of the process and the quota of its control group (`base.cores`).  Chunks are
+claimed in any order by any thread, and a kernel's result may not depend on that, so results are the
+same for any number of threads.
 """
 
 from __future__ import annotations
@@ -41,8 +42,11 @@ from tilework.runtime.loader import DEVICE, LoadedCode, load_object
 from tilework.runtime.native import pool_source as native
 
 CLOSE_SECONDS: Final = 1.0
-SPIN_NANOSECONDS: Final = 30_000  # a worker's patience before it sleeps; a wake-up costs as much
+# A worker's patience before it sleeps.  A wake-up costs 30 us, and so much lies between two calls
+# of a captured function whose kernels have driven the interpreter's own data out of the caches.
+SPIN_NANOSECONDS: Final = 100_000
 _CALIBRATION_TURNS: Final = 500
+_CALIBRATIONS: Final = 4
 _MIN_SCRATCH_BYTES: Final = 1 << 16
 
 _RUN = ctypes.CFUNCTYPE(
@@ -163,10 +167,12 @@ class _Crew:
 
 def _turns(runtime: NativeRuntime) -> int:
     """How many pauses fill `SPIN_NANOSECONDS` on this processor."""
-    started = time.perf_counter_ns()
-    runtime.spin(_CALIBRATION_TURNS)
-    spent = max(time.perf_counter_ns() - started, 1)
-    return max(SPIN_NANOSECONDS * _CALIBRATION_TURNS // spent, 1)
+    times = []
+    for _ in range(_CALIBRATIONS):  # the first one meets code and clocks that are cold
+        started = time.perf_counter_ns()
+        runtime.spin(_CALIBRATION_TURNS)
+        times.append(time.perf_counter_ns() - started)
+    return max(SPIN_NANOSECONDS * _CALIBRATION_TURNS // max(min(times), 1), 1)
 
 
 class _Held:

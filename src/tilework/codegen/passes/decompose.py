@@ -139,7 +139,9 @@ class _Rules:
 
     def _fold_lanes(self, node: Node) -> Node:
         is_small = node.dtype.is_float and node.dtype not in self.computes
-        return lanes.fold_one_by_one(node) if is_small else node
+        if is_small:
+            return lanes.fold_one_by_one(node)
+        return extremes.fold_by_numbers(node, self.target)
 
     def _fold_threads(self, node: Node) -> Node:
         """Small floats are folded in float32 and rounded once."""

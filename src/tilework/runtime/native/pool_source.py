@@ -56,6 +56,10 @@ SLOT_END: Final = 8
 SLOT_POOL: Final = 16
 SLOT_INDEX: Final = 24
 
+# A caller waits so many times as long as an idle worker before it sleeps: until chunks end that
+# have begun, and a wake-up costs more than the rest of most of them.
+CALLER_PATIENCE: Final = 16
+
 # Offsets in a launch record; `tilework.runtime.launch` writes them.
 RECORD_BYTES: Final = 64
 RECORD_KERNEL: Final = 0
@@ -273,7 +277,8 @@ help:
 wait:
   %spin.at = getelementptr i8, ptr %pool, i64 $spin
   %spin = load i64, ptr %spin.at
-  call void @wait_outside(ptr %pool, i64 %spin)
+  %long = mul i64 %spin, $patience
+  call void @wait_outside(ptr %pool, i64 %long)
   br label %done
 done:
   ret void
@@ -680,6 +685,7 @@ def pool_source(isa: str) -> str:
         "stop": POOL_STOP,
         "width": POOL_WIDTH,
         "spin": POOL_SPIN,
+        "patience": CALLER_PATIENCE,
         "slots": POOL_SLOTS,
         "slot_bytes": SLOT_BYTES,
         "slot_end": SLOT_END,

@@ -12,7 +12,9 @@ from tilework.ir.build import const_index
 from tilework.ir.interpret import run_linear
 from tilework.ir.node import Node, OpDef
 from tilework.ir.ops import math, memory
+from tilework.ir.ops.control import FOLD_LANES
 from tilework.ir.ops.index import RANGE, RangeAttrs
+from tilework.ir.ops.tensor import REDUCE, Fold, ReduceAttrs
 from tilework.testing.kernels import Case, can_run, compile_to, execute, target
 
 KINDS = {float32: np.float32, float64: np.float64}
@@ -74,6 +76,50 @@ def test_extremes_of_vectors_keep_nan_and_order_zeros(
                 continue
             found = execute(lowered, code, Case(sink, buffers)).buffers[0]
         check(np.frombuffer(found, x.dtype), wanted(op, x, y))
+
+
+def fold_of_rows(fold: Fold, dtype: DType, rows: int, columns: int) -> Node:
+    row, column = (
+        RANGE(const_index(n), attrs=RangeAttrs(i)) for i, n in enumerate((rows, columns))
+    )
+    out = memory.PARAM(attrs=memory.ParamAttrs(0, (rows,), dtype))
+    x = memory.PARAM(attrs=memory.ParamAttrs(1, (rows * columns,), dtype))
+    place = math.ADD(math.MUL(row, const_index(columns)), column)
+    folded = REDUCE(memory.LOAD(memory.INDEX(x, place)), column, attrs=ReduceAttrs(fold))
+    return memory.SINK(memory.STORE(memory.INDEX(out, row), folded))
+
+
+@pytest.mark.parametrize("fold", [Fold.MAX, Fold.MIN], ids=lambda fold: fold.name)
+@pytest.mark.parametrize("dtype", [float32, float64], ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("kind", ["llvm", "clang", "linear"])
+def test_lanes_are_folded_by_the_instruction_too(fold: Fold, dtype: DType, kind: str) -> None:
+    """One special value in each lane of zeros of the other sign, or of small numbers."""
+    rows = [
+        np.full(64, other) for other in (0.0, -0.0, -2.0, 2.0) for _ in SPECIAL for _ in range(64)
+    ]
+    x = np.array(rows, KINDS[dtype])
+    for number, row in enumerate(x):
+        row[number % 64] = SPECIAL[number // 64 % len(SPECIAL)]
+    greater = fold is Fold.MAX
+    expected = x[:, 0]
+    for column in x.T[1:]:
+        expected = wanted(math.MAXIMUM if greater else math.MINIMUM, expected, column)
+    sink = fold_of_rows(fold, dtype, *x.shape)
+    for level in ("x86-64-v3", "x86-64-v4"):
+        lowered = lower_kernel(sink, target(level))
+        folds = [node for node in lowered.linear.src if node.op is FOLD_LANES]
+        assert all(node.dtype.is_bool for node in folds) == (level == "x86-64-v4")
+        buffers = [bytes(len(x) * x.itemsize), x.tobytes()]
+        if kind == "linear":
+            arrays = [bytearray(buffer) for buffer in buffers]
+            run_linear(lowered.linear, arrays, {})
+            found = bytes(arrays[0])
+        else:
+            code = compile_to(kind, level, lowered)
+            if not can_run(level):
+                continue
+            found = execute(lowered, code, Case(sink, buffers)).buffers[0]
+        check(np.frombuffer(found, x.dtype), expected)
 
 
 @pytest.mark.parametrize("place", [0, 17, 255, 1000])
