@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from tilework.base import settings
 from tilework.base.collection import no_collection
 from tilework.base.errors import InternalError
+from tilework.dtypes import int32, uint32
 from tilework.engine.compile import compile_as_named
 from tilework.engine.device import Device
 from tilework.engine.link import (
@@ -31,6 +32,9 @@ from tilework.engine.link import (
     written_slots,
 )
 from tilework.engine.splits import Packing, Split, find_split
+from tilework.ir.node import toposort
+from tilework.ir.ops.math import MUL
+from tilework.ir.ops.tensor import REDUCE
 
 if TYPE_CHECKING:
     from tilework.ir.node import Node
@@ -205,7 +209,17 @@ def _split(step: PlannedStep, constant: set[int]) -> Split | None:
     positions = frozenset(
         position for position, operand in enumerate(step.operands) if operand.slot in constant
     )
-    return find_split(Device[step.device], step.kernel, positions) if positions else None
+    if not positions and not _sums_integers(step.kernel):
+        return None
+    return find_split(Device[step.device], step.kernel, positions)
+
+
+def _sums_integers(kernel: Node) -> bool:
+    """May a kernel have sums of one factor alone, which are better made once? (Zero points.)"""
+    return any(
+        node.op is REDUCE and node.dtype in (int32, uint32) and node.src[0].op is MUL
+        for node in toposort(kernel)
+    )
 
 
 class _Rewrite:

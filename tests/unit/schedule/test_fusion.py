@@ -29,7 +29,8 @@ from tests.unit.schedule.schedule_builders import (
     softmax,
 )
 
-from tilework.dtypes import int64
+from tilework.dtypes import int8, int32, int64, uint8
+from tilework.ir.build import cast
 from tilework.ir.node import Node, toposort
 from tilework.ir.ops import math, tensor
 from tilework.ir.ops.tensor import Fold
@@ -229,3 +230,12 @@ def test_a_relu_is_computed_where_its_operand_is_and_not_by_each_reader() -> Non
     positive = math.WHERE(math.LT(zero, x), x, zero)
     made = schedule(conv2d(positive, param(2, (16, 16, 3, 3))))
     assert made.reports[0].stores[0].startswith("where")
+
+
+def test_what_a_zero_point_is_taken_from_is_stored_in_bytes() -> None:
+    x, point = param(0, (64, 256)), param(1, (), uint8)
+    scaled = math.FDIV(x, like(0.5, x))
+    quantised = cast(math.ROUND(scaled), uint8)
+    wide = math.SUB(cast(quantised, int32), expand(reshape(cast(point, int32), 1, 1), (64, 256)))
+    made = schedule(matmul(wide, cast(param(2, (256, 128), int8), int32)))
+    assert [call.src[1].type.dtype for call in made.linear.src] == [uint8, int32]

@@ -148,6 +148,10 @@ def _candidates(
     gather_a = gather_a and not windows_of(contraction.a, contraction.m, contraction.k)
     found: list[Prepacked] = []
     if not slots_b or not slots_b <= constants:
+        if contraction.corrections and not kernel.read_and_written:
+            split = _Split(kernel, contraction)
+            split.pack_corrections()
+            found.append(split.result(constants))
         return found
     for lane in contraction.n:
         if size(lane) < 2:

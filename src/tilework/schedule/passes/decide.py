@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: From how many computations of each of its elements a reduction is stored.
 _TWICE = 2
+#: From how many elements on that are one in memory.
+_MANY = 8
 _NEVER_STORED = MOVEMENT | IDENTITY
 
 
@@ -64,10 +66,26 @@ def reason_to_store(
 
 
 def _widens(node: Node) -> bool:
-    """Is this a cast of fewer bytes to more?  Then what it casts is stored, if anything is."""
-    if node.op is not math.CAST:
+    """Is this a cast of fewer bytes to more?  Then what it casts is stored, if anything is.
+
+    An integer to which little is added (a zero point) is as good: its reader adds it again.
+    """
+    if node.op is math.CAST:
+        return node.src[0].type.dtype.itemsize < node.type.dtype.itemsize
+    if node.op not in (math.ADD, math.SUB) or node.type.dtype.is_float:
         return False
-    return node.src[0].type.dtype.itemsize < node.type.dtype.itemsize
+    first, second = node.src
+    if node.op is math.ADD and first.op is not math.CAST:
+        first, second = second, first
+    return first.op is math.CAST and _widens(first) and _repeats(second)
+
+
+def _repeats(node: Node) -> bool:
+    """Is each element of a value read many times, so that it costs next to nothing?"""
+    count = numel(node)
+    while node.op in MOVEMENT:
+        node = node.src[0]
+    return count >= _MANY * numel(node)
 
 
 def _reduce(node: Node, steps: list[Step], costs: Costs, limits: Limits) -> str | None:
@@ -91,9 +109,10 @@ def _reduce(node: Node, steps: list[Step], costs: Costs, limits: Limits) -> str 
         if contraction and kernel.contracts:
             # One register tile serves one sum of products; the other would run as plain loops.
             return "a second contraction in one kernel"
-        is_long = numel(node.src[0]) > limits.serial_elements
-        if len(ranges) < len(outputs) and rows < limits.serial_rows and is_long:
-            return "a reduction of few long rows, which threads share better on its own"
+        if numel(node.src[0]) > limits.serial_elements:
+            reason = _idle_threads(step, outputs, limits)
+            if reason is not None:
+                return reason
         rows_are_read = rows_are_read and _has_loops_inside(kernel, ranges)
     count = max(numel(node), 1)
     if len(steps) == 1:
@@ -111,6 +130,17 @@ def _reduce(node: Node, steps: list[Step], costs: Costs, limits: Limits) -> str 
     computed = again * (cost.work + cost.loads)
     stored = cost.work + limits.memory_work * (cost.loads + 2) + limits.launch_work / count
     return None if computed <= stored else f"a reduction needed {len(steps)} times"
+
+
+def _idle_threads(step: Step, outputs: list[Node], limits: Limits) -> str | None:
+    """Why threads would have nothing to do if a long reduction was done at a step; None if not."""
+    kernel = step.kernel
+    ranges, rows = kernel.span(step.index)
+    if len(ranges) < len(outputs) and rows < limits.serial_rows:
+        return "a reduction of few long rows, which threads share better on its own"
+    if ranges.difference(outputs) and kernel.size_of_space() < limits.serial_rows:
+        return "a reduction inside of few results, which are all that threads could share"
+    return None
 
 
 def _has_loops_inside(kernel: Kernel, ranges: frozenset[Node]) -> bool:

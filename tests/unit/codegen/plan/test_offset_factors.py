@@ -181,3 +181,16 @@ def test_sums_of_offsets_wrap_modulo_the_width() -> None:
     wide = (x.astype(object) - shift) @ (y.astype(object) + shift)
     expected = ((wide + (1 << 31)) % (1 << 32) - (1 << 31)).astype(np.int32)
     np.testing.assert_array_equal(found.numpy(), expected)
+
+
+def test_zero_points_of_two_arguments_are_exact_in_a_capture() -> None:
+    x, y = filled("uint8", (48, 128), 9), filled("uint8", (128, 96), 10)
+
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        return (x.cast(int32) - 100).matmul(y.cast(int32) - 7, dtype=int32)
+
+    captured: Callable[[Tensor, Tensor], Tensor] = jit(step)
+    given = Tensor(x).realize(), Tensor(y).realize()
+    for _ in range(3):
+        found = captured(*given).numpy()
+    np.testing.assert_array_equal(found, (x.astype(np.int32) - 100) @ (y.astype(np.int32) - 7))

@@ -9,6 +9,7 @@ from tilework.frontends.onnx.ops import (
     logic,
     math,
     microsoft,
+    microsoft_quantised,
     norm,
     pool,
     quantise,
@@ -23,6 +24,6 @@ from tilework.frontends.onnx.ops import (
 
 __all__ = [
     "activation", "control", "convolution", "generator", "index", "logic", "math", "microsoft",
-    "norm", "pool", "quantise", "recurrent", "reduce", "resize", "sequence", "shape", "signal",
-    "vision",
+    "microsoft_quantised", "norm", "pool", "quantise", "recurrent", "reduce", "resize", "sequence",
+    "shape", "signal", "vision",
 ]  # fmt: skip
