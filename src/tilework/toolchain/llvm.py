@@ -75,6 +75,7 @@ class LlvmToolchain:
         self.passes = passes
         self.speed_level = speed_level
         self._machines: dict[int, Any] = {}
+        self._pipelines: dict[tuple[int, Passes], _Pipeline] = {}
 
     @cached_property
     def key(self) -> str:
@@ -136,7 +137,7 @@ class LlvmToolchain:
                 module.triple = TRIPLES[self.target.isa]
                 module.data_layout = str(machine.target_data)
                 module.verify()
-                _run_passes(binding, machine, module, passes)
+                self._run_passes(level, module, passes)
                 yield machine, module
             except RuntimeError as error:
                 raise CompileError(
@@ -156,6 +157,15 @@ class LlvmToolchain:
             )
             self._machines[level] = machine
         return machine
+
+    def _run_passes(self, level: int, module: Any, passes: Passes) -> None:
+        if passes is Passes.NONE:
+            return
+        pipeline = self._pipelines.get((level, passes))
+        if pipeline is None:
+            pipeline = _Pipeline(_binding(), self._machine(level), passes)
+            self._pipelines[level, passes] = pipeline
+        pipeline.run(module)
 
     def _note(self) -> str:
         note = IsaNote(self.target.isa, self.target.features).encode()
@@ -213,20 +223,31 @@ def _binding() -> Any:
     return binding
 
 
-def _run_passes(binding: Any, machine: Any, module: Any, passes: Passes) -> None:
-    if passes is Passes.NONE:
-        return
-    is_light = passes is Passes.LIGHT
-    level = 1 if is_light else int(passes.value[1])
-    with ExitStack() as stack:
+class _Pipeline:
+    """Passes for one machine, used for one module after the other.
+
+    LLVM's pass builders are kept, since each one that is made leaves memory behind.
+    """
+
+    def __init__(self, binding: Any, machine: Any, passes: Passes) -> None:
+        is_light = passes is Passes.LIGHT
+        level = 1 if is_light else int(passes.value[1])
         options = binding.create_pipeline_tuning_options(speed_level=level)
-        stack.enter_context(options)
         # Kernels come with their vectors chosen by the plan; a second opinion only costs time.
         options.loop_vectorization = False
         options.slp_vectorization = False
-        builder = stack.enter_context(binding.create_pass_builder(machine, options))
-        made = _light_pipeline(binding) if is_light else builder.getModulePassManager()
-        stack.enter_context(made).run(module, builder)
+        self._options = options  # the builder refers to them
+        self._builder = binding.create_pass_builder(machine, options)
+        self._light = _light_pipeline(binding) if is_light else None
+
+    def run(self, module: Any) -> None:
+        """Run the passes over `module`."""
+        if self._light is not None:
+            self._light.run(module, self._builder)
+            return
+        # A pipeline with an inliner can run once only.
+        with self._builder.getModulePassManager() as manager:
+            manager.run(module, self._builder)
 
 
 def _light_pipeline(binding: Any) -> Any:

@@ -1,3 +1,4 @@
+import ctypes
 import subprocess
 import sys
 import threading
@@ -139,3 +140,40 @@ def test_the_native_runtime_compiles_for_every_instruction_set(spec: TargetSpec)
 def test_the_native_runtime_refuses_other_instruction_sets() -> None:
     with pytest.raises(UnsupportedError, match="no native code"):
         pool_source("riscv64")
+
+
+class _HeapFacts(ctypes.Structure):
+    """What glibc says of its heap; `used_bytes` is what it has handed out."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena", "free_chunks", "fast_chunks", "mapped", "mapped_bytes", "most", "fast_bytes",
+            "used_bytes", "free_bytes", "top_bytes",
+        )
+    )  # fmt: skip
+
+
+def used_bytes() -> int:
+    look = ctypes.CDLL(None).mallinfo2
+    look.restype = _HeapFacts
+    return int(look().used_bytes)
+
+
+def test_compiling_kernels_leaves_no_memory_behind() -> None:
+    toolchain = LlvmToolchain(V3)
+    for _ in range(10):
+        toolchain.compile(SUM)
+    before = used_bytes()
+    for _ in range(50):
+        toolchain.compile(SUM)
+    assert used_bytes() - before < 50 * 500
+
+
+@pytest.mark.parametrize("passes", [Passes.LIGHT, Passes.O2])
+def test_a_toolchain_that_was_used_compiles_as_a_new_one_does(passes: Passes) -> None:
+    used = LlvmToolchain(V3, passes=passes)
+    used.compile(pool_source("x86-64"))
+    used.compile(SUM)
+    new = LlvmToolchain(V3, passes=passes)
+    assert used.compile(SUM) == new.compile(SUM)
