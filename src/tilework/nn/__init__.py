@@ -6,7 +6,7 @@ lists, dictionaries) reaches are its state.
 
 from __future__ import annotations
 
-from tilework.nn import init, optim, state, utils
+from tilework.nn import functional, init, optim, state, utils
 from tilework.nn.layers.attention import MultiheadAttention, TransformerEncoderLayer
 from tilework.nn.layers.convolution import (
     Conv1d,
@@ -58,7 +58,7 @@ __all__ = [
     "InstanceNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LSTMCell", "LayerNorm",
     "LayerNorm2d", "Linear", "ModuleDict", "ModuleList", "MultiheadAttention", "PReLU", "RMSNorm",
     "RNNCell", "Sequential", "TransformerDecoderLayer", "TransformerEncoder",
-    "TransformerEncoderLayer", "init", "optim", "state", "utils",
+    "TransformerEncoderLayer", "functional", "init", "optim", "state", "utils",
 ]  # fmt: skip
 __all__ += sorted(LAYERS)
 

@@ -347,6 +347,24 @@ class Aliases(Quantising):
         Raises:
             UserError: `p` is no probability.
         """
+        return self._alpha_dropout(p, training, self.shape)
+
+    def feature_alpha_dropout(self, p: float = 0.5, training: bool | None = None) -> Self:
+        """`alpha_dropout` of whole channels: (n, c, ...).
+
+        Raises:
+            ShapeError: there are no channels.
+        """
+        if self.ndim < 2:
+            raise ShapeError(
+                "feature_alpha_dropout: needs channels",
+                got=format_shape(self._dims),
+                expected="(n, c, ...)",
+            )
+        return self._alpha_dropout(p, training, (*self.shape[:2], *[1] * (self.ndim - 2)))
+
+    def _alpha_dropout(self, p: float, training: bool | None, drawn: Sequence[Any]) -> Self:
+        """Dropout with a draw for each element of the shape `drawn`."""
         is_on = getattr(type(self), "training", False) if training is None else training
         if not 0 <= p <= 1:
             raise UserError("alpha_dropout: p is no probability", got=p, expected="0 to 1")
@@ -356,7 +374,7 @@ class Aliases(Quantising):
             return self.zeros_like()
         low = -1.7580993408473766
         scale = ((1 - p) * (1 + p * low * low)) ** -0.5
-        kept = type(self).rand(*self.shape, device=self.device) >= p
+        kept = type(self).rand(*drawn, device=self.device) >= p
         found: Self = kept.where(self, low) * scale - scale * low * p
         return found
 

@@ -1,0 +1,176 @@
+"""Convolution, and windows as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilework.base.errors import ShapeError, UserError
+from tilework.tensor.tensor import Tensor
+
+Ints = int | Sequence[int]
+
+
+def spread(value: Ints, count: int) -> tuple[int, ...]:
+    """One number for each of `count` axes."""
+    found = (value,) * count if isinstance(value, int) else tuple(value)
+    return found * count if len(found) == 1 else found
+
+
+def padding_of(padding: Ints | str, kernel: Sequence[int], stride: Ints, dilation: Ints) -> Ints:
+    """The padding of a convolution in numbers: "same" and "valid" are words for some.
+
+    Raises:
+        UserError: the word is unknown, or does not go with the stride.
+    """
+    if not isinstance(padding, str):
+        return padding
+    if padding == "valid":
+        return 0
+    if padding != "same":
+        raise UserError("convolution: unknown padding", got=padding, expected="same or valid")
+    count = len(kernel)
+    if any(step != 1 for step in spread(stride, count)):
+        raise UserError("convolution: padding 'same' needs stride 1", got=f"{stride}")
+    totals = [d * (k - 1) for d, k in zip(spread(dilation, count), kernel, strict=True)]
+    # Before and after each axis, from the last to the first; the odd one comes after.
+    return [part for each in totals[::-1] for part in (each // 2, each - each // 2)]
+
+
+def _convolved(
+    axes: int,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Ints,
+    padding: Ints | str,
+    dilation: Ints,
+    groups: int,
+) -> Tensor:
+    _check_axes(f"conv{axes}d", axes, x, weight)
+    if x.ndim == axes + 1:
+        found = _convolved(axes, x.unsqueeze(0), weight, bias, stride, padding, dilation, groups)
+        return found.squeeze(0)
+    kernel = [int(size) for size in weight.shape[2:]]
+    pads = padding_of(padding, kernel, stride, dilation)
+    return x.conv2d(weight, bias, groups, stride, dilation, pads)
+
+
+def _check_axes(what: str, axes: int, x: Tensor, weight: Tensor) -> None:
+    if x.ndim not in (axes + 1, axes + 2) or weight.ndim != axes + 2:
+        raise ShapeError(
+            f"{what}: the input or the weight has other axes",
+            got=f"{x.shape} and {weight.shape}",
+            expected=f"{axes + 1} or {axes + 2} axes, and {axes + 2}",
+        )
+
+
+def conv1d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Ints = 1,
+    padding: Ints | str = 0,
+    dilation: Ints = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Convolution over one axis; `padding` may be "same" or "valid"."""
+    return _convolved(1, input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Ints = 1,
+    padding: Ints | str = 0,
+    dilation: Ints = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Convolution over two axes; `padding` may be "same" or "valid"."""
+    return _convolved(2, input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv3d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Ints = 1,
+    padding: Ints | str = 0,
+    dilation: Ints = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Convolution over three axes; `padding` may be "same" or "valid"."""
+    return _convolved(3, input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv_transpose1d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Ints = 1,
+    padding: Ints = 0,
+    output_padding: Ints = 0,
+    groups: int = 1,
+    dilation: Ints = 1,
+) -> Tensor:
+    """The adjoint of convolution over one axis."""
+    _check_axes("conv_transpose1d", 1, input, weight)
+    x = input if input.ndim == 3 else input.unsqueeze(0)
+    found = x.conv_transpose2d(weight, bias, groups, stride, dilation, padding, output_padding)
+    return found if input.ndim == 3 else found.squeeze(0)
+
+
+def conv_transpose2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Ints = 1,
+    padding: Ints = 0,
+    output_padding: Ints = 0,
+    groups: int = 1,
+    dilation: Ints = 1,
+) -> Tensor:
+    """The adjoint of convolution over two axes."""
+    _check_axes("conv_transpose2d", 2, input, weight)
+    x = input if input.ndim == 4 else input.unsqueeze(0)
+    found = x.conv_transpose2d(weight, bias, groups, stride, dilation, padding, output_padding)
+    return found if input.ndim == 4 else found.squeeze(0)
+
+
+def conv_transpose3d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Ints = 1,
+    padding: Ints = 0,
+    output_padding: Ints = 0,
+    groups: int = 1,
+    dilation: Ints = 1,
+) -> Tensor:
+    """The adjoint of convolution over three axes."""
+    _check_axes("conv_transpose3d", 3, input, weight)
+    x = input if input.ndim == 5 else input.unsqueeze(0)
+    found = x.conv_transpose2d(weight, bias, groups, stride, dilation, padding, output_padding)
+    return found if input.ndim == 5 else found.squeeze(0)
+
+
+def unfold(
+    input: Tensor, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1
+) -> Tensor:
+    """The windows of pictures as columns; `Tensor.im2col`.
+
+    Shape: (n, c, h, w) -> (n, c * kh * kw, windows)
+    """
+    return input.im2col(kernel_size, dilation, padding, stride)
+
+
+def fold(
+    input: Tensor,
+    output_size: Ints,
+    kernel_size: Ints,
+    dilation: Ints = 1,
+    padding: Ints = 0,
+    stride: Ints = 1,
+) -> Tensor:
+    """Pictures from their windows: what windows say of one place is added up."""
+    return input.fold(output_size, kernel_size, dilation, padding, stride)
