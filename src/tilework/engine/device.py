@@ -136,6 +136,14 @@ class OpenDevice:
         """Bytes by pool: `used`, `kept` for reuse, `peak`."""
         return self.driver.memory_used()
 
+    def restart_peak(self) -> int:
+        """Count the peak from now on, where the driver can, and return the bytes in use."""
+        used = self.driver.memory_used()["used"]
+        restart = getattr(self.driver, "restart_peak", None)
+        if restart is not None:
+            restart()
+        return used
+
     def check_open(self) -> None:
         """Refuse a closed device.  Raises: StaleHandleError."""
         if self.is_closed:

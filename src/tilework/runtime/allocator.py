@@ -135,6 +135,11 @@ class HostAllocator:
         """The most that was handed out at once."""
         return self._peak_bytes
 
+    def restart_peak(self) -> None:
+        """Count the peak from what is handed out now."""
+        with self._lock:
+            self._peak_bytes = self._used_bytes
+
     def allocate(self, size_bytes: int, *, zero: bool = False, spec: BufferSpec = PLAIN) -> Block:
         """Return a block of at least `size_bytes`, aligned to 64 bytes.
 

@@ -22,7 +22,7 @@ from tilework.ir.digest import digest
 from tilework.ir.node import Node
 from tilework.ir.text import format_nodes, parse_all
 from tilework.schedule.check import LEVELS, check_schedule
-from tilework.schedule.schedule import KernelReport, Schedule, Slot, SlotKind
+from tilework.schedule.schedule import Intermediates, KernelReport, Schedule, Slot, SlotKind
 from tilework.target.compile_key import compiler_stamp
 
 if TYPE_CHECKING:
@@ -171,7 +171,9 @@ def to_bytes(schedule: Schedule) -> bytes:
         (r.kind, r.stores, r.reasons, r.buffers, r.read_bytes, r.written_bytes, r.nodes)
         for r in schedule.reports
     ]
-    head = json.dumps({"slots": slots, "outputs": schedule.outputs, "reports": reports})
+    needs = (schedule.intermediates.live_bytes, schedule.intermediates.unshared_bytes)
+    plain = {"slots": slots, "outputs": schedule.outputs, "reports": reports, "needs": needs}
+    head = json.dumps(plain)
     return f"{head}\n{format_nodes((schedule.linear, *sizes))}".encode()
 
 
@@ -192,7 +194,8 @@ def from_bytes(raw: bytes) -> Schedule:
         KernelReport(kind, tuple(stores), tuple(reasons), *numbers)
         for kind, stores, reasons, *numbers in head["reports"]
     )
-    return Schedule(linear, slots, tuple(head["outputs"]), reports)
+    needs = Intermediates(*map(int, head["needs"]))
+    return Schedule(linear, slots, tuple(head["outputs"]), reports, needs)
 
 
 def _shape(shape: list[int | str], sizes: list[Node]) -> Shape:

@@ -8,10 +8,17 @@ from tilework.dtypes import uint8
 from tilework.ir.node import make
 from tilework.ir.ops import memory, tensor
 from tilework.ir.ops.program import CALL, LINEAR
-from tilework.schedule.memory_plan import COMPUTE_LANE, COPY_LANE, Lifetime, plan_memory
+from tilework.schedule.memory_plan import (
+    COMPUTE_LANE,
+    COPY_LANE,
+    Lifetime,
+    live_bytes,
+    plan_memory,
+    rounded,
+)
 from tilework.schedule.passes.kernels import KernelBody, length
 from tilework.schedule.passes.sort_rows import sort_rows
-from tilework.schedule.schedule import KernelReport, Schedule, Slot, SlotKind
+from tilework.schedule.schedule import Intermediates, KernelReport, Schedule, Slot, SlotKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +51,8 @@ def assemble(layout: Layout, groups: Sequence[Group]) -> Schedule:
     bodies = [_body(group) for group in groups]
     lives = _lifetimes(bodies)
     arenas = [buffer for buffer in lives if buffer.kind is SlotKind.ARENA]
-    plan = plan_memory([lives[buffer] for buffer in arenas])
+    lifetimes = [lives[buffer] for buffer in arenas]
+    plan = plan_memory(lifetimes)
     slots, place = _slots(layout)
     first = len(slots)
     arena_slot = {}
@@ -82,6 +90,18 @@ def assemble(layout: Layout, groups: Sequence[Group]) -> Schedule:
         tuple(slots),
         tuple([place[buffer] for buffer in layout.outputs]),
         tuple([_report(body) for body in bodies]),
+        _intermediates(lifetimes),
+    )
+
+
+def _intermediates(lifetimes: Sequence[Lifetime]) -> Intermediates:
+    """What any plan needs; memory of one device is of no use to another."""
+    by_device: dict[str, list[Lifetime]] = {}
+    for life in lifetimes:
+        by_device.setdefault(life.arena[0], []).append(life)
+    return Intermediates(
+        sum(live_bytes(rows) for rows in by_device.values()),
+        sum(rounded(life.size_bytes) for life in lifetimes),
     )
 
 

@@ -62,6 +62,18 @@ class KernelReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Intermediates:
+    """What the planner was given: the most bytes alive at one call, and all buffers together.
+
+    The first is of each device, added up.  No plan needs less than `live_bytes`; without sharing
+    they would need `unshared_bytes`.
+    """
+
+    live_bytes: int = 0
+    unshared_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Schedule:
     """The calls of a function in order, and the slots that they read and write.
 
@@ -70,12 +82,14 @@ class Schedule:
         slots: inputs first (as the function's PARAMs), then outputs, then arenas.
         outputs: the slot of each output of the function; for an in-place write its input's slot.
         reports: one per CALL.
+        intermediates: how much the arenas had to hold.
     """
 
     linear: Node
     slots: tuple[Slot, ...]
     outputs: tuple[int, ...]
     reports: tuple[KernelReport, ...]
+    intermediates: Intermediates = Intermediates()
 
     @property
     def arena_bytes(self) -> int:
@@ -136,5 +150,9 @@ def explain_schedule(schedule: Schedule) -> str:
         )
         for stored, reason in zip(report.stores, report.reasons, strict=True):
             lines.append(f"    {stored}: {reason}")
-    lines.append(f"intermediates: {schedule.arena_bytes} B")
+    needs = schedule.intermediates
+    lines.append(
+        f"intermediates: {schedule.arena_bytes} B, {needs.live_bytes} B of them alive at once, "
+        f"{needs.unshared_bytes} B without sharing"
+    )
     return "\n".join(lines)

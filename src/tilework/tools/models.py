@@ -10,6 +10,7 @@ written as their papers write them, with normalisation by stored means and varia
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -30,10 +31,11 @@ BOTTLENECKS: Final = (
 )
 
 
-class _Weights:
+class Weights:
     """Weights by name, made when they are first asked for."""
 
     def __init__(self) -> None:
+        """Start the generator that all of them are drawn from."""
         self._generator = np.random.default_rng(0)
         self._made: dict[str, Tensor] = {}
 
@@ -55,19 +57,36 @@ class _Weights:
         return self._made[name]
 
 
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A network: its name, what it computes of weights and inputs, and the shapes of the inputs."""
+
+    name: str
+    function: Callable[..., Tensor]
+    shapes: tuple[tuple[int, ...], ...]
+
+
+def networks() -> tuple[Network, ...]:
+    """Return the networks, without weights."""
+    image = (1, 3, 224, 224)
+    cache = (LAYERS, 1, HEADS, PAST, WIDTH // HEADS)
+    return (
+        Network("ResNet-18", _resnet, (image,)),
+        Network("MobileNetV2", _mobilenet, (image,)),
+        Network("BERT, 128 words", _encoder, ((128, WIDTH),)),
+        Network("GPT-2, one word", _decoder, ((1, WIDTH), cache, cache)),
+    )
+
+
 def models() -> Iterator[tuple[str, Callable[[], None]]]:
     """The programs by name: each captures its network and calls it until it runs as it will."""
-    image = (1, 3, 224, 224)
-    yield "ResNet-18", _captured(_resnet, image)
-    yield "MobileNetV2", _captured(_mobilenet, image)
-    yield "BERT, 128 words", _captured(_encoder, (128, WIDTH))
-    cache = (LAYERS, 1, HEADS, PAST, WIDTH // HEADS)
-    yield "GPT-2, one word", _captured(_decoder, (1, WIDTH), cache, cache)
+    for network in networks():
+        yield network.name, _captured(network.function, *network.shapes)
 
 
 def _captured(function: Callable[..., Tensor], *shapes: tuple[int, ...]) -> Callable[[], None]:
     def run() -> None:
-        weights = _Weights()
+        weights = Weights()
         generator = np.random.default_rng(1)
         inputs = [
             Tensor(generator.standard_normal(shape, dtype=np.float32)).realize() for shape in shapes
@@ -83,7 +102,7 @@ def _captured(function: Callable[..., Tensor], *shapes: tuple[int, ...]) -> Call
 
 
 def _convolved(
-    w: _Weights, name: str, x: Tensor, out: int, window: int, stride: int = 1, groups: int = 1
+    w: Weights, name: str, x: Tensor, out: int, window: int, stride: int = 1, groups: int = 1
 ) -> Tensor:
     """A convolution and the normalisation after it."""
     weight = w.normal(name, out, int(x.shape[1]) // groups, window, window)
@@ -93,7 +112,7 @@ def _convolved(
     return y.batchnorm(scale, shift, mean, (variance + 1e-5).rsqrt())
 
 
-def _resnet(w: _Weights, x: Tensor) -> Tensor:
+def _resnet(w: Weights, x: Tensor) -> Tensor:
     x = _convolved(w, "stem", x, 64, 7, 2).relu().max_pool2d((3, 3), 2, padding=1)
     for stage in range(4):
         for block in range(2):
@@ -105,7 +124,7 @@ def _resnet(w: _Weights, x: Tensor) -> Tensor:
     return _head(w, x)
 
 
-def _mobilenet(w: _Weights, x: Tensor) -> Tensor:
+def _mobilenet(w: Weights, x: Tensor) -> Tensor:
     x = _convolved(w, "stem", x, 32, 3, 2).relu6()
     for at, (expansion, out, repetitions, first) in enumerate(BOTTLENECKS):
         for repetition in range(repetitions):
@@ -118,19 +137,19 @@ def _mobilenet(w: _Weights, x: Tensor) -> Tensor:
     return _head(w, _convolved(w, "last", x, 1280, 1).relu6())
 
 
-def _head(w: _Weights, x: Tensor) -> Tensor:
+def _head(w: Weights, x: Tensor) -> Tensor:
     return _linear(w, "head", x.mean((2, 3)), 1000)
 
 
 # ---- networks for words
 
 
-def _linear(w: _Weights, name: str, x: Tensor, out: int) -> Tensor:
+def _linear(w: Weights, name: str, x: Tensor, out: int) -> Tensor:
     weight = w.normal(name, out, int(x.shape[-1]))
     return x.linear(weight.transpose(), w.normal(f"{name}.bias", out))
 
 
-def _normed(w: _Weights, name: str, x: Tensor) -> Tensor:
+def _normed(w: Weights, name: str, x: Tensor) -> Tensor:
     width = int(x.shape[-1])
     return x.layernorm() * w.near_one(f"{name}.scale", width) + w.normal(f"{name}.shift", width)
 
@@ -142,7 +161,7 @@ def _in_heads(x: Tensor) -> list[Tensor]:
     return [p.reshape(1, words, HEADS, WIDTH // HEADS).permute(0, 2, 1, 3) for p in parts]
 
 
-def _encoder(w: _Weights, x: Tensor) -> Tensor:
+def _encoder(w: Weights, x: Tensor) -> Tensor:
     for layer in range(LAYERS):
         q, k, v = _in_heads(_linear(w, f"{layer}.qkv", x, 3 * WIDTH))
         found = q.scaled_dot_product_attention(k, v).permute(0, 2, 1, 3).reshape(-1, WIDTH)
@@ -152,7 +171,7 @@ def _encoder(w: _Weights, x: Tensor) -> Tensor:
     return x
 
 
-def _decoder(w: _Weights, x: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+def _decoder(w: Weights, x: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     for layer in range(LAYERS):
         y = _normed(w, f"{layer}.1", x)
         q, k, v = _in_heads(_linear(w, f"{layer}.qkv", y, 3 * WIDTH))

@@ -7,7 +7,7 @@ import importlib
 import math
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -248,6 +248,7 @@ def _report(
     runner, events = session.runner, session.events
     device = Device.canonicalize(arguments.device)
     memory = dict(Device[device].memory_used())
+    peaks = runner.peaks(session.inputs)
     kernels = [
         {"name": name, "seconds": seconds} for name, seconds in runner.step_times(session.inputs)
     ]
@@ -265,6 +266,7 @@ def _report(
         "compiler_s": {name: round(value, 6) for name, value in _compiler_seconds(events).items()},
         "latency": None if latency is None else latency.to_milliseconds(),
         "memory": memory,
+        "peaks": [asdict(peak) for peak in peaks],
         "check": differences,
     }
     console.result(document)
@@ -289,6 +291,11 @@ def _report(
         console.table("latency", ["calls", "p50", "p99", "least", "most"], [cells])
     console.table(
         "memory of the device", ["pool", "size"], [[k, format_bytes(v)] for k, v in memory.items()]
+    )
+    console.table(
+        "intermediates and results of a call",
+        ["device", "predicted peak", "measured peak"],
+        [[row.device, format_bytes(row.predicted), format_bytes(row.measured)] for row in peaks],
     )
     _check_table(differences, console)
 

@@ -179,7 +179,7 @@ def test_SCH_06_every_call_has_a_report_of_what_it_stores_and_why() -> None:
     )  # fmt: skip
     text = explain_schedule(made)
     assert "reduction, 2 buffers, reads 8192 B, writes 128 B" in text
-    assert "intermediates: 256 B" in text
+    assert "intermediates: 256 B, 256 B of them alive at once, 256 B without sharing" in text
 
 
 @pytest.mark.parametrize("count", [2, 40, 300])

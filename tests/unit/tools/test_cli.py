@@ -200,7 +200,8 @@ def test_run_reports_signature_kernels_stages_latency_and_memory(
 def test_run_prints_tables_for_people(add_one: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", add_one, "--repeat", "2"]) == OK
     text = capsys.readouterr().out
-    for words in ("inputs", "float32[n, 2]", "1 kernel", "time per stage", "p50", "p99", "memory"):
+    memory = ("memory", "predicted peak", "measured peak")
+    for words in ("inputs", "float32[n, 2]", "1 kernel", "time per stage", "p50", "p99", *memory):
         assert words in text
 
 

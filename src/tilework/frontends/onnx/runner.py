@@ -12,6 +12,7 @@ import numpy as np
 from tilework.base.errors import UnsupportedError
 from tilework.base.forks import new_rlock
 from tilework.engine.device import Device
+from tilework.engine.footprint import Peak, measure_peaks
 from tilework.frontends.onnx.evaluate import DataDependentError, Evaluator, Program
 from tilework.frontends.onnx.graph import ValueInfo
 from tilework.frontends.onnx.load import Source, load_model
@@ -53,6 +54,14 @@ class _Trace:
         _, buffers, values = captured.bind(tuple(tensors), {})
         program = captured.recipe.program
         return program.time(buffers, program.make_outputs(), values)
+
+    def peaks(self, tensors: list[Tensor]) -> list[Peak]:
+        """Run the captured program once more; see `measure_peaks`."""
+        captured = self.captured.captured
+        if captured is None:
+            return []
+        _, buffers, values = captured.bind(tuple(tensors), {})
+        return measure_peaks(captured.recipe.program, buffers, values)
 
     def __call__(self, tensors: list[Tensor]) -> Sequence[Value]:
         if not self._is_dynamic:
@@ -301,6 +310,16 @@ class OnnxRunner:
             trace, tensors = self._open(inputs)
             trace(tensors)
             return trace.step_times(tensors)
+
+    def peaks(self, inputs: Mapping[str, Any]) -> list[Peak]:
+        """Run the model and return how much memory it was planned to take, and took, by device.
+
+        Empty where the shapes depend on data, so that there is no captured program.
+        """
+        with self._lock:
+            trace, tensors = self._open(inputs)
+            trace(tensors)
+            return trace.peaks(tensors)
 
     def check(self, inputs: Mapping[str, Any]) -> None:
         """Trace the model for inputs without running it.

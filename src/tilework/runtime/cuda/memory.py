@@ -89,6 +89,11 @@ class CudaMemory:
             self.peak_bytes = max(self.peak_bytes, self.used_bytes)
         return block
 
+    def restart_peak(self) -> None:
+        """Count the peak from what is handed out now."""
+        with self._lock:
+            self.peak_bytes = self.used_bytes
+
     def free(self, block: Block) -> None:
         """Take a block back.  Raises: InternalError when it is not handed out."""
         with self._lock:

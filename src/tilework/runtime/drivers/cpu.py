@@ -266,6 +266,10 @@ class CpuDriver:
             "peak": allocator.peak_bytes,
         }
 
+    def restart_peak(self) -> None:
+        """Count the peak from what is handed out now."""
+        self.allocator.restart_peak()
+
     def raise_fault(self) -> None:
         """Raise what a kernel has reported since the last look, and forget it."""
         code = self._fault.value

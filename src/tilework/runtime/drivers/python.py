@@ -209,6 +209,10 @@ class PythonDriver:
             "peak": allocator.peak_bytes,
         }
 
+    def restart_peak(self) -> None:
+        """Count the peak from what is handed out now."""
+        self.allocator.restart_peak()
+
     def raise_fault(self) -> None:
         """Raise what a kernel has reported since the last look, and forget it."""
         code, self._fault = self._fault, 0
