@@ -114,16 +114,21 @@ class _Patience:
 
 
 class _Worker:
-    """One process; used by one thread."""
+    """One process; used by one thread.
 
-    def __init__(self, how: WorkerToolchain) -> None:
+    Args:
+        how: the toolchain for it.
+        boot: the program that it runs; another one for tests.
+    """
+
+    def __init__(self, how: WorkerToolchain, boot: str = _BOOT) -> None:
         plain = {"kind": how.kind, "isa": how.isa, "features": list(how.features)}
         path = [entry for entry in sys.path if entry]
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed in `close`)
         faults.hit("workers.start")
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _BOOT, json.dumps(path), json.dumps(plain)],
+                [sys.executable, "-I", "-S", "-c", boot, json.dumps(path), json.dumps(plain)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,

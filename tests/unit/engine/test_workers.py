@@ -49,12 +49,7 @@ class Replacing:
 
     def __call__(self, how: WorkerToolchain) -> Any:
         self.started += 1
-        before = workers._BOOT
-        try:
-            workers._BOOT = self.program  # type: ignore[misc]
-            return workers._Worker(how)
-        finally:
-            workers._BOOT = before  # type: ignore[misc]
+        return workers._Worker(how, self.program)
 
 
 READY = (
