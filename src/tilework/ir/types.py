@@ -6,6 +6,7 @@ import sys
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Union
 
+from tilework.base.errors import ShapeError
 from tilework.base.forks import new_outer_lock
 
 if TYPE_CHECKING:
@@ -73,11 +74,17 @@ class TypeTable:
         self.epoch = 0
 
     def make(self, shape: Shape, dtype: DType, memory: Memory | None = None) -> Type:
-        """The one `Type` with these fields."""
+        """The one `Type` with these fields.
+
+        Raises:
+            ShapeError: there are more bytes than 63 bits count; offsets would wrap.
+        """
         epoch = self.epoch
         key = (shape, dtype, memory)
         found = self.types.get(key)
         if found is None:
+            if shape:
+                _check_size(shape, dtype)
             found = self.types.setdefault(key, Type(shape, dtype, memory))
         if epoch != self.epoch or epoch & 1:
             with self.lock:
@@ -99,6 +106,19 @@ class TypeTable:
         return dropped
 
 
+def _check_size(shape: Shape, dtype: DType) -> None:
+    size = dtype.itemsize or 1
+    for extent in shape:
+        if type(extent) is int and extent:
+            size *= extent
+    if size > _MOST_BYTES:
+        raise ShapeError(
+            "shape: there are more bytes than 63 bits count",
+            got=f"{dtype.name}[{', '.join([str(extent) for extent in shape])}]",
+            expected="fewer than 2**63 bytes",
+        )
+
+
 def _references(types: dict[tuple[Shape, DType, Memory | None], Type], key: Any) -> int:
     """How many references to a type there are while it is looked at."""
     kind = types[key]
@@ -111,6 +131,7 @@ def _count_unused() -> int:
     return _references({key: Type((), key, None)}, key)
 
 
+_MOST_BYTES: Final = 2**63 - 1
 _UNUSED: Final = _count_unused()
 #: The types of all nodes; each sweep of the nodes drops those that it freed.
 TYPES: Final = TypeTable()

@@ -9,6 +9,7 @@ from tilework import dtypes
 from tilework.base.errors import ShapeError
 from tilework.dtypes import sum_dtype
 from tilework.engine.device import Device
+from tilework.tensor.joining import as_list
 from tilework.tensor.numeric import Numeric
 from tilework.tensor.promotion import broadcast_shapes
 from tilework.tensor.variable import format_shape
@@ -42,23 +43,24 @@ class Arranging(Numeric):
 
     def hstack(self, *others: Any) -> Self:
         """Side by side: along the first axis of vectors, else the second."""
-        parts: list[Self] = [part.atleast_1d() for part in _as_list(self, others)]
+        parts: list[Self] = [part.atleast_1d() for part in as_list(self, others, "hstack")]
         return parts[0].cat(*parts[1:], dim=0 if parts[0].ndim == 1 else 1)
 
     def vstack(self, *others: Any) -> Self:
         """One above the other."""
-        parts: list[Self] = [part.atleast_2d() for part in _as_list(self, others)]
+        parts: list[Self] = [part.atleast_2d() for part in as_list(self, others, "vstack")]
         return parts[0].cat(*parts[1:], dim=0)
 
     def dstack(self, *others: Any) -> Self:
         """One behind the other, along the third axis."""
-        parts: list[Self] = [part.atleast_3d() for part in _as_list(self, others)]
+        parts: list[Self] = [part.atleast_3d() for part in as_list(self, others, "dstack")]
         return parts[0].cat(*parts[1:], dim=2)
 
     def column_stack(self, *others: Any) -> Self:
         """Vectors as columns, and matrices, side by side."""
         parts: list[Self] = [
-            part if part.ndim > 1 else part.reshape(-1, 1) for part in _as_list(self, others)
+            part if part.ndim > 1 else part.reshape(-1, 1)
+            for part in as_list(self, others, "column_stack")
         ]
         return parts[0].cat(*parts[1:], dim=1)
 
@@ -101,7 +103,8 @@ class Arranging(Numeric):
     def _even_split(self, given: Any, axis: int, what: str) -> tuple[Self, ...]:
         if axis >= self.ndim:
             raise ShapeError(f"{what}: there are too few axes", got=format_shape(self._dims))
-        if hasattr(type(given), "__index__") and self._fixed_size(axis, what) % given.__index__():
+        size = self._fixed_size(axis, what)
+        if hasattr(type(given), "__index__") and (given < 1 or size % given.__index__()):
             raise ShapeError(
                 f"{what}: the parts are not equal",
                 got=f"{given} parts of axis {axis} of {format_shape(self._dims)}",
@@ -292,11 +295,3 @@ class Arranging(Numeric):
         flat = [i for i, _ in places] + [j for _, j in places]
         device = Device.canonicalize(None)
         return cls._from_numbers(flat, dtypes.int64, device).reshape(2, -1)
-
-
-def _as_list(first: Any, others: tuple[Any, ...]) -> list[Any]:
-    if isinstance(first, list | tuple):
-        return [*first, *others]
-    if len(others) == 1 and isinstance(others[0], list | tuple):
-        return [first, *others[0]]
-    return [first, *others]

@@ -477,6 +477,12 @@ class TensorBase:
 
     def _fixed_size(self, axis: int, what: str) -> int:
         """The size of an axis, which must be a number."""
+        if not -self.ndim <= axis < self.ndim:
+            raise ShapeError(
+                f"{what}: there are too few axes",
+                got=f"shape {format_shape(self._dims)}",
+                expected=f"at least {axis + 1 if axis >= 0 else -axis}",
+            )
         size = self._type.shape[axis]
         if not isinstance(size, int):
             raise ShapeError(

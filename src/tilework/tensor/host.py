@@ -186,7 +186,14 @@ def from_array(data: Any, dtype: DType | None, device: str) -> Version:
     """A NumPy array, or whatever NumPy can read; bytes in another order are put in ours."""
     import numpy as np
 
-    values = np.asarray(data)
+    try:
+        values = np.asarray(data)
+    except ValueError as error:
+        raise ShapeError(
+            "Tensor: the nested lists do not fit each other",
+            got=_describe(data),
+            expected="arrays of one shape at each depth",
+        ) from error
     own = _known_dtypes.get(values.dtype) or dtype_of_array(values)
     if not values.dtype.isnative:
         values = values.astype(values.dtype.newbyteorder("="))
@@ -339,6 +346,7 @@ def as_array(
     elif storage != dtype.name and dtype is not dtypes.bfloat16:
         table = np.array([dtypes.decode(bits, dtype) for bits in range(256)], dtype=np.float32)
         dense = table[dense]
+    dense = np.asarray(dense)  # arithmetic on an array of no axes gives a scalar
     found: numpy.ndarray[Any, Any] = dense if dense.flags.owndata else dense.copy()
     return found
 

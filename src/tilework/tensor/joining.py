@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from tilework import dtypes
-from tilework.base.errors import ShapeError, UserError
+from tilework.base.errors import DTypeError, ShapeError, UserError
 from tilework.dtypes import promote
 from tilework.ir.ops import tensor
 from tilework.ir.symbolic import dims
@@ -46,8 +46,12 @@ class Joining(Linalg):
             >>> Tensor([1, 2]).cat(Tensor([3])).tolist()
             [1, 2, 3]
         """
-        parts: list[Self] = _as_list(self, others)
+        parts: list[Self] = as_list(self, others, "cat")
         axis = parts[0]._axis(dim, "cat")
+        if not parts[0].ndim:
+            raise ShapeError(
+                "cat: scalars have no axis to be joined along", got="shape ()", try_="stack"
+            )
         dtype = parts[0].dtype
         if dtype.is_packed and all(part.dtype is dtype for part in parts):
             values = dtypes.value_dtype(dtype)
@@ -69,7 +73,7 @@ class Joining(Linalg):
 
     def stack(self, *others: Any, dim: int = 0) -> Self:
         """This tensor and the others along a new axis `dim`."""
-        parts: list[Self] = _as_list(self, others)
+        parts: list[Self] = as_list(self, others, "stack")
         axis = parts[0]._axis(dim, "stack", extra=1)
         for part in parts:
             if part._dims != parts[0]._dims:
@@ -169,6 +173,13 @@ class Joining(Linalg):
         x = self if self.ndim else self.reshape(1)
         numbers = repeats.tolist() if hasattr(repeats, "tolist") else list(repeats)
         length = x._fixed_size(axis, "repeat_interleave")
+        for count in numbers if isinstance(numbers, list) else [numbers]:
+            if isinstance(count, bool) or not hasattr(type(count), "__index__") or count < 0:
+                raise ShapeError(
+                    "repeat_interleave: an element is repeated so and so many times",
+                    got=f"{count!r} of type {type(count).__name__}",
+                    expected="integers from 0 on, one for each element",
+                )
         if not isinstance(numbers, list):
             return x.repeat_interleave(numbers, axis)
         if len(numbers) == 1:
@@ -398,13 +409,25 @@ class Joining(Linalg):
         return tuple(found)
 
 
-def _as_list(first: Any, others: tuple[Any, ...]) -> list[Any]:
-    """Tensors given one by one, or as one sequence."""
+def as_list(first: Any, others: tuple[Any, ...], what: str) -> list[Any]:
+    """Tensors given one by one, or as one sequence.
+
+    Raises:
+        DTypeError: something else is among them.
+    """
+    found = [first, *others]
     if isinstance(first, list | tuple):
-        return [*first, *others]
-    if len(others) == 1 and isinstance(others[0], list | tuple):
-        return [first, *others[0]]
-    return [first, *others]
+        found = [*first, *others]
+    elif len(others) == 1 and isinstance(others[0], list | tuple):
+        found = [first, *others[0]]
+    for each in found:
+        if not isinstance(each, TensorBase):
+            raise DTypeError(
+                f"{what}: not all of these are tensors",
+                got=f"{each!r} of type {type(each).__name__}",
+                expected="tensors one by one, or one sequence of tensors",
+            )
+    return found
 
 
 def _check_joinable(parts: Sequence[Linalg], axis: int) -> None:

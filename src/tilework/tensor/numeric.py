@@ -6,9 +6,10 @@ import math
 from typing import TYPE_CHECKING, Any, Self
 
 from tilework import dtypes
-from tilework.base.errors import DTypeError
+from tilework.base.errors import DTypeError, ShapeError
 from tilework.dtypes import DType
 from tilework.tensor.statistics import Statistics
+from tilework.tensor.variable import format_shape
 
 if TYPE_CHECKING:
     from tilework.tensor.elementwise import Operand
@@ -134,7 +135,20 @@ class Numeric(Statistics):
         return (self > 0).where(self, self * factor)
 
     def glu(self, dim: int = -1) -> Self:
-        """The first half along `dim` times the sigmoid of the second."""
+        """The first half along `dim` times the sigmoid of the second.
+
+        Raises:
+            ShapeError: the size of the axis is odd.
+        """
+        size = self._fixed_size(self._axis(dim, "glu"), "glu")
+        if size % 2:
+            raise ShapeError(
+                "glu: the axis has no two halves",
+                got=f"size {size} on axis {dim} of {format_shape(self._dims)}",
+                expected="an even size",
+            )
+        if not size:
+            return self._apply(None)
         first, second = self.chunk(2, dim)
         return first * second.sigmoid()
 

@@ -107,6 +107,8 @@ class Quantising(Pooling):
         if not self.dtype.is_float:
             raise DTypeError(f"{what}: needs floats", got=self.dtype.name)
         step = self._per_channel(scale, axis)
+        if isinstance(step, int | float) and not step > 0:
+            raise UserError(f"{what}: the scale is not positive", got=scale)
         # PyTorch multiplies with the reciprocal, rounded to float32; so do converters.
         inverse = step.reciprocal() if hasattr(step, "reciprocal") else 1 / step
         found: Self = (self._wide() * inverse).round() + self._per_channel(zero, axis)

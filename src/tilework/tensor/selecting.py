@@ -72,7 +72,8 @@ class Selecting(Sorting):
             return vector.index_add(dim, index, source.reshape(-1), alpha=alpha).reshape(())
         axis, places, slices = self._slices(dim, index, source, "index_add")
         if alpha != 1:
-            slices = slices * alpha
+            # A number that does not fit an integer widens the product; the sum wraps all the same.
+            slices = self._fitting(slices * alpha, slices._dims, "index_add")
         return self._scattered(axis, slices, [places], Fold.ADD)
 
     def index_reduce(
@@ -279,6 +280,8 @@ class Selecting(Sorting):
 
     def rot90(self, k: int = 1, dims: Sequence[int] = (0, 1)) -> Self:
         """Turned `k` times by a right angle, from the first axis of `dims` towards the second."""
+        if len(dims) != 2:
+            raise ShapeError("rot90: needs two axes", got=f"{tuple(dims)}", expected="(from, to)")
         a, b = [self._axis(axis, "rot90") for axis in dims]
         if a == b:
             raise ShapeError("rot90: the two axes are one", got=f"{tuple(dims)}")

@@ -30,7 +30,7 @@ class Sorting(Indexing):
         if not self.ndim:
             return self._constant(0, dtypes.index)
         axis = self._axis(dim, "argsort")
-        return self.detach()._apply(tensor.SORT, attrs=tensor.SortAttrs(axis, descending))
+        return self.detach()._apply(tensor.SORT, attrs=tensor.SortAttrs(axis, bool(descending)))
 
     def sort(self, dim: int = -1, descending: bool = False) -> tuple[Self, Self]:
         """The elements in order along `dim`, and the positions they had; NaN counts as greatest.
@@ -77,7 +77,7 @@ class Sorting(Indexing):
 
     def _ranked(self, axis: int, descending: bool, first: int, count: int) -> Self:
         """The positions of `count` elements along `axis`, in order, from rank `first` on."""
-        attrs = tensor.SortAttrs(axis, descending, first, count)
+        attrs = tensor.SortAttrs(axis, bool(descending), first, count)
         return self.detach()._apply(tensor.SORT, attrs=attrs)
 
     def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Self, Self]:

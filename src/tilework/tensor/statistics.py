@@ -197,6 +197,8 @@ class Statistics(Products):
         if self.ndim > 2:
             raise ShapeError("cov: needs at most two axes", got=format_shape(self._dims))
         x = self._as_float().reshape(1, -1) if self.ndim < 2 else self._as_float()
+        if aweights is not None:
+            x = x.cast(dtypes.promote(x.dtype, aweights.dtype))
         weights: Self | None = None
         for given in (fweights, aweights):
             if given is not None:

@@ -190,7 +190,8 @@ class Tensor(Differentiation):
         return iter([self[position] for position in range(self._fixed_size(0, "iter"))])
 
     def __contains__(self, value: object) -> bool:
-        return bool((self == value).any().item())
+        found: Any = self == value
+        return isinstance(found, TensorBase) and bool(found.any().item())  # type: ignore[attr-defined]
 
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if spec else repr(self)
@@ -381,9 +382,11 @@ def _read_list(data: Any, dtype: DType | None, device: str) -> Version:
 
 def _stacked(data: Any) -> Any:
     if isinstance(data, list | tuple):
+        if not data:
+            raise ShapeError("Tensor: an empty list lies beside tensors", expected="no empty lists")
         parts = [_stacked(each) for each in data]
         return parts[0].stack(*parts[1:])
-    return data
+    return data if isinstance(data, TensorBase) else Tensor(data)
 
 
 def _read_number(value: bool | int | float, dtype: DType | None, device: str) -> Version:
@@ -430,6 +433,7 @@ _BINARY = (
 _OPERATORS = frozenset(f"__{prefix}{name}__" for name in _BINARY for prefix in ("", "r", "i")) | {
     "__getitem__", "__setitem__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__",
     "__neg__", "__invert__", "__init__", "__bool__", "__len__", "__iter__",
+    "__int__", "__float__", "__contains__", "__format__", "__array__", "__dlpack__",
 }  # fmt: skip
 
 _trim_tracebacks(Tensor)

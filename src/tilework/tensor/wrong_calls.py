@@ -25,8 +25,8 @@ R = TypeVar("R")
 
 #: What Python raises when it is asked for what an object cannot do.
 _REFUSALS: Final = (
-    AssertionError, AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError,
-    ZeroDivisionError,
+    AssertionError, AttributeError, IndexError, KeyError, OverflowError, RuntimeError, TypeError,
+    ValueError, ZeroDivisionError,
 )  # fmt: skip
 #: Names that modules of tensors give to kinds of arguments.
 _ALIASES: Final = {
@@ -101,12 +101,16 @@ def _where_to_read(function: Callable[..., Any]) -> str:
 def wrong_argument(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> DTypeError | None:
-    """The error that names the first argument that does not fit its annotation, or None."""
+    """The error that names the first argument that does not fit its annotation, or None.
+
+    Where all fit, the first is named that is odd: of mixed kinds, or beyond 64 bits.
+    """
     signature = inspect.signature(function)
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError:
         return None  # Python's own words say which argument is missing or too many
+    odd: DTypeError | None = None
     for name, value in bound.arguments.items():
         parameter = signature.parameters[name]
         if name in ("self", "cls") or parameter.default is value:
@@ -120,14 +124,18 @@ def wrong_argument(
         elif parameter.kind is parameter.VAR_KEYWORD:
             continue
         for own, each in given:
-            if not any(_fits(each, kind) for kind in kinds):
-                return DTypeError(
-                    f"{function.__name__}: the argument {own} is of the wrong kind",
+            is_wrong = not any(_fits(each, kind) for kind in kinds)
+            if is_wrong or (odd is None and _is_odd(each)):
+                odd = DTypeError(
+                    f"{function.__name__}: the argument {own} "
+                    + ("is of the wrong kind" if is_wrong else "cannot be used here"),
                     got=describe(each),
                     expected=_expected(kinds),
                     try_=_where_to_read(function),
                 )
-    return None
+            if is_wrong:
+                return odd
+    return odd
 
 
 def _kinds(annotation: str) -> list[str]:
@@ -175,7 +183,34 @@ def _fits(value: Any, kind: str) -> bool:
 def _is_number(value: Any, method: str) -> bool:
     if isinstance(value, TensorBase):
         return False
+    if hasattr(value, "ndim"):  # of another library: what has one element may be a number
+        try:
+            return getattr(value, method)() is not None
+        except (AttributeError, RuntimeError, TypeError, ValueError):
+            return False
     return isinstance(value, Variable) or hasattr(type(value), method)
+
+
+def _is_odd(value: Any) -> bool:
+    """Whether a value is of a kind that fits, and yet such as few methods take."""
+    if isinstance(value, list | tuple):
+        kinds = {_family(each) for each in value}
+        return len(kinds) > 1 or "other" in kinds or any(_is_odd(each) for each in value)
+    if isinstance(value, int):
+        return not -(2**63) <= value < 2**64
+    return _family(value) == "other"
+
+
+def _family(value: Any) -> str:
+    if isinstance(value, TensorBase):
+        return "tensor"
+    if isinstance(value, list | tuple):
+        return "list"
+    if isinstance(value, bool | int | float | Variable):
+        return "number"
+    if value is None or isinstance(value, str | DType | type):
+        return "word"
+    return "other"
 
 
 def _is_known(value: Any) -> bool:

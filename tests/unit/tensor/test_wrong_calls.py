@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import inspect
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tilework import Tensor, dtypes
-from tilework.base.errors import DTypeError, InternalError, ShapeError, TileworkError
+from tilework.base.errors import DTypeError, InternalError, ShapeError, TileworkError, UserError
 from tilework.tensor.wrong_calls import wrong_argument
 
 #: Methods that are not called here, each with the reason.
@@ -144,3 +145,82 @@ def test_the_cause_is_shown_where_frames_are_wanted() -> None:
 
 def test_methods_that_are_left_out_exist() -> None:
     assert [name for name in LEFT_OUT if not hasattr(Tensor, name)] == []
+
+
+#: Calls that escaped as Python's own errors, or as wrong answers, once.
+ONCE_MISSED: dict[str, tuple[Callable[[], object], type[TileworkError], str]] = {
+    "a list of tensors and others beside a tensor": (
+        lambda: Tensor(X).hstack(Tensor(X), [Tensor(X)]), DTypeError, "hstack"),
+    "an empty list beside tensors": (lambda: Tensor(X) * [Tensor(1.0), []], ShapeError, "empty"),
+    "arrays of other shapes in one list": (
+        lambda: Tensor(X) * [np.ones(2), np.ones(3)], ShapeError, "nested lists"),
+    "an array for an axis": (lambda: Tensor(X).mean(np.ones(2)), DTypeError, "axis"),  # type: ignore[arg-type]
+    "an axis of a scalar": (lambda: Tensor(1.0).unbind(0), ShapeError, "too few axes"),
+    "scalars that are joined": (lambda: Tensor(1.0).cat(Tensor(2.0)), ShapeError, "scalars"),
+    "three halves": (lambda: Tensor([1.0, 2.0, 3.0]).glu(), ShapeError, "two halves"),
+    "one axis to turn around": (lambda: Tensor(X).rot90(1, (0,)), ShapeError, "two axes"),
+    "no parts": (lambda: Tensor(X).hsplit(0), ShapeError, "not equal"),
+    "a fraction of times": (
+        lambda: Tensor(X).repeat_interleave(Tensor(1.5)), ShapeError, "so many times"),
+    "fewer than no times": (
+        lambda: Tensor(X).repeat_interleave([-1, 1, 1], 0), ShapeError, "so many times"),
+    "a scale of nothing": (lambda: Tensor(X).fake_quantize(0.0), UserError, "not positive"),
+    "a factor beyond 64 bits": (
+        lambda: Tensor([1]).sub_([], alpha=-(2**70)), DTypeError, "cannot be used here"),
+    "several elements as a number": (lambda: float(Tensor(X)), ShapeError, "exactly one"),
+    "a format of several elements": (lambda: format(Tensor(X), "f"), ShapeError, "exactly one"),
+    "a factor with a fraction for integers": (
+        lambda: Tensor([1]).index_add(0, Tensor([0]), Tensor([1]), alpha=0.5), DTypeError,
+        "does not fit"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ONCE_MISSED)
+def test_what_escaped_once_is_refused_by_a_typed_error(name: str) -> None:
+    call, kind, words = ONCE_MISSED[name]
+    with pytest.raises(kind, match=words) as caught:
+        call()
+    check(caught.value)
+
+
+#: Tensors whose bytes 63 bits do not count: offsets and sizes would wrap.
+TOO_LARGE: dict[str, Callable[[], Tensor]] = {
+    "of one axis": lambda: Tensor.ones(10**30),
+    "of two": lambda: Tensor.ones(2**62, 2**62).sum(),
+    "with bytes that wrap to none": lambda: Tensor.ones(2**62),
+    "without elements": lambda: Tensor.zeros(2**70, 0),
+    "grown": lambda: Tensor([1.0]).expand(2**62),
+    "repeated": lambda: Tensor([1.0]).repeat(10**30),
+    "with a border": lambda: Tensor([1.0]).pad((0, 10**30)),
+    "of positions": lambda: Tensor(X).nonzero_static(size=2**62),
+    "of columns": lambda: Tensor([1]).one_hot(2**62),
+}
+
+
+@pytest.mark.parametrize("name", TOO_LARGE)
+def test_a_tensor_whose_bytes_63_bits_do_not_count_is_refused(name: str) -> None:
+    with pytest.raises(ShapeError, match="63 bits"):
+        TOO_LARGE[name]()
+
+
+def test_what_is_no_number_is_not_in_a_tensor() -> None:
+    assert "text" not in Tensor(X)
+    assert 3.0 in Tensor(X)
+
+
+def test_a_float_that_numpy_lacks_is_an_array_without_axes_too() -> None:
+    found = Tensor(1.5).cast(dtypes.bfloat16).numpy()
+    assert isinstance(found, np.ndarray)
+    assert np.from_dlpack(Tensor(1.5).cast(dtypes.bfloat16)) == 1.5
+
+
+def test_a_negative_factor_of_bytes_wraps_as_their_sum_does() -> None:
+    x = Tensor([1, 2], dtype=dtypes.uint8)
+    one = Tensor([1], dtype=dtypes.uint8)
+    assert x.index_add(0, Tensor([0]), one, alpha=-2).tolist() == [255, 2]
+
+
+def test_covariances_weighed_in_a_wider_float_are_of_that() -> None:
+    x = Tensor([[1.0, 2.0], [3.0, 5.0]]).cast(dtypes.float16)
+    assert x.cov(aweights=Tensor([1.0, 2.0])).dtype is dtypes.float32
+    assert x.cov(fweights=Tensor([1, 2])).dtype is dtypes.float16
