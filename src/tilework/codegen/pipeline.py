@@ -13,6 +13,7 @@ from tilework.codegen.cascade.lower import lower_cascade
 from tilework.codegen.gpu.pipeline import lower_for_blocks
 from tilework.codegen.gpu.plan import has_blocks
 from tilework.codegen.linearize.fetch import fetch_results
+from tilework.codegen.linearize.fetch_panels import fetch_panels
 from tilework.codegen.linearize.order import linearise
 from tilework.codegen.linearize.rare import branch_rarely
 from tilework.codegen.linearize.short_loops import write_out
@@ -122,7 +123,7 @@ def lower_kernel(
             chosen = plain_plan(kernel) if is_plain else choose_plan(kernel, target)
         check(chosen, kernel, target)
         tiled = passes.run("apply-plan", kernel.sink, lambda _: apply_plan(kernel, chosen))
-        lowered = passes.run("expand", tiled, lambda node: expand(node)[0])
+        lowered = passes.run("expand", tiled, lambda node: expand(node, target)[0])
         if settings.current().prove_accesses:
             audit.check_accesses(lowered)
         decomposed = passes.run("decompose", lowered, lambda node: decompose(node, target))
@@ -132,6 +133,7 @@ def lower_kernel(
             lambda node: linearise(node, lambda update: decompose_node(update, target)),
         )
         audit.check_gates(lowered, linear)
+        linear = fetch_panels(linear, target)
         linear = passes.run("short-loops", linear, lambda node: write_out(node, target))
         linear = fetch_results(branch_rarely(linear), target)
         work = estimate_work(kernel)

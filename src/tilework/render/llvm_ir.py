@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from tilework.dtypes import DType, encode
-from tilework.ir.fold import fold_op
+from tilework.dtypes import encode
 from tilework.ir.node import Node, OpDef
 from tilework.ir.ops import control, math
 from tilework.ir.ops.index import LANES, RANGE, VARIABLE, Unit
@@ -23,7 +22,19 @@ from tilework.ir.symbolic.bounds import bounds
 from tilework.render import llvm_matrix
 from tilework.render.base import cannot_render, check_gate, check_input, gate_of, locality
 from tilework.render.llvm_dot import INSTRUCTIONS, written_out
-from tilework.render.llvm_lanes import compressed, counted, extreme, limits_of, saturated, scaled
+from tilework.render.llvm_folds import folded
+from tilework.render.llvm_lanes import (
+    all_lanes,
+    compressed,
+    counted,
+    extreme,
+    gathered,
+    limits_of,
+    pointers,
+    saturated,
+    scaled,
+    scattered,
+)
 from tilework.render.llvm_quotients import Divisor, Writer, shared_divisors
 from tilework.render.llvm_types import (
     alignment,
@@ -319,6 +330,9 @@ class _Function:
     def _index(self, node: Node) -> None:
         buffer, offset = node.src
         kind = memory_type(node.type.dtype)
+        if offset.type.shape:
+            self.names[node] = pointers(self.define, kind, self.value(buffer), self.typed(offset))
+            return
         if not is_shifted(offset):
             self.names[node] = self.define(
                 f"getelementptr inbounds {kind}, ptr {self.value(buffer)}, "
@@ -346,7 +360,10 @@ class _Function:
         align = alignment(node.src[0])
         if node.attrs is not None and node.attrs.ahead:
             self._fetch(pointer, node.attrs.ahead)
-        if gate is None:
+        if node.src[0].type.shape:
+            mask = all_lanes(lanes) if gate is None else self.typed(gate)
+            raw = gathered(self.define, self.declare, (full, _suffix(kind)), pointer, align, mask)
+        elif gate is None:
             raw = self.define(f"load {full}, ptr {pointer}, align {align}")
         elif gate.type.shape:
             suffix = f"v{lanes}{_suffix(kind)}"
@@ -371,8 +388,9 @@ class _Function:
         how = f"i32 {int(to_write)}, i32 {locality(ahead)}, i32 1"
         self.emit(f"call void @{name}(ptr {place}, {how})")
 
-    def _fetch_to_write(self, node: Node) -> None:
-        self._fetch(self.value(node.src[0]), node.attrs.ahead, to_write=True)
+    def _fetch_statement(self, node: Node) -> None:
+        pointer, attrs = self.value(node.src[0]), node.attrs
+        self._fetch(pointer, attrs.ahead, to_write=attrs.to_write)
 
     def _guarded_load(self, full: str, pointer: str, align: int, gate: str) -> str:
         then, done = self.label(), self.label()
@@ -397,7 +415,10 @@ class _Function:
             text = self.define(f"zext {type_of(value)} {text} to {full}")
         pointer = self.value(target)
         align = alignment(target)
-        if gate is None:
+        if target.type.shape:
+            mask = all_lanes(lanes) if gate is None else self.typed(gate)
+            self.emit(scattered(self.declare, (full, _suffix(kind)), text, pointer, align, mask))
+        elif gate is None:
             self.emit(f"store {full} {text}, ptr {pointer}, align {align}")
         elif gate.type.shape:
             suffix = f"v{lanes}{_suffix(kind)}"
@@ -675,52 +696,13 @@ def _compress(function: _Function, node: Node) -> str:
 
 
 def _fold_lanes(function: _Function, node: Node) -> str:
-    """Halves folded pairwise: lane i with lane i + n/2, then on with n/2 lanes."""
     source = node.src[0]
     is_count = source.op is math.CAST and source.src[0].type.dtype.is_bool
     if is_count and node.attrs.fold is Fold.ADD and node.type.dtype.is_integer:
         mask = source.src[0]
         lanes, bits = mask.type.lanes, node.type.dtype.bits
         return counted(function.define, function.declare, lanes, function.typed(mask), bits)
-    dtype = source.type.dtype
-    name = function.operand(source)
-    lanes = source.type.lanes
-    op = fold_op(node.attrs.fold, dtype)
-    scalar = scalar_type(dtype)
-    while lanes > 1:
-        half = lanes // 2
-        kind = f"<{lanes} x {scalar}>"
-        low = _shuffle(function, kind, name, range(half))
-        high = _shuffle(function, kind, name, range(half, lanes))
-        name = _fold_pair(function, op, dtype, half, low, high)
-        lanes = half
-    return function.define(f"extractelement <1 x {scalar}> {name}, i64 0")
-
-
-def _shuffle(function: _Function, kind: str, name: str, lanes: range) -> str:
-    mask = ", ".join(f"i32 {lane}" for lane in lanes)
-    return function.define(
-        f"shufflevector {kind} {name}, {kind} poison, <{len(lanes)} x i32> <{mask}>"
-    )
-
-
-def _fold_pair(
-    function: _Function, op: OpDef, dtype: DType, lanes: int, low: str, high: str
-) -> str:
-    scalar = scalar_type(dtype)
-    kind = f"<{lanes} x {scalar}>"
-    if op is math.ADD or op is math.MUL:
-        word = {"add": ("add", "fadd"), "mul": ("mul", "fmul")}[op.name][int(dtype.is_float)]
-        return function.define(f"{word} {kind} {low}, {high}")
-    if op is math.AND or op is math.OR:
-        return function.define(f"{op.name} {kind} {low}, {high}")
-    if dtype.is_float:
-        word = op.name
-    else:
-        sign = "s" if dtype.is_signed else "u"
-        word = sign + ("max" if op is math.MAXIMUM else "min")
-    full = function.declare(kind, f"llvm.{word}.v{lanes}{_suffix(scalar)}", kind, kind)
-    return function.define(f"call {kind} @{full}({kind} {low}, {kind} {high})")
+    return folded(function.define, function.declare, node, function.operand(source))
 
 
 EMITTERS: dict[OpDef, Any] = {
@@ -781,7 +763,7 @@ STATEMENTS: dict[OpDef, Callable[[_Function, Node], None]] = {
     INDEX: _Function._index,
     LOAD: _Function._load,
     STORE: _Function._store,
-    FETCH: _Function._fetch_to_write,
+    FETCH: _Function._fetch_statement,
     LOAD_MATRIX: _Function._load_matrix,
     DOT_MATRIX: _Function._dot_matrix,
     STORE_MATRIX: _Function._store_matrix,

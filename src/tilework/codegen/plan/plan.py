@@ -92,8 +92,9 @@ class Plan:
             equal both times) where a size is no multiple of the tile; else edges are gated.
         swapped: For a contraction: its second factor gives the rows, its first the lanes.
         ahead: How many bytes the second factor of a contraction is fetched ahead of its use, from
-            its copy if it has one; less than a page goes to the first cache, more to the second.
-            0 leaves that to the machine.
+            its copy if it has one; less than a page goes to the first cache, more to the second
+            (evenly, while rows pass over the panel before, if several do).  0 leaves that to the
+            machine.
         matrix: The target's matrix instruction that computes a tile; empty for vectors.
         rolled: Whether a tile's results go through TILE memory, so that what follows the reduction
             runs over them in loops instead of once for each copy.

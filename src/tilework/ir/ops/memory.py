@@ -156,9 +156,10 @@ STORE: OpDef = define_op(
 
 @dataclass(frozen=True, slots=True)
 class FetchAttrs(Attrs):
-    """How many bytes after its address the memory lies that is asked for."""
+    """How many bytes after its address the memory lies that is asked for, and whether to write."""
 
     ahead: int = 0
+    to_write: bool = True
 
 
 FETCH: OpDef = define_op(
@@ -168,8 +169,8 @@ FETCH: OpDef = define_op(
     infer=lambda src, attrs: make_type((), src[0].type.dtype),
     stages=Stage.LINEAR,
     doc=(
-        "Memory at an address, or `ahead` bytes after it, is about to be written and should be on "
-        "its way to the cache. A hint: it changes no value."
+        "Memory at an address, or `ahead` bytes after it, is about to be written (or read) and "
+        "should be on its way to the cache. A hint: it changes no value."
     ),
     pure=False,
 )

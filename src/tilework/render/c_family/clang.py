@@ -240,12 +240,13 @@ class _Function:
     # ---- memory
 
     def _index(self, node: Node) -> None:
-        if node.src[1].type.shape:
-            raise cannot_render(self.renderer.name, node)
         base, offset = (self.names[source] for source in node.src)
         kind = _memory_type(node)
         if node.src[0].op is control.ALLOCATE:
             base = f"({kind} *){base}"
+        if node.src[1].type.shape:  # what reads or writes there takes the offsets, too
+            self.names[node] = base
+            return
         name = self._fresh()
         self._emit(f"{kind} *const {name} = {base} + {offset};")
         self.names[node] = name
@@ -259,6 +260,10 @@ class _Function:
             if gate is not None:
                 text = f"{self.names[gate]} ? {text} : 0"
             self._define(node, f"({text}) != 0" if dtype.is_bool else text)
+            return
+        if node.src[0].type.shape:
+            kind = f"{type_name(dtype)}x{node.type.shape[0]}"
+            self._define(node, f"gather_{kind}({pointer}, {self._places(node, gate)})")
             return
         if node.attrs.ahead:
             # As a number: beyond the end of memory there may be no pointer, but a hint.
@@ -290,6 +295,9 @@ class _Function:
             kind = f"{element}x{value.type.shape[0]}"
             text = f"({kind})({text} & 1)" if dtype.is_bool else text
             line = f"*({kind}m *){pointer} = {text};"
+            if target.type.shape:
+                self._emit(f"scatter_{kind}({pointer}, {text}, {self._places(node, gate)});")
+                return
             if gate is not None and gate.type.shape:
                 line = f"masked_store_{kind}({pointer}, {text}, {self.names[gate]});"
                 gate = None
@@ -297,10 +305,18 @@ class _Function:
             guard = f"if ({self.names[gate]}) "
         self._emit(guard + line)
 
+    def _places(self, node: Node, gate: Node | None) -> str:
+        """The offsets of a vector of addresses, and the lanes that a gate lets through."""
+        offsets = node.src[0].src[1]
+        lanes = offsets.type.shape[0]
+        mask = f"~(b8x{lanes}){{0}}"
+        return f"{self.names[offsets]}, {mask if gate is None else self.names[gate]}"
+
     def _fetch(self, node: Node) -> None:
         ahead = node.attrs.ahead
         place = f"(unsigned long){self.names[node.src[0]]} + {ahead}"
-        self._emit(f"__builtin_prefetch((const void *)({place}), 1, {locality(ahead)});")
+        how = f"{int(node.attrs.to_write)}, {locality(ahead)}"
+        self._emit(f"__builtin_prefetch((const void *)({place}), {how});")
 
     def _fault(self, node: Node) -> None:
         self._emit(
