@@ -101,6 +101,52 @@ def saturated(define: Define, x: str, limits: tuple[str, str], bits: int, *, sig
     return define(f"trunc {wide} {found} to <{lanes} x i{bits}>")
 
 
+def all_lanes(lanes: int) -> str:
+    """A mask that lets all lanes through, with its type."""
+    return f"<{lanes} x i1> splat (i1 true)"
+
+
+def pointers(define: Define, kind: str, base: str, offsets: str) -> str:
+    """The addresses of elements of a kind; `offsets` is a vector with its type."""
+    # Not "inbounds": an address whose lane is left out may lie anywhere.
+    return define(f"getelementptr {kind}, ptr {base}, {offsets}")
+
+
+def gathered(
+    define: Define, declare: Declare, kind: tuple[str, str], places: str, align: int, mask: str
+) -> str:
+    """A vector of elements that lie anywhere; 0 where the mask leaves a lane out.
+
+    Args:
+        define: Writes an instruction and names its result.
+        declare: Declares a function and gives its name.
+        kind: The type of the vector, and what LLVM calls that of its elements.
+        places: The vector of addresses.
+        align: The alignment of each.
+        mask: The mask, with its type.
+    """
+    full, suffix = kind
+    lanes = full[1 : full.index(" ")]
+    taken = f"<{lanes} x ptr>"
+    name = f"llvm.masked.gather.v{lanes}{suffix}.v{lanes}p0"
+    name = declare(full, name, taken, "i32", f"<{lanes} x i1>", full)
+    return define(
+        f"call {full} @{name}({taken} {places}, i32 {align}, {mask}, {full} zeroinitializer)"
+    )
+
+
+def scattered(
+    declare: Declare, kind: tuple[str, str], x: str, places: str, align: int, mask: str
+) -> str:
+    """A line that stores a vector at any addresses, lane after lane; see `gathered`."""
+    full, suffix = kind
+    lanes = full[1 : full.index(" ")]
+    taken = f"<{lanes} x ptr>"
+    name = f"llvm.masked.scatter.v{lanes}{suffix}.v{lanes}p0"
+    name = declare("void", name, full, taken, "i32", f"<{lanes} x i1>")
+    return f"call void @{name}({full} {x}, {taken} {places}, i32 {align}, {mask})"
+
+
 def _masked(name: str, define: Define, declare: Declare, operands: tuple[str, ...]) -> str:
     """A call of an instruction that takes a mask, with all lanes chosen."""
     kind = operands[0][: operands[0].index(">") + 1]

@@ -73,6 +73,7 @@ def is_shifted(offset: Node) -> bool:
         offset.op is math.ADD
         and offset.src[1].op is math.CONST
         and offset.src[0].op is not control.ACCUMULATOR
+        and not offset.type.shape
     )
 
 

@@ -102,7 +102,7 @@ def stages(case: Case, target: TargetSpec, plan: Plan | None = None) -> Iterator
     check(chosen, kernel, target)
     tiled = apply_plan(kernel, chosen)
     yield "apply", tiled
-    lowered, _ = expand(tiled)
+    lowered, _ = expand(tiled, target)
     yield "expand", lowered
     decomposed = decompose(lowered, target)
     yield "decompose", decomposed

@@ -7,8 +7,9 @@ from tests.property.codegen import plans, programs
 
 from tilework.base.errors import BoundsError
 from tilework.codegen import audit
-from tilework.ir.build import const_index
+from tilework.ir.build import const, const_index
 from tilework.ir.node import Node, make, toposort
+from tilework.ir.ops import math
 from tilework.ir.ops.memory import INDEX, LOAD, PARAM, STORE
 from tilework.ir.symbolic import simplify
 from tilework.testing.kernels import interpret, stages, target
@@ -35,6 +36,13 @@ def test_CST_06_every_access_of_a_random_kernel_is_proven(family: str, data: st.
     assert [fault for fault in audit.unproven(form) if not fault.from_data] == []
 
 
+def moved(offset: Node, by: int) -> Node:
+    """An offset, or each of a vector of them, some elements further."""
+    if offset.type.shape:
+        return math.ADD(offset, const(by, offset.dtype, offset.type.shape))
+    return simplify.add(offset, const_index(by))
+
+
 def spoiled(root: Node, victim: Node, by: int, keeps_gate: bool) -> Node:
     """The kernel with one access moved, or without its gate."""
     done: dict[Node, Node] = {}
@@ -42,7 +50,7 @@ def spoiled(root: Node, victim: Node, by: int, keeps_gate: bool) -> Node:
         src = tuple([done[source] for source in node.src])
         if node is victim:
             address = src[0]
-            offset = simplify.add(address.src[1], const_index(by))
+            offset = moved(address.src[1], by)
             src = (INDEX(address.src[0], offset), *src[1:])
             if not keeps_gate:
                 src = src[: 1 if node.op is LOAD else 2]

@@ -384,7 +384,7 @@ class _Composition:
         scratch: list[int] = []
 
         def expanded(tiled: Node) -> Node:
-            result, size = expand(tiled)
+            result, size = expand(tiled, target)
             scratch.append(size)
             return result
 

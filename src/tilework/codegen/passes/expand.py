@@ -12,6 +12,21 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from tilework.codegen.analysis import BINDERS, FreeRanges, depends_on, stride
+from tilework.codegen.passes.accesses import (
+    Gathers,
+    any_lane,
+    as_vector,
+    broadcast,
+    gated_scalar,
+    gather,
+    lanes_of,
+    load,
+    load_vector,
+    scatter,
+    store,
+    store_vector,
+    strided,
+)
 from tilework.codegen.passes.transpose import segments, transpose
 from tilework.dtypes import index, int32
 from tilework.ir.build import cast, const_bits, const_index
@@ -20,9 +35,7 @@ from tilework.ir.node import Node, make, toposort, toposort_above
 from tilework.ir.ops import math
 from tilework.ir.ops.control import (
     ALLOCATE,
-    BROADCAST,
     END,
-    EXTRACT,
     FOLD_LANES,
     FOLD_THREADS,
     SCAN_THREADS,
@@ -31,19 +44,18 @@ from tilework.ir.ops.control import (
     STAGE,
     AllocateAttrs,
     FoldAttrs,
-    LaneAttrs,
     ShuffleAttrs,
 )
 from tilework.ir.ops.index import LANES, RANGE, LanesAttrs, Unit
 from tilework.ir.ops.matrix_registers import LOAD_MATRIX, STORE_MATRIX, MatrixRowsAttrs
-from tilework.ir.ops.memory import AFTER, INDEX, LOAD, SINK, STORE, LoadAttrs
+from tilework.ir.ops.memory import AFTER, INDEX, LOAD, SINK, STORE
 from tilework.ir.ops.program import FAULT_IF
 from tilework.ir.ops.tensor import REDUCE, SCAN
 from tilework.ir.symbolic import simplify
 from tilework.ir.symbolic.bounds import bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from tilework.target.spec import TargetSpec
 
 Environment = tuple[tuple[int, int], ...]  # (position of an UNROLL range, its value), ascending
 
@@ -54,16 +66,22 @@ _LEAST_SEGMENT = 4
 _ALIGNMENT = 64  # bytes: stages start on a cache line, so vector accesses to them are aligned
 
 
-def expand(sink: Node) -> tuple[Node, int]:
-    """Return the LOWERED sink and the bytes of TILE memory that one task needs."""
-    expansion = _Expansion(sink)
+def expand(sink: Node, target: TargetSpec | None = None) -> tuple[Node, int]:
+    """Return the LOWERED sink and the bytes of TILE memory that one task needs.
+
+    Args:
+        sink: The kernel with a plan applied.
+        target: The machine, for loads and stores that not each one has; None for one without.
+    """
+    expansion = _Expansion(sink, Gathers(target))
     lowered = expansion.run(sink)
     return lowered, expansion.scratch_bytes
 
 
 class _Expansion:
-    def __init__(self, sink: Node) -> None:
+    def __init__(self, sink: Node, gathers: Gathers) -> None:
         order = toposort(sink)
+        self.gathers = gathers
         self.free = FreeRanges(order)
         self.unrolled = 0
         self.lanes = 0
@@ -128,13 +146,13 @@ class _Expansion:
             rows = []
             for env in block:
                 value = self.lower(effect.src[1], self._restrict(effect.src[1], env))
-                rows.append(value if value.type.shape else _broadcast(value, lanes))
+                rows.append(as_vector(value, lanes))
             length, starts = segments(len(rows), lanes)
             for start in starts:
                 first = self._scalar_index(offset, block[start])
                 columns = transpose(rows[start : start + length])
                 for at, column in zip(_at_lanes(first, lane, lanes), columns, strict=True):
-                    found.append(_store(buffer, at, column, None))
+                    found.append(store(buffer, at, column, None))
         return found
 
     def _environments(self, mask: int, base: Environment) -> list[Environment]:
@@ -230,14 +248,14 @@ class _Expansion:
             lanes = max(self._lanes_of(node, env), 1)
             value = parts[0]
             if lanes > 1 and not value.type.shape:
-                value = _broadcast(value, lanes)
+                value = broadcast(value, lanes)
             return SCAN_THREADS(value, node.src[1], attrs=node.attrs)
         if self._is_index(node):
             return self._index_value(node, env)
         if not node.src:
             return node
         if op is FAULT_IF:
-            return op(_any_lane(parts[0]), attrs=node.attrs)
+            return op(any_lane(parts[0]), attrs=node.attrs)
         return _vectorised(node, parts)
 
     # ---- index arithmetic
@@ -276,8 +294,8 @@ class _Expansion:
             for position, value in env:
                 memo[self.free.ranges[position]] = const_index(value)
             self.substitutions[env] = memo
-        for load in loaded:
-            memo[load] = self.memo[load, self._restrict(load, env)]
+        for read in loaded:
+            memo[read] = self.memo[read, self._restrict(read, env)]
         (result,) = simplify.substitute([node], {}, memo)
         return result
 
@@ -336,7 +354,7 @@ class _Expansion:
             steps = math.MUL(steps, scale)
         if simplify.value_of(base) == 0:
             return steps
-        return math.ADD(_broadcast(base, lanes), steps)
+        return math.ADD(broadcast(base, lanes), steps)
 
     def _vector_tree(self, node: Node, env: Environment, lane: Node | None) -> Node:
         """Index arithmetic over loaded vectors, op by op."""
@@ -352,7 +370,7 @@ class _Expansion:
             else:
                 done[part] = _vectorised(part, [done[source] for source in part.src])
         result = done[node]
-        return result if result.type.shape else _broadcast(result, lanes)
+        return result if result.type.shape else broadcast(result, lanes)
 
     def _lanes_of(self, node: Node, env: Environment) -> int:
         lane = self._lane_range(node)
@@ -376,7 +394,7 @@ class _Expansion:
         op = condition.op
         if op in (math.AND, math.OR, math.XOR) and condition.dtype.is_bool:
             sides = [
-                self._vector_condition(s, lane) if depends_on(s, lane) else _broadcast(s, lanes)
+                self._vector_condition(s, lane) if depends_on(s, lane) else broadcast(s, lanes)
                 for s in condition.src
             ]
             return op(*sides)
@@ -387,7 +405,7 @@ class _Expansion:
                 if depends_on(side, lane):
                     sides.append(self._narrow_vector(side, lane, narrow))
                 else:
-                    sides.append(_broadcast(cast(side, int32) if narrow else side, lanes))
+                    sides.append(broadcast(cast(side, int32) if narrow else side, lanes))
             return op(*sides)
         return STACK(*_at_lanes(condition, lane, lanes))
 
@@ -404,7 +422,7 @@ class _Expansion:
         steps = cast(LANES(attrs=LanesAttrs(lanes)), int32)
         if factor != 1:
             steps = math.MUL(steps, const_bits(factor & 0xFFFF_FFFF, int32, (lanes,)))
-        return math.ADD(_broadcast(cast(base, int32), lanes), steps)
+        return math.ADD(broadcast(cast(base, int32), lanes), steps)
 
     # ---- memory
 
@@ -415,23 +433,25 @@ class _Expansion:
         gate = self._condition(node.src[1], env) if len(node.src) > 1 else None
         if _vector_loads(self, offset, env):
             addresses = self._index_value(offset, env)
-            return self._gather(target, addresses, gate, after)
+            if self._serves_gather(node, 1, addresses):
+                return load_vector(target, addresses, gate, after)
+            return gather(target, lanes_of(addresses), gate, after)
         position = self._scalar_index(offset, env)
         if lane is None or not depends_on(position, lane):
             if gate is not None and gate.type.shape:
-                return _gated_scalar(target, position, gate, after)
-            return _load(target, position, gate, after, 1)
+                return gated_scalar(target, position, gate, after)
+            return load(target, position, gate, after, 1)
         lanes = simplify.value_of(lane.src[0]) or 1
         if _lane_stride(position, lane) == 1:
             ahead = 0 if node.attrs is None else node.attrs.ahead
-            return _load(target, _at_lane(position, lane, 0), gate, after, lanes, ahead)
+            return load(target, _at_lane(position, lane, 0), gate, after, lanes, ahead)
         is_wide = gate is None and lanes > 1
         across = self._contiguous_copies(offset, env) if is_wide else None
         if across is not None:
             return self._transposed(node, env, across, lane)
         step = _lane_stride(position, lane) or 0
         if step == -1 and not (len(node.src) > 1 and _vector_loads(self, node.src[1], env)):
-            found = _load(
+            found = load(
                 target,
                 _at_lane(position, lane, lanes - 1),
                 self._backward(node.src[1], lane, env) if len(node.src) > 1 else None,
@@ -440,8 +460,8 @@ class _Expansion:
             )
             return SHUFFLE(found, found, attrs=ShuffleAttrs(tuple(range(lanes - 1, -1, -1))))
         if is_wide and 1 < step <= _LONGEST_STEP:
-            return _strided(target, _at_lane(position, lane, 0), step, lanes, after)
-        return self._gather(target, _at_lanes(position, lane, lanes), gate, after)
+            return strided(target, _at_lane(position, lane, 0), step, lanes, after)
+        return gather(target, _at_lanes(position, lane, lanes), gate, after)
 
     def _backward(self, gate: Node, lane: Node, env: Environment) -> Node:
         """A gate for lanes in the opposite order."""
@@ -482,24 +502,18 @@ class _Expansion:
         for start in starts:
             first = self._scalar_index(offset, tuple(sorted((*others, (across, start)))))
             columns = [
-                _load(target, at, None, after, length) for at in _at_lanes(first, lane, lanes)
+                load(target, at, None, after, length) for at in _at_lanes(first, lane, lanes)
             ]
             for i, row in enumerate(transpose(columns)):
                 rows.setdefault(start + i, row)
         return [rows[i] for i in range(count)]
 
-    def _gather(
-        self, target: Node, offsets: Node | Sequence[Node], gate: Node | None, after: Sequence[Node]
-    ) -> Node:
-        """One scalar load a lane."""
-        if isinstance(offsets, Node):
-            count = offsets.type.lanes
-            offsets = [_extract(offsets, i) for i in range(count)]
-        loads = []
-        for i, offset in enumerate(offsets):
-            own = _extract(gate, i) if gate is not None and gate.shape else gate
-            loads.append(_load(target, offset, own, after, 1))
-        return STACK(*loads)
+    def _serves_gather(self, node: Node, gate: int, addresses: Node) -> bool:
+        """Is one access best at a vector of addresses?  `gate` is where a gate stands."""
+        terms = simplify.terms(node.src[0].src[1])[1]
+        varying = {term: factor for term, factor in terms.items() if self._lane_range(term)}
+        gates = node.src[gate : gate + 1]
+        return self.gathers.serve(node.src[0], varying, gates, addresses.type.lanes)
 
     def _store(self, node: Node, env: Environment) -> Node:
         buffer, offset = node.src[0].src
@@ -508,16 +522,16 @@ class _Expansion:
         lane = self._lane_range(node)
         if _vector_loads(self, offset, env):
             addresses = self._index_value(offset, env)
-            offsets = [_extract(addresses, i) for i in range(addresses.type.lanes)]
-            return _scatter(buffer, offsets, value, gate)
+            if self._serves_gather(node, 2, addresses):
+                return store_vector(buffer, addresses, value, gate)
+            return scatter(buffer, lanes_of(addresses), value, gate)
         position = self._scalar_index(offset, env)
         if lane is None:
-            return _store(buffer, position, value, gate)
+            return store(buffer, position, value, gate)
         lanes = simplify.value_of(lane.src[0]) or 1
         if _lane_stride(position, lane) == 1:
-            value = value if value.type.shape else _broadcast(value, lanes)
-            return _store(buffer, _at_lane(position, lane, 0), value, gate)
-        return _scatter(buffer, _at_lanes(position, lane, lanes), value, gate)
+            return store(buffer, _at_lane(position, lane, 0), as_vector(value, lanes), gate)
+        return scatter(buffer, _at_lanes(position, lane, lanes), value, gate)
 
     def _buffer(self, buffer: Node, env: Environment) -> tuple[Node, tuple[Node, ...]]:
         """The memory that an INDEX points into, and the fill that must come before."""
@@ -544,15 +558,15 @@ class _Expansion:
                 continue
             lane = self._lane_range(offset)
             if lane is None:
-                stores.append(_store(memory, position, value, None))
+                stores.append(store(memory, position, value, None))
                 continue
             lanes = simplify.value_of(lane.src[0]) or 1
-            value = value if value.type.shape else _broadcast(value, lanes)
+            value = as_vector(value, lanes)
             if _lane_stride(position, lane) == 1:
-                stores.append(_store(memory, _at_lane(position, lane, 0), value, None))
+                stores.append(store(memory, _at_lane(position, lane, 0), value, None))
                 continue
             offsets = _at_lanes(position, lane, lanes)
-            stores.extend(_scatter(memory, offsets, value, None).src)
+            stores.extend(scatter(memory, offsets, value, None).src)
         closed = END(SINK(*stores), *loops)
         return AFTER(memory, closed)
 
@@ -581,7 +595,7 @@ class _Expansion:
                 lanes = simplify.value_of(bound.src[0]) or 1
         accumulated = []
         for part in parts:
-            value = part if part.type.shape or lanes == 1 else _broadcast(part, lanes)
+            value = part if part.type.shape or lanes == 1 else broadcast(part, lanes)
             accumulated.append(REDUCE(value, *loops, attrs=node.attrs) if loops else value)
         while len(accumulated) > 1:
             pairs = [
@@ -598,8 +612,8 @@ class _Expansion:
 
 def _vector_loads(expansion: _Expansion, node: Node, env: Environment) -> bool:
     """Does an index expression read values that are vectors?"""
-    for load in expansion._loaded_in(node):
-        lowered = expansion.memo.get((load, expansion._restrict(load, env)))
+    for read in expansion._loaded_in(node):
+        lowered = expansion.memo.get((read, expansion._restrict(read, env)))
         if lowered is not None and lowered.type.shape:
             return True
     return False
@@ -609,26 +623,9 @@ def _vectorised(node: Node, parts: list[Node]) -> Node:
     """The op on scalars or vectors: if one operand is a vector, the others are broadcast."""
     lanes = max((part.type.lanes for part in parts), default=0)
     if lanes:
-        parts = [part if part.type.shape else _broadcast(part, lanes) for part in parts]
+        parts = [part if part.type.shape else broadcast(part, lanes) for part in parts]
     src = tuple(parts)
     return node if src == node.src else make(node.op, src, node.attrs)
-
-
-def _broadcast(node: Node, lanes: int) -> Node:
-    if node.op is math.CONST:
-        return const_bits(node.attrs.bits, node.attrs.dtype, (lanes,))
-    return BROADCAST(node, attrs=LanesAttrs(lanes))
-
-
-def _extract(vector: Node, lane: int) -> Node:
-    """One lane of a vector, looked up where the vector was put together from scalars."""
-    if vector.op is STACK:
-        return vector.src[lane]
-    if vector.op is BROADCAST:
-        return vector.src[0]
-    if vector.op is math.CONST:
-        return const_bits(vector.attrs.bits, vector.attrs.dtype)
-    return EXTRACT(vector, attrs=LaneAttrs(lane))
 
 
 def _fits_int32(node: Node) -> bool:
@@ -671,69 +668,6 @@ def _lane_stride(offset: Node, lane: Node) -> int | None:
     return total.get(lane, 0)
 
 
-def _load(
-    target: Node,
-    offset: Node,
-    gate: Node | None,
-    after: Sequence[Node],
-    lanes: int,
-    ahead: int = 0,
-) -> Node:
-    address = INDEX(target, offset)
-    attrs = LoadAttrs(lanes, ahead) if lanes > 1 else None
-    if gate is not None and lanes == 1 and gate.type.shape:
-        gate = _extract(gate, 0)  # a vector of one lane is loaded as a scalar
-    if gate is None and not after:
-        return LOAD(address, attrs=attrs)
-    return LOAD(address, gate if gate is not None else simplify.TRUE, *after, attrs=attrs)
-
-
-def _strided(target: Node, start: Node, step: int, lanes: int, after: Sequence[Node]) -> Node:
-    """Every `step`-th element: vectors from the first element to the last, shuffled into one."""
-    reach = step * (lanes - 1) + 1
-    firsts = [*range(0, reach - lanes, lanes), reach - lanes]
-    vectors = [
-        _load(target, simplify.add(start, const_index(first)), None, after, lanes)
-        for first in firsts
-    ]
-    result = vectors[0]
-    for i in range(1, len(vectors)):
-        # Lanes found so far stay; the others come from the vector that holds them.
-        picked = []
-        for lane in range(lanes):
-            at = lane * step
-            if at < firsts[i]:
-                picked.append(lane if i > 1 else at)
-            else:
-                picked.append(lanes + min(at - firsts[i], lanes - 1))
-        result = SHUFFLE(result, vectors[i], attrs=ShuffleAttrs(tuple(picked)))
-    return result
-
-
-def _gated_scalar(target: Node, offset: Node, gate: Node, after: Sequence[Node]) -> Node:
-    """The same element for every lane, each with its own gate."""
-    lanes = gate.type.lanes
-    any_ = _any_lane(gate)
-    value = _broadcast(_load(target, offset, any_, after, 1), lanes)
-    zero = const_bits(0, value.dtype, (lanes,))
-    return math.WHERE(gate, value, zero)
-
-
-def _any_lane(gate: Node) -> Node:
-    """True if a lane of a vector of bools is."""
-    if not gate.type.shape:
-        return gate
-    result = _extract(gate, 0)
-    for i in range(1, gate.type.lanes):
-        result = math.OR(result, _extract(gate, i))
-    return result
-
-
-def _store(buffer: Node, offset: Node, value: Node, gate: Node | None) -> Node:
-    address = INDEX(buffer, offset)
-    return STORE(address, value) if gate is None else STORE(address, value, gate)
-
-
 def _elements(value: Node) -> int:
     """How many elements of a STAGE one value gives: those of a matrix lie side by side."""
     count = 1
@@ -747,13 +681,3 @@ def _store_matrix(memory: Node, number: Node, value: Node) -> Node:
     rows, columns = (extent if isinstance(extent, int) else 0 for extent in value.type.shape)
     address = INDEX(memory, simplify.scale(number, rows * columns))
     return STORE_MATRIX(address, value, attrs=MatrixRowsAttrs(rows, columns, columns))
-
-
-def _scatter(buffer: Node, offsets: Sequence[Node], value: Node, gate: Node | None) -> Node:
-    """One scalar store a lane, in lane order."""
-    stores = []
-    for i, offset in enumerate(offsets):
-        own_value = _extract(value, i) if value.type.shape else value
-        own_gate = _extract(gate, i) if gate is not None and gate.shape else gate
-        stores.append(_store(buffer, offset, own_value, own_gate))
-    return SINK(*stores)

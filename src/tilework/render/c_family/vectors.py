@@ -459,6 +459,24 @@ def _store(name: str, element: str, lanes: int) -> str:
     )
 
 
+def _gather(name: str, element: str, lanes: int) -> str:
+    """Lanes whose mask is 0 do not touch memory."""
+    kind = f"{element}x{lanes}"
+    return (
+        f"HELPER {kind} gather_{kind}(const {element}m *p, i64x{lanes} at, b8x{lanes} m) {{\n"
+        f"  {kind} r = {{0}};\n"
+        f"  for (int i = 0; i < {lanes}; i++) if (m[i]) r[i] = p[at[i]];\n  return r;\n}}\n"
+    )
+
+
+def _scatter(name: str, element: str, lanes: int) -> str:
+    kind = f"{element}x{lanes}"
+    return (
+        f"HELPER void scatter_{kind}({element}m *p, {kind} x, i64x{lanes} at, b8x{lanes} m) {{\n"
+        f"  for (int i = 0; i < {lanes}; i++) if (m[i]) p[at[i]] = x[i];\n}}\n"
+    )
+
+
 #: name of a helper -> (name, element, lanes) -> its definition
 HELPERS: Final[Mapping[str, Callable[[str, str, int], str]]] = {
     **dict.fromkeys(("sqrt", "floor", "ceil", "trunc", "rint"), _by_lane),
@@ -469,6 +487,8 @@ HELPERS: Final[Mapping[str, Callable[[str, str, int], str]]] = {
     "fma": _fma,
     "masked_load": _load,
     "masked_store": _store,
+    "gather": _gather,
+    "scatter": _scatter,
 }
 
 

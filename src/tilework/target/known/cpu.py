@@ -24,7 +24,7 @@ _OPS = frozenset(
     }
 )
 #: What vectors of AVX-512 have instructions for.
-_WIDE_OPS = frozenset({"scale_power", "compress", "maximum_number", "minimum_number"})
+_WIDE_OPS = frozenset({"scale_power", "compress", "maximum_number", "minimum_number", "gather"})
 _ROUNDING_OPS = frozenset({"floor", "ceil", "trunc", "round"})
 
 
