@@ -466,6 +466,11 @@ class CapturedProgram:
         """Bytes of all intermediates together."""
         return sum(size for _, size in self.arenas)
 
+    @property
+    def is_stale(self) -> bool:
+        """Whether a device that it was linked for was closed since."""
+        return self._linked is not None and self._linked.is_stale
+
     def open_devices(self) -> tuple[OpenDevice, ...]:
         """The devices that the program was last linked for."""
         return () if self._linked is None else self._linked.devices
@@ -541,7 +546,7 @@ class CapturedProgram:
     def _begin(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], values: Mapping[str, int]
     ) -> None:
-        if self._linked is None or self._linked.is_stale:
+        if self._linked is None or self.is_stale:
             self._prepare(inputs, outputs, values)
         if self.packed is not None:
             self.packed.refresh()

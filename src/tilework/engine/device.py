@@ -68,7 +68,6 @@ class OpenDevice:
         #: Loaded kernels and linked schedules, owned by engine.link; they go with the device.
         self.caches: dict[str, Any] = {}
         self.is_closed = False
-        #: How long a wait may take before the device counts as lost.
         self.wait_seconds = WAIT_SECONDS
         #: Does what waiting does where work is done when it was submitted.
         self._settle: Callable[[], None] | None = getattr(self.driver, "settle", None)
@@ -83,6 +82,17 @@ class OpenDevice:
         """Name and target."""
         state = ", closed" if self.is_closed else ""
         return f"<device {self.name}: {self.spec.name}{state}>"
+
+    @property
+    def wait_seconds(self) -> float:
+        """How long a wait may take before the device counts as lost."""
+        return self._wait_seconds
+
+    @wait_seconds.setter
+    def wait_seconds(self, seconds: float) -> None:
+        self._wait_seconds = seconds
+        if hasattr(self.driver, "wait_seconds"):
+            self.driver.wait_seconds = seconds
 
     @property
     def is_host_memory(self) -> bool:

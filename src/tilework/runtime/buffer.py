@@ -66,8 +66,8 @@ class Memory:
     """An address range with one owner; made by `allocate_buffer` and `lease_buffer`."""
 
     __slots__ = (
-        "__weakref__", "_addresses", "_watch", "address", "changes", "device", "is_readonly",
-        "lease",
+        "__weakref__", "_addresses", "_watch", "address", "changes", "device", "home",
+        "is_readonly", "lease",
     )  # fmt: skip
 
     def __init__(
@@ -76,6 +76,8 @@ class Memory:
         self.device = device
         self.address = address
         self.lease = lease
+        #: What stands for the driver that made it, where memory goes with its driver.
+        self.home: object = None
         self.is_readonly = lease is not None and lease.is_readonly
         #: How often it was written in place; what was derived from its contents compares this.
         self.changes: float = 0

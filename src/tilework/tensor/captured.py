@@ -433,6 +433,8 @@ class Captured:
             report: makes it a validated run, whose findings it gets.
         """
         recipe = self.recipe
+        if recipe.program.is_stale:
+            self.release()  # results that wait for reuse went with a device that was closed
         if self.replays == 0:
             self._mark_orphans()
         self.replays += 1

@@ -47,10 +47,11 @@ class Place:
     address: int
     size_bytes: int
     is_readonly: bool
+    home: object
 
     @property
     def memory(self) -> Place:
-        """What says whether it may be written."""
+        """What says whether it may be written, and whose it is."""
         return self
 
     def overlaps(self, other: Place) -> bool:
@@ -101,7 +102,8 @@ class CudaRecording:
                 )  # fmt: skip
             elif isinstance(command, Copy):
                 before = library.graph_add_copy(
-                    self._graph, before, command.target.address, command.source.address,
+                    self._graph, before,
+                    driver.address_of(command.target), driver.address_of(command.source),
                     command.target.size_bytes, driver.context,
                 )  # fmt: skip
             else:
@@ -190,7 +192,8 @@ class CudaRecording:
                 )  # fmt: skip
             elif isinstance(command, Copy):
                 driver.library.graph_set_copy(
-                    self._instance, node, command.target.address, command.source.address,
+                    self._instance, node,
+                    driver.address_of(command.target), driver.address_of(command.source),
                     command.target.size_bytes, driver.context,
                 )  # fmt: skip
         self._changed.clear()
@@ -200,7 +203,8 @@ def _placed(command: Command) -> Command:
     """A command whose buffers are places."""
 
     def place(buffer: Any) -> Any:
-        return Place(buffer.address, buffer.size_bytes, buffer.memory.is_readonly)
+        memory = buffer.memory
+        return Place(buffer.address, buffer.size_bytes, memory.is_readonly, memory.home)
 
     if isinstance(command, Launch):
         return replace(command, buffers=tuple(map(place, command.buffers)))

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from tilework.target.spec import TargetSpec
 
 DEVICE: Final = "CUDA"
+WAIT_SECONDS: Final = 600.0
 # Numbers of attributes in CUDA's header.
 _MULTIPROCESSORS, _MAJOR, _MINOR, _L2_BYTES = 16, 75, 76, 38
 _MEMORY_KHZ, _BUS_BITS, _CLOCK_KHZ = 36, 37, 13
@@ -149,6 +150,8 @@ class CudaDriver:
     has_graphs: Final = True
     #: The host need not wait for work: all of it is in one queue, and memory is freed in its order.
     runs_ahead: Final = True
+    #: How long copies and `close` wait for programs before them; then the device is lost.
+    wait_seconds: float = WAIT_SECONDS
 
     def __init__(
         self,
@@ -167,6 +170,8 @@ class CudaDriver:
         self._process = os.getpid()
         self._thread = threading.local()
         self._is_closed = False
+        #: What memory of this driver names as its own: that of an earlier one is gone.
+        self._home: Final = object()
         self._lost = ""
         self._ticket = 0
         self._done = 0
@@ -206,10 +211,15 @@ class CudaDriver:
     def allocate(self, size_bytes: int, *, zero: bool = False, spec: BufferSpec = PLAIN) -> Buffer:
         """Return new memory of the card, aligned to 256 bytes."""
         with self._guard("allocate"):
-            buffer = allocate_buffer(self.allocator, size_bytes, spec=spec)
+            buffer = self._new_buffer(size_bytes, spec)
             if zero and size_bytes:
                 self.library.fill(buffer.address, 0, size_bytes, self.stream)
             return buffer
+
+    def _new_buffer(self, size_bytes: int, spec: BufferSpec = PLAIN) -> Buffer:
+        buffer = allocate_buffer(self.allocator, size_bytes, spec=spec)
+        buffer.memory.home = self._home
+        return buffer
 
     def map(self, lease: Lease) -> Buffer:
         """Return a buffer over memory of somebody else: the card's own, or the host's, pinned.
@@ -217,7 +227,9 @@ class CudaDriver:
         Raises: UnsupportedError where the card cannot read the host's memory so.
         """
         if lease.kind is LeaseKind.DEVICE or lease.is_released:
-            return lease_buffer(self.name, lease)
+            buffer = lease_buffer(self.name, lease)
+            buffer.memory.home = self._home
+            return buffer
         raise UnsupportedError(
             f"{self.name}: memory of the host is not mapped into this device",
             got=lease.owner,
@@ -240,7 +252,10 @@ class CudaDriver:
         address, keep = as_bytes_address(source)
         if address:
             with self._guard("copy_in"):
-                self.library.copy_to_device(target.address, address, target.size_bytes, self.stream)
+                self._finish()
+                self.library.copy_to_device(
+                    self.address_of(target), address, target.size_bytes, self.stream
+                )
                 self._drain()
         del keep
 
@@ -250,7 +265,10 @@ class CudaDriver:
         address, keep = as_bytes_address(target)
         with self._guard("copy_out"):
             if address:
-                self.library.copy_to_host(address, source.address, source.size_bytes, self.stream)
+                self._finish()
+                self.library.copy_to_host(
+                    address, self.address_of(source), source.size_bytes, self.stream
+                )
             self._drain()
         del keep
         self.raise_fault()
@@ -373,22 +391,7 @@ class CudaDriver:
             raise DeviceError(
                 f"{self.name}: no such ticket", got=ticket, expected=f"at most {self._ticket}"
             )
-        turn = limit.start(f"{self.name}: waiting for ticket {ticket}")
-        started = time.perf_counter()
-        while True:
-            with self._guard("wait"):
-                self._collect()
-                if self._done >= ticket:
-                    break
-            try:
-                turn.check(self._done)
-            except DeviceTimeoutError as error:
-                self._lost = f"a wait ended without an answer: {self._in_flight()}"
-                error.add_note(f"in flight: {self._in_flight()}")
-                error.add_note("the device is lost; close it, and open it again")
-                raise
-            if time.perf_counter() - started > _SPIN_SECONDS:
-                time.sleep(turn.pause_seconds(_NAP_SECONDS))
+        self._await(ticket, limit)
         self.raise_fault()
 
     def time(self, commands: Sequence[Command]) -> tuple[float, ...]:
@@ -426,12 +429,12 @@ class CudaDriver:
         with self._lock:
             if self._is_closed:
                 return
-            self._is_closed = True
             try:
                 if not self._lost:
                     self._use()
                     self._drain()
             finally:
+                self._is_closed = True
                 self._release_all()
 
     # ---- inside
@@ -452,7 +455,7 @@ class CudaDriver:
         words = arguments.words
         together = 0
         for position, buffer in enumerate(launch.buffers):
-            address = buffer.address
+            address = self.address_of(buffer)
             words[position] = address
             together |= address
         for position, value in enumerate(launch.variables, len(launch.buffers)):
@@ -485,7 +488,7 @@ class CudaDriver:
         buffers = list(launch.buffers)
         for slot in slots:
             held = buffers[slot]
-            buffers[slot] = allocate_buffer(self.allocator, held.size_bytes)
+            buffers[slot] = self._new_buffer(held.size_bytes)
             self._queue(Copy(buffers[slot], held))
         self._queue(Launch(launch.kernel, tuple(buffers), launch.variables, launch.grid))
         for slot in slots:
@@ -507,7 +510,7 @@ class CudaDriver:
         """Memory that the blocks of one launch share out; launches follow each other."""
         if self._scratch is None or self._scratch.size_bytes < size_bytes:
             self._scratch = None
-            self._scratch = allocate_buffer(self.allocator, size_bytes)
+            self._scratch = self._new_buffer(size_bytes)
         return self._scratch
 
     def _keep_busy(self, count: int) -> None:
@@ -516,7 +519,7 @@ class CudaDriver:
         Else the time of each would be the host's, which takes longer to queue than many to run.
         """
         if self._runway is None:
-            self._runway = allocate_buffer(self.allocator, _RUNWAY_BYTES)
+            self._runway = self._new_buffer(_RUNWAY_BYTES)
         for _ in range(_RUNWAYS + count):
             self.library.fill(self._runway.address, 0, _RUNWAY_BYTES, self.stream)
 
@@ -548,7 +551,8 @@ class CudaDriver:
             if command.target.size_bytes:
                 faults.hit("cuda.copy")
                 self.library.copy_on_device(
-                    command.target.address, command.source.address, command.target.size_bytes,
+                    self.address_of(command.target), self.address_of(command.source),
+                    command.target.size_bytes,
                     self.stream,
                 )  # fmt: skip
         else:
@@ -581,7 +585,44 @@ class CudaDriver:
             self._events.append(event)
             self._done = ticket
 
+    def address_of(self, buffer: Buffer) -> int:
+        """Where a buffer lies on this card.  Raises: StaleHandleError."""
+        if buffer.memory.home is not self._home:
+            raise StaleHandleError(
+                f"{self.name}: the memory went with the device, which was closed since",
+                got=repr(buffer),
+                try_="make the tensor anew",
+            )
+        return buffer.address
+
+    def _await(self, ticket: int, limit: WaitLimit) -> None:
+        """Block until `ticket` is done.  Raises: DeviceTimeoutError; the device is lost then."""
+        turn = limit.start(f"{self.name}: waiting for ticket {ticket}")
+        started = time.perf_counter()
+        while True:
+            with self._guard("wait"):
+                self._collect()
+                if self._done >= ticket:
+                    break
+            try:
+                turn.check(self._done)
+            except DeviceTimeoutError as error:
+                self._lost = f"a wait ended without an answer: {self._in_flight()}"
+                error.add_note(f"in flight: {self._in_flight()}")
+                error.add_note("the device is lost; close it, and open it again")
+                raise
+            if time.perf_counter() - started > _SPIN_SECONDS:
+                time.sleep(turn.pause_seconds(_NAP_SECONDS))
+
+    def _finish(self) -> None:
+        """Wait until the programs that were submitted are done; a hang ends at a deadline."""
+        self._collect()
+        if self._done < self._ticket:
+            self._await(self._ticket, WaitLimit.of(self.wait_seconds))
+
     def _drain(self) -> None:
+        """Wait for the copies too, which take as long as their bytes do."""
+        self._finish()
         self.library.stream_synchronize(self.stream)
 
     def _use(self) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tilework.base.errors import TileworkError
+from tilework.base.errors import InternalError, TileworkError
 from tilework.ir.interpret.blocks import run_blocks
 from tilework.ir.node import toposort
 from tilework.ir.ops.index import RANGE, Unit
@@ -56,7 +56,10 @@ class _Machine:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Keep queued work back, as a card that hangs would."""
+        """Keep queued work back, as a card that hangs would.
+
+        A wait without a deadline would never end then, so it is an error here.
+        """
         self._is_held = True
         try:
             yield
@@ -126,6 +129,8 @@ class _Queues(_Cards):
     def stream_synchronize(self, stream: int) -> None:
         self._enter("stream_synchronize")
         self._run_queue()
+        if self._queued:
+            raise InternalError("emulated card: a wait without a deadline, while the card hangs")
 
     def event_create(self, *, timing: bool) -> int:
         self._enter("event_create")
