@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tilework.ir.node import Node, toposort
+from tilework.ir.ops import math
 from tilework.ir.ops.control import END, STAGE
 from tilework.ir.ops.index import RANGE
 from tilework.ir.ops.memory import LOAD, PARAM, STORE
@@ -69,6 +70,10 @@ class Kernel:
     """A kernel body with the facts that planning needs.
 
     `outputs` are the unbound ranges, outermost first; `serial` those that must run in order.
+    `read_and_written` says that memory is read and written, `overwritten` that an element may be
+    read by another iteration than the one that writes it, or inside of a reduction.  `meeting` are
+    those of `serial` of which two iterations may really write one place: where a store's condition
+    bounds an index that is loaded, rows that are further apart than that are not among them.
     """
 
     sink: Node
@@ -80,6 +85,8 @@ class Kernel:
     stores: list[Node]
     serial: set[Node] = field(default_factory=set)
     read_and_written: bool = False
+    overwritten: bool = False
+    meeting: set[Node] = field(default_factory=set)
 
 
 def analyse(sink: Node) -> Kernel:
@@ -105,23 +112,40 @@ def analyse(sink: Node) -> Kernel:
     written = {store.src[0].src[0] for store in stores}
     read = {load.src[0].src[0] for load in kernel.loads}
     kernel.read_and_written = any(buffer.op is PARAM for buffer in written & read)
+    kernel.overwritten = kernel.read_and_written and _is_overwritten(kernel, written)
     kernel.serial = _serial_ranges(kernel)
+    kernel.meeting = _serial_ranges(kernel, bounded=True) if kernel.serial else set()
     return kernel
 
 
-def _serial_ranges(kernel: Kernel) -> set[Node]:
+def _is_overwritten(kernel: Kernel, written: set[Node]) -> bool:
+    """Is an element of written memory read otherwise than once, where it is written?"""
+    places = {store.src[0] for store in kernel.stores}
+    if len({place.src[0] for place in places}) < len(kernel.stores):
+        return True  # a buffer with two stores
+    inside = {node for reduce in kernel.reduces for node in toposort(reduce.src[0])}
+    return any(
+        load in inside or load.src[0] not in places
+        for load in kernel.loads
+        if load.src[0].src[0] in written
+    )
+
+
+def _serial_ranges(kernel: Kernel, *, bounded: bool = False) -> set[Node]:
     """Ranges whose order matters: those by which two stores may meet, and those of a scan.
 
-    A range that a reduction inside of the store's index binds is none of them.
+    A range that a reduction inside of the store's index binds is none of them.  With `bounded`
+    what is loaded counts as far as the store's condition lets it go.
     """
     serial: set[Node] = set()
     unbound = set(kernel.outputs)
     for store in kernel.stores:
         offset = store.src[0].src[1]
-        for node in toposort(offset):
+        extents = _extents(offset, store) if bounded else {}
+        for node in [] if extents else toposort(offset):
             if node.op is LOAD:
                 serial.update(unbound.intersection(kernel.free.of(node)))
-        serial.update(_meeting_ranges(kernel, offset) - serial)
+        serial.update(_meeting_ranges(kernel, offset, extents) - serial)
         if not serial:
             # An output range that does not move the store would write one place many times.
             missing = kernel.free.mask[store] & ~kernel.free.mask[store.src[0]]
@@ -132,32 +156,61 @@ def _serial_ranges(kernel: Kernel) -> set[Node]:
     return serial
 
 
-def _meeting_ranges(kernel: Kernel, offset: Node) -> set[Node]:
+def _extents(offset: Node, store: Node) -> dict[Node, int]:
+    """How many values each loaded term of an offset has at the most; {} where one is not bounded.
+
+    The condition under which a store is done bounds what it loads its index from.
+    """
+    found: dict[Node, int] = {}
+    gates = simplify.conjuncts(store.src[2]) if len(store.src) > 2 else []
+    for term in simplify.terms(offset)[1]:
+        if all(node.op is not LOAD for node in toposort(term)):
+            continue
+        low, high = None, None
+        for gate in gates:
+            if gate.op is not math.LT:
+                continue
+            constant, total = simplify.terms(simplify.sub(gate.src[0], gate.src[1]))
+            if total == {term: 1}:
+                high = -constant - 1
+            elif total == {term: -1}:
+                low = constant + 1
+        if low is None or high is None:
+            return {}
+        found[term] = max(high - low + 1, 1)
+    return found
+
+
+def _meeting_ranges(kernel: Kernel, offset: Node, extents: Mapping[Node, int]) -> set[Node]:
     """The output ranges two values of which may give a store the same place.
 
     Places are distinct where each range moves the offset further than all smaller steps together;
-    terms that are no range times a number are not known to be distinct.
+    terms that are no range times a number are not known to be distinct, unless `extents` says how
+    many values they have: two iterations may give those the same one.
     """
     unbound = set(kernel.outputs)
     found: set[Node] = set()
     steps: list[tuple[int, Node]] = []
     _, total = simplify.terms(offset)
     for term, factor in total.items():
-        if term in unbound:
+        if term in unbound or term in extents:
             steps.append((abs(factor), term))
         else:
             found.update(unbound.intersection(kernel.free.of(term)))
-    steps.sort(key=lambda step: (step[0], int(step[1].attrs.number)))
+    steps.sort(key=lambda step: (step[0], int(step[1].attrs.number) if step[1] in unbound else -1))
     reach, near = 0, list[Node]()
-    for step, range_ in steps:
-        size = max(bounds(range_.src[0])[1], 1)
+    for step, term in steps:
+        size = extents[term] if term in extents else max(bounds(term.src[0])[1], 1)
         if size == 1:
             continue
-        near.append(range_)
+        near.append(term)
         if step <= reach:
             found.update(near)
         reach += step * (size - 1)
-    return found
+    loaded = {r for term in extents for r in kernel.free.of(term) if r in unbound}
+    # Ranges that move nothing but a loaded term may give it the same value twice.
+    own = {term for _, term in steps}
+    return (found & unbound) | (loaded - own)
 
 
 def stride(offset: Node, range_: Node) -> int | None:

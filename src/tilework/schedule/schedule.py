@@ -119,6 +119,8 @@ class Limits:
         scans_reading_twice_on: kinds of devices on which a long scan folds its blocks first.
         layouts_on: kinds of devices for which intermediates may be stored in another order than
             row by row.
+        joins_equal_loops_on: kinds of devices on which small kernels become one launch only if they
+            have the same loops.
     """
 
     nodes: int = 512
@@ -135,6 +137,7 @@ class Limits:
     recomputed_from: tuple[tuple[str, int], ...] = (("CPU", 1 << 24), ("CUDA", 1 << 20))
     scans_reading_twice_on: tuple[str, ...] = ("CUDA",)
     layouts_on: tuple[str, ...] = ("CPU",)
+    joins_equal_loops_on: tuple[str, ...] = ("CUDA",)
 
 
 DEFAULT_LIMITS = Limits()

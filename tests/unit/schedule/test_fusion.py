@@ -104,6 +104,29 @@ def test_large_kernels_that_share_a_scalar_are_calls_of_few_bodies() -> None:
     assert len({call.src[0] for call in made.linear.src}) == 2
 
 
+def test_small_kernels_for_a_gpu_are_joined_where_their_loops_are_equal() -> None:
+    def outputs(device: str) -> list[Node]:
+        return [math.EXP(param(number, (64 << number % 2,), device=device)) for number in range(4)]
+
+    assert kernels(*outputs("CPU")) == 1
+    assert kernels(*outputs("CUDA")) == 2
+
+
+def test_folds_that_share_less_than_they_read_are_calls_of_their_own() -> None:
+    weight = param(9, (256,))
+    large = [math.MUL(reduce(param(n, (512, 256)), 0), weight) for n in range(2)]
+    assert kernels(*large) == 2
+    x = param(0, (512, 256))
+    shared = [reduce(x, 0), reduce(math.MUL(x, param(1, (512, 256))), 0)]
+    assert kernels(*shared) == 1
+
+
+def test_long_rows_inside_of_a_sum_of_few_results_are_reduced_first() -> None:
+    made = schedule(cross_entropy(param(0, (1024, 1000)), param(1, (1024,), int64)))
+    assert len(made.linear.src) == 2
+    assert any("few results" in reason for reason in reasons(made))
+
+
 def test_large_kernels_that_share_an_array_are_one_call() -> None:
     weight = param(9, (512, 256))
     made = schedule(*[math.MUL(param(number, (512, 256)), weight) for number in range(6)])

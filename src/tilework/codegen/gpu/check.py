@@ -104,7 +104,7 @@ class _Check:
                 self._check_lanes(split.number, part.size, range_, units[-1])
         if copies > MOST_COPIES:
             raise PlanError("plan: too many copies of a statement", got=str(copies))
-        is_serial = range_ in self.kernel.serial or split.number in self.scanned
+        is_serial = range_ in self.kernel.meeting or split.number in self.scanned
         is_shared = split.number in self.scanned and self._is_shared_scan(split, range_)
         if is_serial and split.tile_size > 1 and not is_shared:
             raise PlanError(
@@ -191,7 +191,7 @@ class _Check:
         if not 0 <= self.plan.tasks <= len(nest):
             raise PlanError("plan: more tasks than loops", got=str(self.plan.tasks))
         for n, _ in nest[: self.plan.tasks]:
-            if self.ranges[n] in self.kernel.serial:
+            if self.ranges[n] in self.kernel.meeting:
                 raise PlanError(
                     "plan: a range that must run in order is split in tasks", got=f"{n}"
                 )
@@ -199,7 +199,7 @@ class _Check:
     def _order(self) -> None:
         """Serial ranges keep their order, and a scan's loop is inside of those it depends on."""
         numbers = [n for n, _ in self.plan.nest]
-        serial = [n for n in numbers if self.ranges[n] in self.kernel.serial]
+        serial = [n for n in numbers if self.ranges[n] in self.kernel.meeting]
         ordered = [n for n in serial if n not in self.scanned]
         if ordered != sorted(ordered):
             raise PlanError("plan: ranges that must run in order change places", got=str(ordered))

@@ -57,7 +57,7 @@ _STREAMED_BYTES = 128
 def choose_gpu_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan:
     """The plan that is taken where nobody has measured a better one."""
     most = target.limits.max_workgroup_threads or BLOCK
-    if kernel.reduces and not kernel.serial and not kernel.read_and_written:
+    if kernel.reduces and not kernel.serial and not kernel.overwritten:
         contraction = choose_contraction_plan(kernel, target)
         if contraction is not None:
             return contraction
@@ -96,16 +96,15 @@ def _parallel(kernel: Kernel) -> list[Node]:
     """The output ranges whose iterations are independent.
 
     Where memory is written in place, an iteration that reads what others write runs in order: the
-    range stays a loop unless everything that is read there, and every fold, moves with it.
+    range stays a loop unless everything that is read there moves with it.
     """
-    found = [r for r in kernel.outputs if r not in kernel.serial]
+    found = [r for r in kernel.outputs if r not in kernel.meeting]
     if not _reads_itself(kernel):
         return found
     written = {store.src[0].src[0] for store in kernel.stores}
     own = [load for load in kernel.loads if load.src[0].src[0] in written]
     mask = kernel.free.mask
-    return [r for r in found
-            if all(mask[n] & kernel.free.bit(r) for n in [*own, *kernel.reduces])]  # fmt: skip
+    return [r for r in found if all(mask[n] & kernel.free.bit(r) for n in own)]
 
 
 def _lanes(kernel: Kernel, range_: Node, accesses: Iterable[Node]) -> int:
@@ -371,14 +370,16 @@ def column_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan | None:
     """Threads side by side along the columns, warps along the range that is folded.
 
     A thread has as many columns as one access moves, as long as all multiprocessors get a block.
+    Several folds, each of as many rows, do so one after the other or in one loop.
     """
     rows, others = _rows_and_columns(kernel)
-    if others or len(kernel.reduces) != 1:
+    bounds = {max(reduce.src[1:], key=_known): None for reduce in kernel.reduces}
+    if others or len({_known(bound) for bound in bounds}) != 1:
         return None
-    (reduce,) = kernel.reduces
-    loads = [n for n in toposort(reduce.src[0]) if n.op is LOAD]
+    inside = {node: None for r in kernel.reduces for node in toposort(r.src[0])}
+    loads = [node for node in inside if node.op is LOAD]
     along = [r for r in rows if any(stride(n.src[0].src[1], r) == 1 for n in loads)]
-    bound = max(reduce.src[1:], key=_known)
+    bound = next(iter(bounds))
     if not along or _known(bound) < 4 * _COLUMN_WARPS:
         return None
     column = along[-1]
@@ -400,15 +401,15 @@ def column_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan | None:
     ):
         warps *= 2
     copies = 4
-    while _known(bound) >= 4 * copies * warps and copies * lanes * widest < _IN_FLIGHT:
+    asked = lanes * widest * len(kernel.reduces)
+    while _known(bound) >= 4 * copies * warps and copies * asked < _IN_FLIGHT:
         copies *= 2
     tile = [Part(Unit.LOCAL, _WARP)]
     if lanes > 1:
         tile.append(Part(Unit.LANE, lanes))
+    folded = (Part(Unit.UNROLL, copies), Part(Unit.WARP, warps))
     splits = (
         Split(number(column), (Part(Unit.LOOP),), tuple(tile)),
-        Split(
-            number(bound), (Part(Unit.LOOP),), (Part(Unit.UNROLL, copies), Part(Unit.WARP, warps))
-        ),
+        *(Split(number(each), (Part(Unit.LOOP),), folded) for each in bounds),
     )
     return GpuPlan(splits, _nest_of(rows), len(rows), (), overlap=False)

@@ -51,9 +51,7 @@ _TURN = 2
 
 def choose_contraction_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan | None:
     """A tiled plan for the kernel's contraction; None if it has none that is worth a tile."""
-    if kernel.read_and_written or any(
-        simplify.value_of(r.src[0]) is None for r in kernel.free.ranges
-    ):
+    if kernel.overwritten or any(simplify.value_of(r.src[0]) is None for r in kernel.free.ranges):
         return None
     best: tuple[float, GpuPlan] | None = None
     for swapped, found in enumerate(orientations(kernel)):

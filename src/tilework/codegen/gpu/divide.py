@@ -2,10 +2,12 @@
 
 A copy engine takes arrays whose rows start at multiples of 16 bytes and whose elements lie side by
 side along k or along the factor's own range.  A factor that is stored otherwise is copied once, by
-a kernel of its own, into an array that is; every tile then reads the copy.  Where tiles are fewer
-than the machine's multiprocessors, k is cut in parts: a kernel computes the sums of all parts, and
-another adds them, always in the same order, and does what follows.  So are folds across rows of few
-columns.
+a kernel of its own, into an array that is; every tile then reads the copy.  One that is computed
+(a cast, an activation before the product) or gathered is stored as well, a value for each of its
+ranges; where all ranges of k are short (three channels of a window) k becomes one range, along
+which both factors are stored.  Where tiles are fewer than the machine's multiprocessors, k is cut
+in parts: a kernel computes the sums of all parts, and another adds them, always in the same order,
+and does what follows.  So are folds across rows of few columns.
 
 Results are ordinary kernels with plans of their own.  Copies change no number; parts of k change
 the order of a sum, as every plan may, and by the sizes alone.
@@ -13,13 +15,24 @@ the order of a sum, as every plan may, and by the sizes alone.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from tilework.codegen.analysis import Kernel, analyse, substitute_ranges
 from tilework.codegen.gpu.choose import choose_gpu_plan, column_plan
-from tilework.codegen.matrix.arrays import ROW_BYTES, Array, any_array_of, loaded_by
+from tilework.codegen.gpu.copies import (
+    OPERATIONS,
+    STRAIGHT,
+    Copied,
+    Filled,
+    copies_of,
+    cycles_for,
+    filled,
+    with_one_k,
+    with_slots,
+)
 from tilework.codegen.matrix.choose import Costed, best_ring
-from tilework.codegen.matrix.operands import narrowed
+from tilework.codegen.matrix.operands import narrowed, of_one_dtype
 from tilework.codegen.passes.normalise import normalise_ranges, renumber
 from tilework.codegen.plan.contraction import Contraction, orientations, with_factors
 from tilework.codegen.plan.extents import ceil_div, product, size
@@ -34,19 +47,11 @@ from tilework.ir.rules import SIMPLIFY
 from tilework.ir.symbolic import simplify
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from tilework.codegen.gpu.plan import GpuPlan
     from tilework.target.spec import TargetSpec
 
-#: Rows of a copy start at multiples of so many bytes.
-_ALIGNMENT_BYTES = 16
-#: Cycles that one more kernel costs, and the share of the memory's bandwidth that copies reach:
-#: those that keep the order of their source, and those that turn it.
-_LAUNCH = 5000.0
-_STRAIGHT, _TURNED = 0.5, 0.35
-#: Bytes of a row along k that are worth a slot's row.
-_LEAST_ROW = ROW_BYTES // 2
 #: A division must cost less than this share of the kernel as it is.
 _GAIN = 0.9
 #: Parts of k that are tried; each has so many slots of k at least.
@@ -73,18 +78,35 @@ def divide(sink: Node, target: TargetSpec) -> Prepacked | None:
     with in_use():
         kernel = analyse(_prepared(sink))
         found = best_ring(kernel, target)
-        if found is None:
+        cycles = _cycles_without_ring(kernel, target) if found is None else found.cycles
+        if not cycles:
             return _columns_in_parts(kernel, target)
         best: tuple[float, Prepacked] | None = None
-        operands = (found.ring.a, found.ring.b)
-        if all(operand.array is not None for operand in operands):
+        if found is not None and found.ring.a.array and found.ring.b.array:
             candidates = _with_parts(kernel, found, target)
         else:
             candidates = _with_copies(kernel, target)
+            flat = with_one_k(kernel)
+            if flat is not None:
+                more = _with_copies(analyse(_prepared(flat)), target)
+                candidates = chain(candidates, more)
         for cost, candidate in candidates:
-            if cost < _GAIN * found.cycles and (best is None or cost < best[0]):
+            if cost < _GAIN * cycles and (best is None or cost < best[0]):
                 best = (cost, candidate)
         return None if best is None else best[1]
+
+
+def _cycles_without_ring(kernel: Kernel, target: TargetSpec) -> float:
+    """What a product that the target has instructions for costs without them; 0 for all else."""
+    found = orientations(kernel)
+    if not found or kernel.overwritten or found[0].corrections:
+        return 0.0
+    factors = of_one_dtype(narrowed(found[0].a), narrowed(found[0].b))
+    kinds = {i.a_dtype for i in target.matrix_instructions if i.unit == "warp_group"}
+    if factors is None or factors[0].type.dtype.name not in kinds:
+        return 0.0
+    ranges = kernel.free.of(found[0].reduce.src[0])
+    return product(ranges) / (max(target.unit("grid").count, 1) * OPERATIONS / 2)
 
 
 def _prepared(sink: Node) -> Node:
@@ -94,12 +116,6 @@ def _prepared(sink: Node) -> Node:
     return renumber(simple, sorted(ranges, key=lambda r: int(r.attrs.number)), 2)
 
 
-def _cycles_for(size_bytes: float, share: float, target: TargetSpec) -> float:
-    """What it costs to move bytes from and to the memory that all share, in a kernel."""
-    far = next(memory for memory in target.memories if memory.name == "global")
-    return _LAUNCH + size_bytes / (far.bandwidth_bytes_per_cycle * share)
-
-
 # ---- copies of factors
 
 
@@ -107,7 +123,13 @@ def _with_copies(kernel: Kernel, target: TargetSpec) -> Iterator[tuple[float, Pr
     """The kernel with one or both factors copied, and what each way costs."""
     for contraction in orientations(kernel)[:1]:
         sides = ((contraction.a, contraction.m), (contraction.b, contraction.n))
-        options = [_copies_of(factor, own, contraction) for factor, own in sides]
+        factors = of_one_dtype(narrowed(contraction.a), narrowed(contraction.b))
+        if factors is None:
+            return
+        options = [
+            [*copies_of(factor, own, contraction), *filled(kernel, factor, value, own)]
+            for (factor, own), value in zip(sides, factors, strict=True)
+        ]
         for first in options[0]:
             for second in options[1]:
                 chosen = [copy for copy in (first, second) if copy is not None]
@@ -119,93 +141,20 @@ def _with_copies(kernel: Kernel, target: TargetSpec) -> Iterator[tuple[float, Pr
                     yield cost + found.cycles, candidate
 
 
-class _Copy:
-    """A factor's array, stored anew with the elements of one axis side by side."""
-
-    def __init__(self, factor: Node, load: Node, array: Array, fast: int) -> None:
-        self.factor = factor
-        self.load = load
-        self.array = array
-        axes = list(array.axes)
-        self.is_turned = fast != 0
-        self.axes = [axes.pop(fast), *axes]
-        width = _ALIGNMENT_BYTES // array.dtype.itemsize
-        self.strides = [1]
-        step = ceil_div(self.axes[0].size, width) * width
-        for axis in self.axes[1:]:
-            self.strides.append(step)
-            step *= axis.size
-        self.count = step
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of the copy."""
-        return self.count * self.array.dtype.itemsize
-
-    def offset(self, places: Mapping[int, Node]) -> Node:
-        """Where an element is, by its place on each axis."""
-        found = const_index(0)
-        for number, stride in enumerate(self.strides):
-            found = simplify.add(found, simplify.scale(places[number], stride))
-        return found
-
-    def kernel(self) -> Node:
-        """The kernel that makes it: PARAM 0 from PARAM 1."""
-        places, source = {}, const_index(self.array.start)
-        # Loops as the copy is stored: the last moves by one element.
-        for number in reversed(range(len(self.axes))):
-            axis = self.axes[number]
-            attrs = RangeAttrs(len(self.axes) - 1 - number)
-            places[number] = RANGE(const_index(axis.size), attrs=attrs)
-            source = simplify.add(source, simplify.scale(places[number], axis.stride))
-        dtype = self.array.dtype
-        shape = self.array.param.attrs.shape
-        target = PARAM(attrs=ParamAttrs(0, (self.count,), dtype))
-        value = LOAD(INDEX(PARAM(attrs=ParamAttrs(1, shape, dtype)), source))
-        return SINK(STORE(INDEX(target, self.offset(places)), value))
-
-    def loaded(self, slot: int) -> Node:
-        """The factor, read from the copy in a slot of the kernel."""
-        packed = PARAM(attrs=ParamAttrs(slot, (self.count,), self.array.dtype))
-        values = {range_: range_ for range_ in self.array.ranges}
-        places = {number: axis.place(values) for number, axis in enumerate(self.axes)}
-        load = LOAD(INDEX(packed, self.offset(places)), *self.load.src[1:])
-        (found,) = simplify.substitute([self.factor], {self.load: load})
-        return found
-
-
-def _copies_of(factor: Node, own: Sequence[Node], contraction: Contraction) -> list[_Copy | None]:
-    """Ways to store a factor anew; None stands for leaving it."""
-    found: list[_Copy | None] = [None]
-    narrow = narrowed(factor)
-    loaded = loaded_by(narrow)
-    if loaded is None:
-        return found
-    load, gates = loaded
-    array = any_array_of(load.src[0], [*own, *contraction.k, *contraction.batch], gates)
-    if array is None:
-        return found
-    for number, axis in enumerate(array.axes):
-        is_own = axis.ranges == (own[-1],) and array.dtype.itemsize == 2
-        is_inner = len(axis.ranges) == 1 and axis.ranges[0] in contraction.k
-        is_inner = is_inner and axis.size * array.dtype.itemsize >= _LEAST_ROW
-        if is_own or is_inner:
-            found.append(_Copy(factor, load, array, number))
-    return found
-
-
 def _copied(
-    kernel: Kernel, contraction: Contraction, copies: Sequence[_Copy], target: TargetSpec
+    kernel: Kernel,
+    contraction: Contraction,
+    copies: Sequence[Copied | Filled],
+    target: TargetSpec,
 ) -> tuple[Prepacked, float]:
     """The kernel with some factors read from copies, and what the copies cost."""
     slot = _next_slot(kernel)
     factors = {contraction.a: contraction.a, contraction.b: contraction.b}
     packs, cost = [], 0.0
     for copy in copies:
-        source = copy.array.param.attrs.slot
         factors[copy.factor] = copy.loaded(slot)
-        cost += _cycles_for(2 * copy.size_bytes, _TURNED if copy.is_turned else _STRAIGHT, target)
-        packs.append(Pack(copy.kernel(), (source,), slot, copy.size_bytes, False, 0.0))
+        cost += copy.cycles(target)
+        packs.append(copy.pack(slot))
         slot += 1
     return Prepacked(with_factors(kernel.sink, contraction, factors), tuple(packs)), cost
 
@@ -236,7 +185,7 @@ def _with_parts(
         partial = best_ring(analyse(_prepared(candidate.packs[0].kernel)), target)
         if partial is not None:
             moved = 2 * candidate.packs[0].size_bytes
-            yield partial.cycles + _cycles_for(moved, _STRAIGHT, target), candidate
+            yield partial.cycles + cycles_for(moved, STRAIGHT, target), candidate
 
 
 def _cut_range(k: Sequence[Node], inner: Node, depth: int, count: int) -> Node | None:
@@ -249,10 +198,12 @@ def _cut_range(k: Sequence[Node], inner: Node, depth: int, count: int) -> Node |
 
 def _columns_in_parts(kernel: Kernel, target: TargetSpec) -> Prepacked | None:
     """A fold across rows of few columns, in parts: more blocks than columns alone give."""
-    if not kernel.reduces or kernel.read_and_written or kernel.serial:
+    if not kernel.reduces or kernel.overwritten or kernel.serial:
         return None
     plan = column_plan(kernel, target)
     if plan is None or plan != choose_gpu_plan(kernel, target):
+        return None
+    if len(kernel.reduces) != 1:
         return None
     (reduce,) = kernel.reduces
     bound = max(reduce.src[1:], key=size)
@@ -301,18 +252,6 @@ def _in_parts(
     stored = renumber(SINK(STORE(INDEX(target, offset), partial)), list(dict.fromkeys(own)))
     slots = {-1: 0} | {source: place + 1 for place, source in enumerate(sources)}
     pack = Pack(
-        _with_slots(stored, slots), sources, slot, count * results * dtype.itemsize, False, 0.0
+        with_slots(stored, slots), sources, slot, count * results * dtype.itemsize, False, 0.0
     )
     return Prepacked(sink, (pack,))
-
-
-def _with_slots(sink: Node, slots: Mapping[int, int]) -> Node:
-    """A kernel whose buffers have other slots."""
-    mapping: dict[Node, Node] = {}
-    for node in toposort(sink):
-        if node.op is PARAM:
-            old = node.attrs
-            attrs = ParamAttrs(slots[old.slot], old.shape, old.dtype, old.device)
-            mapping[node] = PARAM(attrs=attrs)
-    (found,) = simplify.substitute([sink], mapping)
-    return found

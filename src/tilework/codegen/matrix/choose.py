@@ -47,7 +47,7 @@ _FAR_SHARE, _OVERLAP = 0.9, 0.1
 _START, _FINISH = 1500.0, 48.0
 #: TILE memory that stays free for signals and alignment.
 _RESERVED_BYTES = 2048
-_MOST_SLOTS = 8
+_MOST_SLOTS = 12
 #: Of tiles whose slots are filled by threads at least so much is no padding.
 _LEAST_SHARE = 1 / 16
 #: Cycles in which a thread fills one element of a slot, and for each node that computes it.
@@ -140,7 +140,7 @@ class Costed:
 
 def best_ring(kernel: Kernel, target: TargetSpec) -> Costed | None:
     """The ring with the least estimated time; None where matrix instructions do not apply."""
-    if kernel.read_and_written or any(effect.op is not STORE for effect in kernel.sink.src):
+    if kernel.overwritten or any(effect.op is not STORE for effect in kernel.sink.src):
         return None
     best: Costed | None = None
     for swapped, contraction in enumerate(orientations(kernel)):
@@ -291,7 +291,7 @@ def _cycles(kernel: Kernel, ring: Ring, target: TargetSpec) -> float:
     compute = ring.rows * ring.columns * ring.a.depth / _PRODUCTS_PER_CYCLE * itemsize / 2
     reads = ring.groups * (ring.instruction.m + ring.columns) * ROW_BYTES / _TILE_BYTES
     active = min(ring.tiles, units)
-    near = ring.slot_bytes / min(_NEAR_BYTES * units / active, _MOST_NEAR_BYTES)
+    near = _copied_bytes(ring) / min(_NEAR_BYTES * units / active, _MOST_NEAR_BYTES)
     finish = _START + ring.rows * ring.columns / 1024 * _FINISH
     if any(stride(s.src[0].src[1], ring.b.own[0]) != 1 for s in kernel.stores):
         finish *= 4  # results leave one by one
@@ -303,6 +303,15 @@ def _cycles(kernel: Kernel, ring: Ring, target: TargetSpec) -> float:
     far = next(memory for memory in target.memories if memory.name == "global")
     moved = elements * itemsize / (far.bandwidth_bytes_per_cycle * _FAR_SHARE)
     return max(work, moved) + _OVERLAP * min(work, moved)
+
+
+def _copied_bytes(ring: Ring) -> float:
+    """Bytes that come for a slot, on average: none for rows outside of the operands."""
+    total = 0.0
+    for operand in (ring.a, ring.b):
+        filled = product(operand.own) / (operand.tiles * operand.rows)
+        total += operand.slot_elements * operand.dtype.itemsize * filled
+    return total
 
 
 def _fill_cycles(operand: Operand) -> float:

@@ -117,7 +117,7 @@ def operands_of(contraction: Contraction) -> tuple[Operand, Operand] | None:
     of arrays whose rows start anywhere, of gathers, and of what is computed.
     """
     k, others = contraction.k, contraction.batch
-    factors = _of_one_dtype(narrowed(contraction.a), narrowed(contraction.b))
+    factors = of_one_dtype(narrowed(contraction.a), narrowed(contraction.b))
     if factors is None:
         return None
     owns = (contraction.m, contraction.n)
@@ -178,7 +178,7 @@ def _nearest(factors: Sequence[Node], k: Sequence[Node]) -> Node:
     return max(reversed(k), key=rank)
 
 
-def _of_one_dtype(first: Node, second: Node) -> tuple[Node, Node] | None:
+def of_one_dtype(first: Node, second: Node) -> tuple[Node, Node] | None:
     """Both factors in the dtype of one that keeps every value of the other; None if neither does.
 
     Weights of 8 bits beside activations of 16 are widened as slots are filled.

@@ -39,13 +39,15 @@ def group_kernels(kernels: Sequence[Kernel], after: Edges, limits: Limits) -> li
     other, and joining them makes no circle.
     """
     level = levels(kernels, after)
-    small: dict[tuple[int, str], list[Kernel]] = {}
+    small: dict[tuple[int, str, Shape], list[Kernel]] = {}
     alike: dict[tuple[int, str, Shape], list[list[Kernel]]] = {}
     owner: dict[Kernel, list[Kernel]] = {}
     for kernel in topological(kernels, after):
         parts = [kernel]
         if _is_small(kernel, limits):
-            key = (level[kernel], kernel.device)
+            # Threads of a GPU share one nest of loops; another nest would run on one of them.
+            shares = kernel.device.partition(":")[0] in limits.joins_equal_loops_on
+            key = (level[kernel], kernel.device, kernel.space if shares else ())
             current = small.get(key)
             if current is not None and _fits(current, kernel, limits):
                 current.append(kernel)
@@ -86,6 +88,8 @@ def _reads_alike(parts: list[Kernel], kernel: Kernel, limits: Limits) -> bool:
     """
     common = {place for part in parts for place in part.reads} & kernel.reads.keys()
     least = kernel.size_of_space()
+    if kernel.reduces:  # what it reads of its own may be much more than it has results
+        least = max([least, *(_elements(buffer) for buffer, _ in kernel.reads)])
     if not any(_elements(buffer) * _POINTS_AN_ELEMENT >= least for buffer, _ in common):
         return False
     return _fits(parts, kernel, limits) and all(part.loops_agree(kernel) for part in parts)

@@ -10,6 +10,7 @@ import pytest
 
 from tilework import Tensor, dtypes, jit
 from tilework.backends import cuda
+from tilework.codegen.gpu import copies
 from tilework.codegen.gpu import divide as division
 from tilework.codegen.gpu.divide import divide
 from tilework.dtypes import bfloat16, float32
@@ -20,6 +21,7 @@ from tilework.ir.ops import math
 from tilework.ir.ops.index import RANGE, RangeAttrs
 from tilework.ir.ops.memory import INDEX, LOAD, PARAM, SINK, STORE, ParamAttrs
 from tilework.ir.ops.tensor import REDUCE, Fold, ReduceAttrs
+from tilework.ir.symbolic import simplify
 from tilework.target.known.cuda import cuda_spec
 from tilework.testing.emulators.cuda import EmulatedCuda
 from tilework.testing.emulators.cuda_device import emulated_backend
@@ -88,7 +90,7 @@ def test_a_divided_product_is_right_and_the_same_in_a_capture(
     library: EmulatedCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(division, "_GAIN", float("inf"))
-    monkeypatch.setattr(division, "_LEAST_ROW", 1)
+    monkeypatch.setattr(copies, "LEAST_ROW", 1)
     draw = np.random.default_rng(2)
     a, b = (draw.standard_normal(shape).astype(np.float32) for shape in ((48, 41), (41, 23)))
     ours = [Tensor(x, device="CUDA").cast(dtypes.bfloat16).realize() for x in (a, b)]
@@ -101,3 +103,54 @@ def test_a_divided_product_is_right_and_the_same_in_a_capture(
     captured = jit(lambda x, y: (x @ y).float())
     for _ in range(2):
         assert np.array_equal(captured(*ours).numpy(), plain)
+
+
+def test_factors_that_are_cast_are_stored_in_the_dtype_of_the_product() -> None:
+    sink = product(4096, 4096, 4096)
+    buffer = PARAM(attrs=ParamAttrs(1, (1 << 24,), float32))
+    wide: dict[Node, Node] = {}
+    for node in toposort(sink):
+        if node.op is LOAD and node.src[0].src[0].attrs.slot == 1:
+            wide[node] = cast(LOAD(INDEX(buffer, node.src[0].src[1])), bfloat16)
+    (changed,) = simplify.substitute([sink], wide)
+    found = divide(changed, HOPPER)
+    assert found is not None
+    assert [(pack.sources, pack.size_bytes) for pack in found.packs] == [((1,), 2 << 24)]
+
+
+def test_a_window_of_few_channels_becomes_one_range_of_k(
+    library: EmulatedCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(division, "_GAIN", float("inf"))
+    draw = np.random.default_rng(4)
+    x, w = (draw.standard_normal(s).astype(np.float16) for s in ((1, 3, 7, 7), (16, 3, 3, 3)))
+    ours, weight = (Tensor(value, device="CUDA").realize() for value in (x, w))
+    library.launches.clear()
+    got = ours.conv2d(weight, stride=2, padding=1).numpy().astype(np.float64)
+    assert len(library.launches) == 3  # both factors, and the product
+    assert any("over_27" in name for name, *_ in library.launches)
+    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))[:, :, ::2, ::2]
+    want = np.einsum("bcyxij,ocij->boyx", windows, w.astype(np.float64))
+    assert np.abs(got - want).max() <= 2**-10 * np.abs(want).max()
+
+
+def test_what_follows_a_product_may_be_written_where_it_is_read(
+    library: EmulatedCuda,
+) -> None:
+    draw = np.random.default_rng(5)
+    a, b, p = (
+        draw.standard_normal(shape).astype(np.float32)
+        for shape in ((128, 64), (64, 128), (128, 128))
+    )
+    ours = [Tensor(value, device="CUDA").realize() for value in (a, b)]
+    first, second = (value.cast(dtypes.bfloat16).realize() for value in ours)
+    parameter = Tensor(p, device="CUDA").realize()
+    library.launches.clear()
+    parameter.assign(parameter * 0.5 + (first @ second).float()).realize()
+    ((name, _, threads, shared),) = library.launches
+    assert name.startswith("contraction")
+    assert (threads, shared > 0) == (256, True)  # warp groups and a ring, not a thread a result
+    rounded = [value.astype(ml_dtypes.bfloat16).astype(np.float64) for value in (a, b)]
+    exact = rounded[0] @ rounded[1]
+    assert np.abs(parameter.numpy() - (0.5 * p + exact)).max() <= 2**-7 * np.abs(exact).max()

@@ -17,11 +17,14 @@ from tilework.codegen.gpu.plan import GpuPlan
 from tilework.codegen.passes.normalise import normalise_ranges
 from tilework.codegen.pipeline import lower_kernel
 from tilework.codegen.plan.plan import Part, Plan, Split
+from tilework.dtypes import float32, index, int64
+from tilework.ir.build import cast, const, const_index
 from tilework.ir.interpret.blocks import run_blocks
 from tilework.ir.node import Node, toposort
+from tilework.ir.ops import math
 from tilework.ir.ops.control import BARRIER, FOLD_THREADS, SCAN_THREADS
-from tilework.ir.ops.index import RANGE, Unit
-from tilework.ir.ops.memory import LOAD, PARAM, STORE
+from tilework.ir.ops.index import RANGE, RangeAttrs, Unit
+from tilework.ir.ops.memory import INDEX, LOAD, PARAM, SINK, STORE, ParamAttrs
 from tilework.ir.types import Memory
 from tilework.schedule.call import transform_to_call
 from tilework.schedule.pipeline import create_schedule
@@ -228,3 +231,41 @@ def test_tiles_are_loaded_before_the_loop_and_one_step_ahead_inside() -> None:
 
 def is_global(node: Node) -> bool:
     return node.src[0].type.memory is Memory.GLOBAL
+
+
+def test_several_folds_of_columns_are_shared_by_warps() -> None:
+    x, y = numbers(96, 64), numbers(96, 64)
+    sink = kernel_of(lambda a, b: (a * b).sum(0) + a.max(0), x, y)
+    plan = chosen(sink)
+    assert plan.unit_size(Unit.WARP) >= 8
+    want = (x * y).sum(0) + x.max(0)
+    assert np.allclose(computed(sink, (64,), x, y), want, atol=1e-4)
+
+
+def scattered(rows: int, columns: int, *, stride: int) -> Node:
+    """target[row * stride + place[row]] -= 1, as far as the place is one of the columns."""
+    row = RANGE(const_index(rows), attrs=RangeAttrs(0))
+    size = rows * stride + columns
+    target = PARAM(attrs=ParamAttrs(0, (size,), float32))
+    places = PARAM(attrs=ParamAttrs(1, (rows,), int64))
+    place = cast(LOAD(INDEX(places, row)), index)
+    inside = math.AND(
+        math.LT(math.MUL(place, const_index(-1)), const_index(1)),
+        math.LT(place, const_index(columns)),
+    )
+    at = INDEX(target, math.ADD(math.MUL(row, const_index(stride)), place))
+    value = math.SUB(LOAD(at, inside), const(1.0, float32))
+    return SINK(STORE(at, value, inside))
+
+
+def test_rows_whose_loaded_places_cannot_meet_are_done_side_by_side() -> None:
+    kernel = analyse(scattered(64, 10, stride=10))
+    assert kernel.serial == set(kernel.outputs)
+    assert not kernel.meeting
+    assert chosen(kernel.sink).tasks == 1
+
+
+def test_rows_whose_loaded_places_may_meet_run_in_order() -> None:
+    kernel = analyse(scattered(64, 11, stride=10))
+    assert kernel.meeting == set(kernel.outputs)
+    assert chosen(kernel.sink).tasks == 0
