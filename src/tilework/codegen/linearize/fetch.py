@@ -133,9 +133,12 @@ class _Fetching:
         if not extent or not turns or extent % turns or len(stores) * extent // turns > _MOST:
             return False
         copies = extent // turns
+        # Where a line takes several iterations, one of them asks for it.
+        written = _step(stores[0].src[0].src[1], range_) or 1
+        every = max(_LINE_BYTES // (written * int(stores[0].src[1].type.dtype.itemsize)), 1)
         inside: dict[Node, None] = {}
         outside: dict[Node, None] = {}
-        for copy in range(copies):
+        for copy in range(0, copies, every):
             value = asking
             if copies > 1:
                 value = simplify.add(simplify.scale(asking, copies), const_index(copy))

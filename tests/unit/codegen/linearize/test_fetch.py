@@ -41,17 +41,17 @@ def statements_of(*roots: Node) -> list[Node]:
     return [node for node in toposort(*roots) if node.src and node.op is not RANGE]
 
 
-def two_loops(rows: int, columns: int, turns: int, step: int = LANES) -> Node:
+def two_loops(rows: int, columns: int, turns: int, step: int = LANES, lanes: int = LANES) -> Node:
     """Each row is read in a number of turns, and then copied vector by vector."""
-    count = rows * columns * step // LANES
+    count = rows * columns * step // lanes
     x, y = (PARAM(attrs=ParamAttrs(slot, (count,), float32)) for slot in (1, 0))
     row = RANGE(const_index(rows), attrs=RangeAttrs(0, Unit.THREAD))
     reading = RANGE(const_index(turns), attrs=RangeAttrs(1, Unit.LOOP))
-    writing = RANGE(const_index(columns // LANES), attrs=RangeAttrs(2, Unit.LOOP))
-    start = simplify.scale(row, columns * step // LANES)
+    writing = RANGE(const_index(columns // lanes), attrs=RangeAttrs(2, Unit.LOOP))
+    start = simplify.scale(row, columns * step // lanes)
     read = LOAD(INDEX(x, simplify.add(start, simplify.scale(reading, columns // turns))))
     at = simplify.add(start, simplify.scale(writing, step))
-    store = STORE(INDEX(y, at), LOAD(INDEX(x, at), attrs=LoadAttrs(LANES)))
+    store = STORE(INDEX(y, at), LOAD(INDEX(x, at), attrs=LoadAttrs(lanes)))
     first = [n for n in statements_of(read) if n is not start]
     second = [n for n in statements_of(store) if n is not start]
     loops = [reading, *first, END(reading), writing, *second, END(writing)]
@@ -108,6 +108,11 @@ def test_the_loop_before_asks_for_what_the_next_one_writes(turns: int) -> None:
     verify(before, Stage.LINEAR)
     verify(after, Stage.LINEAR)
     assert loops_around(after, FETCH) == [1] * (64 // turns)
+
+
+def test_a_line_that_takes_two_iterations_is_asked_for_once() -> None:
+    after = fetch_results(two_loops(2 * rows_of(1024), 1024, 16, lanes=8, step=8), HOST)
+    assert loops_around(after, FETCH) == [1] * 4
 
 
 def test_an_iteration_asks_for_few_lines() -> None:
