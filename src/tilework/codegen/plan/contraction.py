@@ -69,6 +69,32 @@ def orientations(kernel: Kernel) -> list[Contraction]:
     ]
 
 
+def vector_product(kernel: Kernel) -> Contraction | None:
+    """The product of a vector and a matrix that dominates the kernel: m is empty, `b` the matrix.
+
+    Such a kernel has no rows to tile, and is bound by the memory of the matrix.
+    """
+    sums = [reduce for reduce in kernel.reduces if not _is_correction(reduce)]
+    if len(sums) != 1 or kernel.serial:
+        return None
+    (reduce,) = sums
+    if reduce.attrs.fold is not Fold.ADD or reduce.src[0].op not in _PRODUCTS:
+        return None
+    outputs = _mask(kernel, kernel.outputs)
+    if any(kernel.free.mask[store] != outputs for store in kernel.stores):
+        return None
+    first, second = reduce.src[0].src[:2]
+    for a, b in ((first, second), (second, first)):
+        mask_a, mask_b = kernel.free.mask[a] & outputs, kernel.free.mask[b] & outputs
+        if mask_a & ~mask_b or not mask_b & ~mask_a:
+            continue
+        n = tuple(r for r in kernel.outputs if _in(kernel, r, mask_b & ~mask_a))
+        batch = tuple(r for r in kernel.outputs if r not in n)
+        corrections = tuple(other for other in kernel.reduces if other is not reduce)
+        return Contraction(reduce, a, b, batch, (), n, tuple(reduce.src[1:]), corrections)
+    return None
+
+
 def _is_correction(reduce: Node) -> bool:
     product = reduce.src[0]
     return product.op in math.DOTS and any(x.op is math.CONST for x in product.src[:2])

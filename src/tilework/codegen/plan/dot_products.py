@@ -21,7 +21,12 @@ from typing import TYPE_CHECKING, Final
 
 from tilework.codegen.analysis import Kernel, analyse, substitute_ranges
 from tilework.codegen.passes.normalise import normalise_ranges
-from tilework.codegen.plan.contraction import Contraction, load_stride, orientations
+from tilework.codegen.plan.contraction import (
+    Contraction,
+    load_stride,
+    orientations,
+    vector_product,
+)
 from tilework.codegen.plan.extents import ceil_div, least_size, product, size
 from tilework.codegen.plan.offset_factors import OffsetFactor, offset_factor
 from tilework.codegen.plan.tilings import cheapest
@@ -113,11 +118,13 @@ def grouped_in_all_ways(kernel: Kernel, target: TargetSpec) -> list[Node]:
     As it is where vectors have no instruction for its products, or nothing does.
     """
     found = orientations(kernel)
-    if not found or found[0].reduce.src[0].op is not math.MUL or found[0].corrections:
+    contraction = found[0] if found else vector_product(kernel)
+    if contraction is None or contraction.reduce.src[0].op is not math.MUL:
         return [kernel.sink]
-    contraction = found[0]
-    sides = (product(contraction.m), product(contraction.n))
+    sides = [product(side) for side in (contraction.m, contraction.n) if side]
     if min(sides) < _LEAST_OUTPUTS or product(contraction.k) < _LEAST_PRODUCTS:
+        return [kernel.sink]
+    if contraction.corrections:
         return [kernel.sink]
     if contraction.reduce.dtype not in (int32, uint32):
         return [kernel.sink]
@@ -131,6 +138,8 @@ def grouped_in_all_ways(kernel: Kernel, target: TargetSpec) -> list[Node]:
         if along is not None:
             sinks[:] = [_with_words(kernel, contraction, grouping, along)]
             break
+    if not contraction.m:
+        return sinks
     sinks += [
         _with_words(kernel, contraction, grouping, along)
         for grouping in _matrix_groupings(a, b, target)

@@ -17,15 +17,24 @@ from tilework.codegen.plan.contraction import (
     is_plain_load,
     load_stride,
     orientations,
+    vector_product,
     with_factors,
 )
 from tilework.codegen.plan.dot_products import ready_for_plans, ready_in_all_ways
-from tilework.codegen.plan.extents import ceil_div, fitting_lanes, lanes_for, product, size
+from tilework.codegen.plan.extents import (
+    ceil_div,
+    fitting_lanes,
+    lanes_for,
+    least_size,
+    product,
+    size,
+)
 from tilework.codegen.plan.tile_contraction import register_tile
 from tilework.codegen.plan.tilings import cheapest
 from tilework.codegen.plan.windows import window_fold, windows_of
 from tilework.ir.build import const_index
 from tilework.ir.node import Node, in_use, toposort
+from tilework.ir.ops import math
 from tilework.ir.ops.index import RANGE, RangeAttrs
 from tilework.ir.ops.memory import INDEX, LOAD, PARAM, SINK, STORE, ParamAttrs
 from tilework.ir.ops.tensor import REDUCE
@@ -40,6 +49,8 @@ if TYPE_CHECKING:
 _GATHER_VECTOR, _GATHER_SCALAR = 1.2, 5.0
 #: The same to add one word to a sum.
 _SUM = 0.25
+#: Vectors of a panel that is multiplied by a vector: so many sums hide an instruction's latency.
+_PANEL_VECTORS = 4
 #: How much better the estimate must be before a kernel is split.
 _GAIN = 0.98
 _WORTH_CYCLES = 4_000.0
@@ -92,6 +103,9 @@ def prepack(sink: Node, target: TargetSpec, constants: frozenset[int]) -> Prepac
         fold = None if orientations(ways[0]) else window_fold(ways[0])
         if fold is not None:
             return _packed_fold(ways[0], fold, constants)
+        vector = None if orientations(ways[0]) else vector_product(ways[0])
+        if vector is not None:
+            return _packed_matrix(ways[0], vector, target, constants)
         known = [found[0] for way in ways if (found := cheapest(way, target)) is not None]
         default = min(known, default=0.0)
         if default < _WORTH_CYCLES:
@@ -120,6 +134,28 @@ def _packed_fold(kernel: Kernel, fold: Contraction, constants: frozenset[int]) -
     split = _Split(kernel, fold)
     split.pack_deep(lane)
     return split.result(constants)
+
+
+def _packed_matrix(
+    kernel: Kernel, vector: Contraction, target: TargetSpec, constants: frozenset[int]
+) -> Prepacked | None:
+    """The words of a constant matrix that a vector is multiplied by, in panels of vectors.
+
+    Words that lie side by side along the sum are read as they lie; their sums are still packed.
+    """
+    slots = _slots(vector.b)
+    is_static = all(least_size(r) == size(r) for r in kernel.free.ranges)
+    if vector.reduce.src[0].op not in math.DOTS or not is_static or kernel.read_and_written:
+        return None
+    if not slots or not slots <= constants:
+        return None
+    split = _Split(kernel, vector)
+    if not any(load_stride(vector.b, r) == 1 for r in vector.k) or not is_plain_load(vector.b):
+        lane = max(vector.n, key=lambda r: (load_stride(vector.b, r) == 1, size(r)))
+        lanes = fitting_lanes(lanes_for(kernel, target), size(lane))
+        split.pack_b(lane, min(lanes * _PANEL_VECTORS, size(lane)))
+    split.pack_corrections()
+    return split.result(constants) if split.packs else None
 
 
 def _spread(sink: Node) -> Node:
@@ -271,7 +307,9 @@ class _Split:
             if factor.op is REDUCE:
                 cycles = elements * product(factor.src[1:]) * _SUM
             else:
-                cycles = elements * _gather_cycles(factor, self.contraction.m[-1])
+                cycles = elements * _gather_cycles(
+                    factor, (self.contraction.m or self.contraction.n)[-1]
+                )
             is_constant = set(sources) <= constants
             packs.append(Pack(kernel, sources, slot, size_bytes, is_constant, cycles))
         return Prepacked(sink, tuple(packs))

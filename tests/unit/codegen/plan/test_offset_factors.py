@@ -194,3 +194,39 @@ def test_zero_points_of_two_arguments_are_exact_in_a_capture() -> None:
     for _ in range(3):
         found = captured(*given).numpy()
     np.testing.assert_array_equal(found, (x.astype(np.int32) - 100) @ (y.astype(np.int32) - 7))
+
+
+@pytest.mark.parametrize("is_transposed", [False, True], ids=["rows", "columns"])
+@pytest.mark.parametrize(("a", "b"), KINDS)
+def test_a_vector_times_a_matrix_is_exact(a: str, b: str, is_transposed: bool) -> None:
+    x, y = filled(a, (1, 260), 11), filled(b, (260, 150), 12)
+    p, q = filled(a, (), 13), filled(b, (150,), 14)
+    weight = Tensor(y.T.copy() if is_transposed else y).contiguous().realize()
+    left, right = (Tensor(v).contiguous().realize() for v in (p, q))
+
+    def step(x: Tensor) -> Tensor:
+        matrix = weight.T if is_transposed else weight
+        first = x.cast(int32) - left.cast(int32)
+        return first.matmul(matrix.cast(int32) - right.cast(int32), dtype=dtypes.int32)
+
+    given = Tensor(x).realize()
+    wide = x.astype(np.int32) - p.astype(np.int32)
+    expected = wide @ (y.astype(np.int32) - q.astype(np.int32))
+    np.testing.assert_array_equal(step(given).numpy(), expected)
+    captured: Callable[[Tensor], Tensor] = jit(step)
+    for _ in range(3):
+        np.testing.assert_array_equal(captured(given).numpy(), expected)
+
+
+def test_the_words_of_a_matrix_are_packed_for_a_vector() -> None:
+    i, p = (RANGE(const_index(size), attrs=RangeAttrs(at)) for at, size in enumerate((192, 256)))
+    x = LOAD(INDEX(PARAM(attrs=ParamAttrs(1, (256,), uint8)), p))
+    place = simplify.add(simplify.scale(p, 192), i)
+    y = LOAD(INDEX(PARAM(attrs=ParamAttrs(2, (256 * 192,), int8)), place))
+    left = math.SUB(cast(x, int32), const_bits(7, int32))
+    total = REDUCE(math.MUL(left, cast(y, int32)), p, attrs=ReduceAttrs(Fold.ADD))
+    sink = SINK(STORE(INDEX(PARAM(attrs=ParamAttrs(0, (192,), int32)), i), total))
+    found = prepack(sink, QUADS, frozenset({2}))
+    assert found is not None
+    assert [pack.size_bytes for pack in found.packs] == [256 * 192, 4 * 192]
+    assert dots(found.kernel, QUADS) == ["dot_quads"]
