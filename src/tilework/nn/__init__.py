@@ -7,7 +7,7 @@ lists, dictionaries) reaches are its state.
 from __future__ import annotations
 
 from tilework.nn import functional, init, optim, state, utils
-from tilework.nn.layers.attention import MultiheadAttention, TransformerEncoderLayer
+from tilework.nn.layers.attention import MultiheadAttention
 from tilework.nn.layers.convolution import (
     Conv1d,
     Conv2d,
@@ -17,7 +17,7 @@ from tilework.nn.layers.convolution import (
     ConvTranspose3d,
 )
 from tilework.nn.layers.dropout import Dropout
-from tilework.nn.layers.embedding import Embedding
+from tilework.nn.layers.embedding import Embedding, EmbeddingBag
 from tilework.nn.layers.functions import (
     LAYERS,
     FunctionLayer,
@@ -26,14 +26,7 @@ from tilework.nn.layers.functions import (
     ModuleList,
     Sequential,
 )
-from tilework.nn.layers.further import (
-    Bilinear,
-    EmbeddingBag,
-    PReLU,
-    RNNCell,
-    TransformerDecoderLayer,
-    TransformerEncoder,
-)
+from tilework.nn.layers.further import Bilinear, PReLU, RNNCell
 from tilework.nn.layers.linear import Linear
 from tilework.nn.layers.normalization import (
     BatchNorm,
@@ -42,14 +35,22 @@ from tilework.nn.layers.normalization import (
     BatchNorm3d,
     GroupNorm,
     InstanceNorm,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    InstanceNorm3d,
     LayerNorm,
     LayerNorm2d,
     RMSNorm,
 )
 from tilework.nn.layers.recurrent import LSTMCell
 from tilework.nn.layers.sequence import GRU, LSTM, RNN, GRUCell
-
-InstanceNorm1d = InstanceNorm2d = InstanceNorm3d = InstanceNorm
+from tilework.nn.layers.transformer import (
+    Transformer,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+)
 
 __all__ = [
     "GRU", "LSTM", "RNN", "BatchNorm", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Bilinear",
@@ -57,8 +58,9 @@ __all__ = [
     "Dropout", "Embedding", "EmbeddingBag", "FunctionLayer", "GRUCell", "GroupNorm", "Identity",
     "InstanceNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LSTMCell", "LayerNorm",
     "LayerNorm2d", "Linear", "ModuleDict", "ModuleList", "MultiheadAttention", "PReLU", "RMSNorm",
-    "RNNCell", "Sequential", "TransformerDecoderLayer", "TransformerEncoder",
-    "TransformerEncoderLayer", "functional", "init", "optim", "state", "utils",
+    "RNNCell", "Sequential", "Transformer", "TransformerDecoder", "TransformerDecoderLayer",
+    "TransformerEncoder", "TransformerEncoderLayer", "functional", "init", "optim", "state",
+    "utils",
 ]  # fmt: skip
 __all__ += sorted(LAYERS)
 

@@ -94,7 +94,8 @@ ROWS: dict[str, Row] = {
 }  # fmt: skip
 #: Layers that draw numbers, or take what another layer gives: their methods have tests.
 OTHERS = {
-    "RReLU", "AlphaDropout", "Dropout1d", "Dropout2d", "Dropout3d", "MaxUnpool1d", "MaxUnpool2d",
+    "RReLU", "AlphaDropout", "FeatureAlphaDropout",
+    "Dropout1d", "Dropout2d", "Dropout3d", "MaxUnpool1d", "MaxUnpool2d",
     "MaxUnpool3d", "CTCLoss", "FractionalMaxPool2d", "FractionalMaxPool3d",
 }  # fmt: skip
 
@@ -168,7 +169,7 @@ def test_a_layer_with_pytorchs_weights_gives_what_it_gives(name: str) -> None:
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: nn.ReLU(1), "too many"),
+        (lambda: nn.ReLU(True, 1), "too many"),
         (lambda: nn.LeakyReLU(slope=1), "unknown"),
         (lambda: nn.LeakyReLU(1, negative_slope=1), "twice"),
         (lambda: nn.MaxPool2d(), "kernel_size is missing"),

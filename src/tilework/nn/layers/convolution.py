@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from tilework.base.errors import ShapeError, UserError
 from tilework.base.integers import product
+from tilework.nn.functional.windows import padding_of, spread
 from tilework.tensor.tensor import Tensor
 
 Sizes = int | Sequence[int]
+
+#: The modes of padding, and what `Tensor.pad` calls them.
+_MODES: Final = {
+    "zeros": "constant", "reflect": "reflect", "replicate": "replicate", "circular": "circular",
+}  # fmt: skip
 
 
 def _sizes(value: Sizes, count: int) -> tuple[int, ...]:
@@ -23,7 +30,7 @@ class _Convolution:
 
     axes = 2
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # PyTorch's arguments
         self,
         in_channels: int,
         out_channels: int,
@@ -33,7 +40,18 @@ class _Convolution:
         dilation: Sizes = 1,
         groups: int = 1,
         bias: bool = True,
+        padding_mode: str = "zeros",
     ) -> None:
+        if isinstance(groups, bool) or not isinstance(bias, bool):
+            raise UserError(
+                "convolution: groups must be a number, and bias True or False",
+                got=f"groups {groups!r}, bias {bias!r}",
+                try_="dilation, groups and bias by name: their order differs between libraries",
+            )
+        if padding_mode not in _MODES:
+            raise UserError(
+                "convolution: unknown padding_mode", got=padding_mode, expected=", ".join(_MODES)
+            )
         if in_channels % groups or out_channels % groups:
             raise ShapeError(
                 "convolution: the channels don't divide into the groups",
@@ -43,7 +61,8 @@ class _Convolution:
         self.stride = stride
         self.dilation = dilation
         self.groups = groups
-        self.padding = self._read_padding(padding)
+        self.padding = padding_of(padding, self.kernel_size, stride, dilation)
+        self.padding_mode = padding_mode
         shape = self._weight_shape(in_channels, out_channels)
         bound = max(product(shape[1:]), 1) ** -0.5
         self.weight = Tensor.uniform(*shape, low=-bound, high=bound)
@@ -52,25 +71,20 @@ class _Convolution:
     def _weight_shape(self, in_channels: int, out_channels: int) -> tuple[int, ...]:
         return (out_channels, in_channels // self.groups, *self.kernel_size)
 
-    def _read_padding(self, padding: Sizes | str) -> Sizes:
-        if not isinstance(padding, str):
-            return padding
-        if padding == "valid":
-            return 0
-        if padding != "same":
-            raise UserError("convolution: unknown padding", got=padding, expected="same or valid")
-        if any(step != 1 for step in _sizes(self.stride, self.axes)):
-            raise UserError("convolution: padding 'same' needs stride 1", got=f"{self.stride}")
-        spread = _sizes(self.dilation, self.axes)
-        total = [d * (k - 1) for d, k in zip(spread, self.kernel_size, strict=True)]
-        # Before and after each axis, from the last to the first; the odd one comes after.
-        return [part for each in total[::-1] for part in (each // 2, each - each // 2)]
-
     def __call__(self, x: Tensor) -> Tensor:
         """Apply the layer."""
-        return x.conv2d(
-            self.weight, self.bias, self.groups, self.stride, self.dilation, self.padding
-        )
+        pads = self.padding
+        if self.padding_mode != "zeros":
+            x = x.pad(self._each_side(), _MODES[self.padding_mode])
+            pads = 0
+        return x.conv2d(self.weight, self.bias, self.groups, self.stride, self.dilation, pads)
+
+    def _each_side(self) -> list[int]:
+        """The padding before and after each axis, from the last to the first."""
+        given = (self.padding,) if isinstance(self.padding, int) else tuple(self.padding)
+        if len(given) == 2 * self.axes:
+            return list(given)
+        return [part for size in spread(given, self.axes)[::-1] for part in (size, size)]
 
 
 class Conv2d(_Convolution):
@@ -86,6 +100,7 @@ class Conv2d(_Convolution):
         dilation: distance of taps.
         groups: parts of the channels that don't mix.
         bias: whether something is added.
+        padding_mode: "zeros", "reflect" (without the edge), "replicate" or "circular".
 
     Shape: (n, in_channels, h, w) -> (n, out_channels, oh, ow)
 

@@ -30,24 +30,27 @@ class FunctionLayer:
     options: ClassVar[dict[str, tuple[str, Any]]]
     #: Arguments that are always the same.
     fixed: ClassVar[dict[str, Any]]
+    #: Whether `inplace=True` makes the layer write into its input.
+    may_be_in_place: ClassVar[bool] = False
 
     def __init__(self, *given: Any, **named: Any) -> None:
-        named.pop("inplace", None)  # means nothing for values that are computed when needed
         kind = type(self).__name__
-        if len(given) > len(self.options):
+        names = [*self.options, *(["inplace"] if self.may_be_in_place else [])]
+        if len(given) > len(names):
             raise UserError(
                 f"{kind}: there are too many arguments",
                 got=given,
-                expected=", ".join(self.options) or "none",
+                expected=", ".join(names) or "none",
             )
-        found = dict(zip(self.options, given, strict=False))
-        if wrong := (named.keys() - self.options.keys()) | (named.keys() & found.keys()):
+        found = dict(zip(names, given, strict=False))
+        if wrong := (named.keys() - set(names)) | (named.keys() & found.keys()):
             raise UserError(
                 f"{kind}: an argument is unknown, or given twice",
                 got=", ".join(sorted(wrong)),
-                expected=", ".join(self.options) or "none",
+                expected=", ".join(names) or "none",
             )
         found |= named
+        self.inplace = bool(found.pop("inplace", False))
         self.arguments: dict[str, Any] = {}
         for name, (own, default) in self.options.items():
             value = found.get(name, default)
@@ -67,7 +70,8 @@ class FunctionLayer:
                 k: (v,) * (x.ndim - 2) for k, v in each.items() if isinstance(v, int | float)
             }
             arguments = arguments | numbers
-        return getattr(x, self.method)(*others, **self.fixed, **arguments)
+        found = getattr(x, self.method)(*others, **self.fixed, **arguments)
+        return x.assign(found) if self.inplace else found
 
     @staticmethod
     def _chosen_axis(x: Tensor) -> int:
@@ -126,11 +130,18 @@ def _layer(name: str, method: str, fixed: dict[str, Any] | None = None, **option
         "method": method,
         "options": read,
         "fixed": fixed or {},
+        "may_be_in_place": name in _IN_PLACE,
         "__doc__": f"`Tensor.{method}` as a layer.  {first}",
         "__module__": __name__,
     }
     return type(name, (FunctionLayer,), members)
 
+
+_IN_PLACE: Final = {
+    "AlphaDropout", "CELU", "Dropout1d", "Dropout2d", "Dropout3d", "ELU", "FeatureAlphaDropout",
+    "Hardsigmoid", "Hardswish", "Hardtanh", "LeakyReLU", "Mish", "RReLU", "ReLU", "ReLU6", "SELU",
+    "SiLU", "Threshold",
+}  # fmt: skip
 
 _WEIGHED: Final = {"weight": None, "reduction": "mean"}
 _POOL: Final = {"kernel_size": _NEEDED, "stride": None, "padding": 0}
@@ -164,6 +175,7 @@ _ROWS: Final[tuple[Any, ...]] = (
     ("Softmin", "softmin", {"dim": ("axis", None)}),
     ("GLU", "glu", {"dim": -1}),
     ("AlphaDropout", "alpha_dropout", _RATE),
+    ("FeatureAlphaDropout", "feature_alpha_dropout", _RATE),
     ("Dropout1d", "dropout1d", _RATE),
     ("Dropout2d", "dropout2d", _RATE),
     ("Dropout3d", "dropout3d", _RATE),
@@ -204,14 +216,14 @@ _ROWS: Final[tuple[Any, ...]] = (
     *[
         (f"{kind}Pad{n}d", "pad", {"padding": _NEEDED} | extra, {"mode": mode})
         for kind, mode, extra in (
-            ("Zero", "constant", {}), ("Constant", "constant", {"value": 0.0}),
+            ("Zero", "constant", {}), ("Constant", "constant", {"value": _NEEDED}),
             ("Reflection", "reflect", {}), ("Replication", "replicate", {}),
             ("Circular", "circular", {}),
         )
         for n in (1, 2, 3)
     ],
     ("Upsample", "interpolate",
-     {"size": None, "scale_factor": None, "mode": "nearest", "align_corners": False,
+     {"size": None, "scale_factor": None, "mode": "nearest", "align_corners": None,
       "recompute_scale_factor": None}),
     ("UpsamplingNearest2d", "interpolate", {"size": None, "scale_factor": None},
      {"mode": "nearest"}),

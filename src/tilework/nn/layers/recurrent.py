@@ -13,7 +13,8 @@ class LSTMCell:
         hidden_size: size of the state.
         bias: whether something is added to the gates.
 
-    Shape: x (n, input_size), state two of (n, hidden_size) -> two of (n, hidden_size)
+    Shape: x (n, input_size), state two of (n, hidden_size) -> two of (n, hidden_size); without n
+        likewise
     """
 
     def __init__(self, input_size: int, hidden_size: int, bias: bool = True) -> None:
@@ -30,11 +31,11 @@ class LSTMCell:
     ) -> tuple[Tensor, Tensor]:
         """Apply the layer."""
         if state is None:
-            zeros = Tensor.zeros(x.shape[0], self.hidden_size, dtype=x.dtype, device=x.device)
+            zeros = Tensor.zeros(*x.shape[:-1], self.hidden_size, dtype=x.dtype, device=x.device)
             state = (zeros, zeros)
         hidden, cell = state
         gates = x.linear(self.weight_ih.T, self.bias_ih)
         gates = gates + hidden.linear(self.weight_hh.T, self.bias_hh)
-        enter, forget, new, leave = gates.chunk(4, dim=1)
+        enter, forget, new, leave = gates.chunk(4, dim=-1)
         cell = forget.sigmoid() * cell + enter.sigmoid() * new.tanh()
         return leave.sigmoid() * cell.tanh(), cell
