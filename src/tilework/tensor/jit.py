@@ -77,7 +77,7 @@ class Jit(Generic[P, R]):
         #: What replays the capture that was used last, if that can be done without loops.
         self._quick: Quick | None = None
         #: The same for each capture that was replayed, with the table that it runs.
-        self._quicks: dict[Captured, tuple[object, Quick | None]] = {}
+        self._quicks: dict[Captured, tuple[object, Latency | None, Quick | None]] = {}
         #: How often it was called.
         self.cnt = 0
 
@@ -114,7 +114,7 @@ class Jit(Generic[P, R]):
             mismatch: Mismatch | None = None
             ambient = surroundings()
             for number, captured in enumerate(self._kept):
-                quick = None if latency is not None else self._known_quick(captured)
+                quick = self._known_quick(captured)
                 if quick is not None and quick is not self._quick:
                     result = quick(args, kwargs)
                     if result is not MISS:
@@ -139,23 +139,29 @@ class Jit(Generic[P, R]):
                     result = captured.replay(tensors, buffers, values, timed, stamps)
                 if latency is not None and stamps is not None:
                     latency.note_call(stamps)
-                else:
+                if timed is None:
                     self._quick = self._quick_of(captured)
                 return result  # type: ignore[no-any-return]  # what the function returns
             return self._capture_or_refuse(mismatch, args, kwargs)
 
     def _quick_of(self, captured: Captured) -> Quick | None:
         """The function that replays `captured`, made anew when its program was linked anew."""
-        table = captured.recipe.program.fast
+        if not self._is_current(captured):
+            table, latency = captured.recipe.program.fast, self._latency
+            made = make_quick(captured, self._lock, Tensor, latency)
+            self._quicks[captured] = (table, latency, made)
+        return self._quicks[captured][2]
+
+    def _is_current(self, captured: Captured) -> bool:
+        """Whether there is such a function for the table and for whoever gets its times."""
         found = self._quicks.get(captured)
-        if found is None or found[0] is not table:
-            found = self._quicks[captured] = (table, make_quick(captured, self._lock, Tensor))
-        return found[1]
+        if found is None:
+            return False
+        return found[0] is captured.recipe.program.fast and found[1] is self._latency
 
     def _known_quick(self, captured: Captured) -> Quick | None:
         """What `_quick_of` has made for `captured`, if that is still valid."""
-        found = self._quicks.get(captured)
-        return None if found is None or found[0] is not captured.recipe.program.fast else found[1]
+        return self._quicks[captured][2] if self._is_current(captured) else None
 
     def _drop(self, captured: Captured) -> None:
         """Give back the memory of a capture that is no longer kept."""
@@ -197,6 +203,7 @@ class Jit(Generic[P, R]):
         with self._lock:
             start_filling(None, self._latency)
             self._latency = None
+            self._quick = None
 
     def validate(self, *args: P.args, **kwargs: P.kwargs) -> Report:
         """Call it, and run each kernel on a reference too.

@@ -16,6 +16,7 @@ from __future__ import annotations
 import keyword
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
 from tilework.base import settings, trace
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     import threading
 
     from tilework.engine.capture import CapturedProgram, FastTable
+    from tilework.engine.latency import Latency
     from tilework.engine.link import Place
     from tilework.tensor.captured import Captured, Output, Recipe
 
@@ -46,13 +48,19 @@ _MOST_CHECKS: Final = 2000
 _MOST_ITEMS: Final = 64
 
 
-def make_quick(captured: Captured, lock: threading.RLock, training: type[Any]) -> Quick | None:
+def make_quick(
+    captured: Captured,
+    lock: threading.RLock,
+    training: type[Any],
+    latency: Latency | None = None,
+) -> Quick | None:
     """Return the function that replays `captured`, or None.
 
     Args:
         captured: a capture that has been replayed, so that its program is linked.
         lock: held during a replay.
         training: what has the attribute `training` that the capture was made under.
+        latency: gets the times of each call.
     """
     recipe = captured.recipe
     fast = recipe.program.fast
@@ -65,7 +73,7 @@ def make_quick(captured: Captured, lock: threading.RLock, training: type[Any]) -
         return None
     if len(recipe.guards.entries) + len(recipe.held) > _MOST_CHECKS:
         return None
-    writer = _Writer(captured, recipe.program, fast, lock, training)
+    writer = _Writer(captured, recipe.program, fast, lock, training, latency)
     return writer.result() if writer.arguments.can_write() else None
 
 
@@ -92,8 +100,10 @@ class _Writer:
         fast: FastTable,
         lock: threading.RLock,
         training: type[Any],
+        latency: Latency | None,
     ) -> None:
         self.captured = captured
+        self.latency = latency
         self.recipe = captured.recipe
         self.program = program
         self.fast = fast
@@ -108,6 +118,7 @@ class _Writer:
             "acquire": lock.acquire,
             "active": capture.active.get,
             "captured": captured,
+            "clock": perf_counter_ns,
             "count_references": sys.getrefcount,
             "current": settings.current,
             "enabled": trace.enabled,
@@ -130,6 +141,7 @@ class _Writer:
     def result(self) -> Quick:
         self.lines += [
             "def replay(args, kwargs=NOTHING):",
+            *(["    n0 = clock()"] if self.latency is not None else []),
             "    if active() is not None or enabled() or observe.active: return MISS",
             "    acquire()",
             "    try:",
@@ -142,9 +154,17 @@ class _Writer:
         self._write_guards()
         self._write_held()
         self.add(2, "except (AttributeError, KeyError, TypeError, ValueError): return MISS")
+        self._write_stamp(1)
         self._write_results()
         self._write_run()
-        self.add(2, f"return {self._tree(self.recipe.result)}")
+        tree = self._tree(self.recipe.result)
+        if self.latency is None:
+            self.add(2, f"return {tree}")
+        else:
+            self.add(2, f"made = {tree}")
+            # The launch returns when all is done, so that nothing is left to wait for.
+            self.add(2, f"{self.name_of(self.latency.note_call)}([n0, n1, n2, n3, n3])")
+            self.add(2, "return made")
         self.lines.append("    finally: release()")
         names = self.names
         # The text is made above, of numbers and names alone.  Its file tells those who watch what
@@ -152,6 +172,11 @@ class _Writer:
         exec(compile("\n".join(self.lines), f"{__file__}: replay", "exec"), names)
         made: Quick = names.pop("replay")  # else it would refer to itself
         return made
+
+    def _write_stamp(self, number: int) -> None:
+        """Look at the clock between two parts of the call, if they are timed."""
+        if self.latency is not None:
+            self.add(2, f"n{number} = clock()")
 
     def add(self, depth: int, line: str) -> None:
         """A line in the function; where it writes, everything is in one block more."""
@@ -292,8 +317,10 @@ class _Writer:
             self.add(2, f"words[{word}] = {values[name]}")
         for word, tasks in table.tasks:
             self.add(2, f"words[{word}] = {tasks.as_text(values)}")
+        self._write_stamp(2)
         if not self.writes:
             self._write_launch(2)
+            self._write_stamp(3)
             return
         self.add(2, "try:")
         self._write_launch(3)
@@ -301,6 +328,7 @@ class _Writer:
         tensors = "".join(f"t{number}, " for number in range(len(self.recipe.tensors)))
         self.add(3, f"captured.ruin_state(({tensors}))")
         self.add(3, "raise")
+        self._write_stamp(3)
 
     def _write_launch(self, depth: int) -> None:
         table = self.fast.table

@@ -500,6 +500,8 @@ def test_EXE_12_EXE_13_a_delay_shows_in_its_part_alone(
 ) -> None:
     captured, latency = measured
     x = tensor(1)
+    # The parts are methods where a call is checked by loops.
+    monkeypatch.setattr("tilework.tensor.jit.make_quick", lambda *arguments: None)
     captured(x)
     monkeypatch.setattr(owner, name, slowly(getattr(owner, name)))
     assert captured(x).item() == 2
@@ -528,6 +530,71 @@ def test_EXE_13_a_record_looks_at_the_clock_five_times(
     captured(x)
     assert len(looks) == 5
     assert latency.summary()["call"].count == 1
+
+
+class Ticking:
+    """A clock that shows one microsecond more each time, and a delay that a test has put in."""
+
+    def __init__(self) -> None:
+        self.now = 0
+
+    def __call__(self) -> int:
+        self.now += 1000
+        return self.now
+
+
+def quick_times(monkeypatch: pytest.MonkeyPatch, body: Callable[..., Any]) -> tuple[Any, Latency]:
+    """A captured function whose replays are one function, timed by a clock that ticks."""
+    clock = Ticking()
+    for module in ("jit", "quick"):
+        monkeypatch.setattr(f"tilework.tensor.{module}.perf_counter_ns", clock)
+    for module in ("capture", "latency"):
+        monkeypatch.setattr(f"tilework.engine.{module}.perf_counter_ns", clock)
+    captured = jit(body)
+    x = tensor(1)
+    captured(x)
+    latency = captured.measure()
+    captured(x)
+    assert captured._quick is not None
+    latency.clear()
+    return captured, latency
+
+
+def test_EXE_13_a_replay_that_is_one_function_notes_its_parts_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    captured, latency = quick_times(monkeypatch, lambda x: x * 2)
+    for number in range(4):
+        assert captured(tensor(number)).item() == 2 * number
+    last = latency.last()
+    assert {part: round(last[part] * 1e6) for part in PARTS} == {
+        "check": 1, "bind": 1, "run": 1, "wait": 0, "results": 1,
+    }  # fmt: skip
+    assert latency.summary()["call"].count == 4
+
+
+def test_EXE_13_a_replay_that_writes_notes_its_parts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    total = Tensor([0.0]).contiguous().realize()
+
+    def body(x: Tensor) -> Tensor:
+        total.assign(total + x)
+        return x * 2
+
+    captured, latency = quick_times(monkeypatch, body)
+    captured(tensor(3))
+    assert sum(latency.last()[part] for part in PARTS) == pytest.approx(latency.last()["call"])
+    assert total.item() == 5
+
+
+def test_EXE_13_whoever_measures_next_gets_the_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    captured, first = quick_times(monkeypatch, lambda x: x * 2)
+    captured(tensor(1))
+    second = captured.measure()
+    for _ in range(3):
+        captured(tensor(1))
+    captured.stop_measuring()
+    captured(tensor(1))
+    assert (first.summary()["call"].count, second.summary()["call"].count) == (1, 3)
 
 
 def test_EXE_13_nothing_is_noted_when_nobody_measures() -> None:
