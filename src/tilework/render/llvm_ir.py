@@ -8,31 +8,22 @@ memory.  No fast-math flag is ever written: order and rounding are those of the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from tilework.dtypes import encode
 from tilework.ir.node import Node, OpDef
 from tilework.ir.ops import control, math
 from tilework.ir.ops.index import LANES, RANGE, VARIABLE, Unit
 from tilework.ir.ops.matrix_registers import DOT_MATRIX, LOAD_MATRIX, STORE_MATRIX
 from tilework.ir.ops.memory import AFTER, FETCH, INDEX, LOAD, PARAM, SINK, STORE
 from tilework.ir.ops.program import FAULT_IF
-from tilework.ir.ops.tensor import Fold
 from tilework.ir.symbolic.bounds import bounds
 from tilework.render import llvm_matrix
 from tilework.render.base import cannot_render, check_gate, check_input, gate_of, locality
-from tilework.render.llvm_dot import INSTRUCTIONS, written_out
-from tilework.render.llvm_folds import folded
+from tilework.render.llvm_expressions import EMITTERS
 from tilework.render.llvm_lanes import (
     all_lanes,
-    compressed,
-    counted,
-    extreme,
     gathered,
-    limits_of,
     pointers,
-    saturated,
-    scaled,
     scattered,
 )
 from tilework.render.llvm_quotients import Divisor, Writer, shared_divisors
@@ -41,7 +32,9 @@ from tilework.render.llvm_types import (
     is_shifted,
     literal,
     memory_type,
+    scalar_suffix,
     scalar_type,
+    scalar_zero,
     sums_within_addresses,
     type_of,
 )
@@ -362,11 +355,13 @@ class _Function:
             self._fetch(pointer, node.attrs.ahead)
         if node.src[0].type.shape:
             mask = all_lanes(lanes) if gate is None else self.typed(gate)
-            raw = gathered(self.define, self.declare, (full, _suffix(kind)), pointer, align, mask)
+            raw = gathered(
+                self.define, self.declare, (full, scalar_suffix(kind)), pointer, align, mask
+            )
         elif gate is None:
             raw = self.define(f"load {full}, ptr {pointer}, align {align}")
         elif gate.type.shape:
-            suffix = f"v{lanes}{_suffix(kind)}"
+            suffix = f"v{lanes}{scalar_suffix(kind)}"
             name = self.declare(
                 full, f"llvm.masked.load.{suffix}.p0", "ptr", "i32", f"<{lanes} x i1>", full
             )
@@ -400,7 +395,7 @@ class _Function:
         loaded = self.define(f"load {full}, ptr {pointer}, align {align}")
         self.emit(f"br label %{done}")
         self.begin_block(done)
-        zero = "zeroinitializer" if full.startswith("<") else _zero(full)
+        zero = "zeroinitializer" if full.startswith("<") else scalar_zero(full)
         return self.define(f"phi {full} [ {loaded}, %{then} ], [ {zero}, %{before} ]")
 
     def _store(self, node: Node) -> None:
@@ -417,11 +412,13 @@ class _Function:
         align = alignment(target)
         if target.type.shape:
             mask = all_lanes(lanes) if gate is None else self.typed(gate)
-            self.emit(scattered(self.declare, (full, _suffix(kind)), text, pointer, align, mask))
+            self.emit(
+                scattered(self.declare, (full, scalar_suffix(kind)), text, pointer, align, mask)
+            )
         elif gate is None:
             self.emit(f"store {full} {text}, ptr {pointer}, align {align}")
         elif gate.type.shape:
-            suffix = f"v{lanes}{_suffix(kind)}"
+            suffix = f"v{lanes}{scalar_suffix(kind)}"
             name = self.declare(
                 "void", f"llvm.masked.store.{suffix}.p0", full, "ptr", "i32", f"<{lanes} x i1>"
             )
@@ -448,308 +445,6 @@ class _Function:
             f"store i64 {node.attrs.code}, ptr {word}",
         )
 
-
-def _zero(kind: str) -> str:
-    if kind in ("float", "double"):
-        return "0.0"
-    return "0xH0000" if kind == "half" else "0"
-
-
-def _suffix(kind: str) -> str:
-    return {"half": "f16", "float": "f32", "double": "f64"}.get(kind, kind)
-
-
-def _suffix_of(node: Node) -> str:
-    scalar = _suffix(scalar_type(node.type.dtype))
-    return f"v{node.type.lanes}{scalar}" if node.type.shape else scalar
-
-
-# ---- emitters: (function, node) -> operand text of the result
-
-
-def _infix(integer: str, floating: str | None = None) -> Callable[[_Function, Node], str]:
-    def emit(function: _Function, node: Node) -> str:
-        name = floating if node.type.dtype.is_float and floating else integer
-        x, y = (function.operand(source) for source in node.src)
-        return function.define(f"{name} {type_of(node)} {x}, {y}")
-
-    return emit
-
-
-def _signed_infix(signed: str, unsigned: str) -> Callable[[_Function, Node], str]:
-    def emit(function: _Function, node: Node) -> str:
-        name = signed if node.type.dtype.is_signed else unsigned
-        x, y = (function.operand(source) for source in node.src)
-        return function.define(f"{name} {type_of(node)} {x}, {y}")
-
-    return emit
-
-
-def _intrinsic(name: str) -> Callable[[_Function, Node], str]:
-    def emit(function: _Function, node: Node) -> str:
-        kind = type_of(node)
-        arguments = [kind] * len(node.src)
-        full = function.declare(kind, f"llvm.{name}.{_suffix_of(node)}", *arguments)
-        operands = ", ".join(function.typed(source) for source in node.src)
-        return function.define(f"call {kind} @{full}({operands})")
-
-    return emit
-
-
-def _extreme(floating: str, signed: str, unsigned: str) -> Callable[[_Function, Node], str]:
-    def emit(function: _Function, node: Node) -> str:
-        dtype = node.type.dtype
-        if dtype.is_float:
-            return _float_extreme(function, node, floating)
-        name = signed if dtype.is_signed else unsigned
-        return _intrinsic(name)(function, node)
-
-    return emit
-
-
-def _float_extreme(function: _Function, node: Node, name: str) -> str:
-    """Maximum or minimum that keeps NaN and orders -0 below +0."""
-    return _intrinsic(name)(function, node)
-
-
-def _compare(floating: str, signed: str, unsigned: str) -> Callable[[_Function, Node], str]:
-    def emit(function: _Function, node: Node) -> str:
-        dtype = node.src[0].type.dtype
-        if dtype.is_float:
-            name = f"fcmp {floating}"
-        else:
-            name = f"icmp {signed if dtype.is_signed else unsigned}"
-        x, y = (function.operand(source) for source in node.src)
-        return function.define(f"{name} {type_of(node.src[0])} {x}, {y}")
-
-    return emit
-
-
-def _negate(function: _Function, node: Node) -> str:
-    kind = type_of(node)
-    if node.type.dtype.is_float:
-        return function.define(f"fneg {kind} {function.operand(node.src[0])}")
-    zero = "zeroinitializer" if node.type.shape else "0"
-    return function.define(f"sub {kind} {zero}, {function.operand(node.src[0])}")
-
-
-def _absolute(function: _Function, node: Node) -> str:
-    if node.type.dtype.is_float:
-        return _intrinsic("fabs")(function, node)
-    kind = type_of(node)
-    if not node.type.dtype.is_signed:
-        return function.operand(node.src[0])
-    name = function.declare(kind, f"llvm.abs.{_suffix_of(node)}", kind, "i1")
-    return function.define(f"call {kind} @{name}({function.typed(node.src[0])}, i1 false)")
-
-
-def _reciprocal(function: _Function, node: Node) -> str:
-    kind = type_of(node)
-    scalar = scalar_type(node.type.dtype)
-    one = "0xH3C00" if scalar == "half" else "1.0"
-    text = f"splat ({scalar} {one})" if node.type.shape else one
-    return function.define(f"fdiv {kind} {text}, {function.operand(node.src[0])}")
-
-
-def _where(function: _Function, node: Node) -> str:
-    condition, x, y = (function.typed(source) for source in node.src)
-    return function.define(f"select {condition}, {x}, {y}")
-
-
-def _multiply_add(function: _Function, node: Node) -> str:
-    if node.type.dtype.is_float:
-        return _intrinsic("fma")(function, node)
-    kind = type_of(node)
-    x, y, z = (function.operand(source) for source in node.src)
-    product = function.define(f"mul {kind} {x}, {y}")
-    return function.define(f"add {kind} {product}, {z}")
-
-
-def _dot(function: _Function, node: Node) -> str:
-    kind = type_of(node)
-    x, y, z = (function.operand(source) for source in node.src)
-    instruction = INSTRUCTIONS.get((node.op, node.type.lanes))
-    if instruction is None or not node.type.shape:
-        total = written_out(node.op, kind, x, y, function.define)
-        return function.define(f"add {kind} {total}, {z}")
-    name, part, accumulates = instruction
-    left = function.define(f"bitcast {kind} {x} to {part}")
-    right = function.define(f"bitcast {kind} {y} to {part}")
-    factors = f"{part} {left}, {part} {right}"
-    if accumulates:
-        full = function.declare(kind, name, kind, part, part)
-        return function.define(f"call {kind} @{full}({kind} {z}, {factors})")
-    full = function.declare(kind, name, part, part)
-    total = function.define(f"call {kind} @{full}({factors})")
-    return function.define(f"add {kind} {total}, {z}")
-
-
-def _scale_power(function: _Function, node: Node) -> str:
-    x, n = (function.typed(source) for source in node.src)
-    return scaled(function.define, function.declare, x, n)
-
-
-def _cast(function: _Function, node: Node) -> str:
-    source, target = node.src[0].type.dtype, node.type.dtype
-    text = function.typed(node.src[0])
-    kind = type_of(node)
-    if source is target:
-        return function.operand(node.src[0])
-    if target.is_bool:
-        return _to_bool(function, node.src[0])
-    if source.is_float and target.is_float:
-        name = "fpext" if target.bits > source.bits else "fptrunc"
-        return function.define(f"{name} {text} to {kind}")
-    if source.is_float:
-        return _saturating(function, node)
-    if target.is_float:
-        name = "sitofp" if source.is_signed else "uitofp"
-        return function.define(f"{name} {text} to {kind}")
-    if target.bits == source.bits:
-        return function.operand(node.src[0])
-    if target.bits < source.bits:
-        return function.define(f"trunc {text} to {kind}")
-    name = "sext" if source.is_signed else "zext"
-    return function.define(f"{name} {text} to {kind}")
-
-
-def _to_bool(function: _Function, source: Node) -> str:
-    kind = type_of(source)
-    text = function.operand(source)
-    if source.type.dtype.is_float:
-        zero = "zeroinitializer" if source.type.shape else _zero(kind)
-        return function.define(f"fcmp une {kind} {text}, {zero}")
-    zero = "zeroinitializer" if source.type.shape else "0"
-    return function.define(f"icmp ne {kind} {text}, {zero}")
-
-
-def _saturating(function: _Function, node: Node) -> str:
-    source, dtype = node.src[0], node.type.dtype
-    operand, kind = function.typed(source), type_of(node)
-    if node.type.shape:
-        limits = [literal(encode(x, source.dtype), source.dtype) for x in limits_of(node)]
-        bits, signed = dtype.bits, dtype.is_signed
-        return saturated(function.define, operand, (limits[0], limits[1]), bits, signed=signed)
-    word = "fptosi" if dtype.is_signed else "fptoui"
-    name = f"llvm.{word}.sat.{_suffix_of(node)}.{_suffix_of(source)}"
-    full = function.declare(kind, name, type_of(source))
-    return function.define(f"call {kind} @{full}({operand})")
-
-
-def _bitcast(function: _Function, node: Node) -> str:
-    source = type_of(node.src[0])
-    target = type_of(node)
-    if source == target:
-        return function.operand(node.src[0])
-    return function.define(f"bitcast {source} {function.operand(node.src[0])} to {target}")
-
-
-def _broadcast(function: _Function, node: Node) -> str:
-    kind = type_of(node)
-    lanes = node.attrs.lanes
-    scalar = function.operand(node.src[0])
-    first = function.define(f"insertelement {kind} poison, {type_of(node.src[0])} {scalar}, i64 0")
-    whole = function.define(
-        f"shufflevector {kind} {first}, {kind} poison, <{lanes} x i32> zeroinitializer"
-    )
-    if node in function.shared_divisors:
-        function.divisors[node] = function.quotients().divisor(node, scalar, whole)
-    return whole
-
-
-def _divide(function: _Function, node: Node) -> str:
-    shared = function.divisors.get(node.src[1])
-    if shared is not None:
-        return function.quotients().quotient(node, function.operand(node.src[0]), shared)
-    return _infix("fdiv", "fdiv")(function, node)
-
-
-def _stack(function: _Function, node: Node) -> str:
-    kind = type_of(node)
-    name = "poison"
-    for position, source in enumerate(node.src):
-        name = function.define(
-            f"insertelement {kind} {name}, {function.typed(source)}, i64 {position}"
-        )
-    return name
-
-
-def _extract(function: _Function, node: Node) -> str:
-    return function.define(f"extractelement {function.typed(node.src[0])}, i64 {node.attrs.lane}")
-
-
-def _shuffle_pair(function: _Function, node: Node) -> str:
-    mask = ", ".join(f"i32 {lane}" for lane in node.attrs.lanes)
-    x, y = (function.typed(source) for source in node.src)
-    return function.define(f"shufflevector {x}, {y}, <{len(node.attrs.lanes)} x i32> <{mask}>")
-
-
-def _number_extreme(function: _Function, node: Node) -> str:
-    x, y = (function.typed(source) for source in node.src)
-    greater = node.op is math.MAXIMUM_NUMBER
-    return extreme(function.define, function.declare, x, y, greater=greater)
-
-
-def _compress(function: _Function, node: Node) -> str:
-    x, mask = (function.typed(source) for source in node.src)
-    return compressed(function.define, function.declare, _suffix_of(node), x, mask)
-
-
-def _fold_lanes(function: _Function, node: Node) -> str:
-    source = node.src[0]
-    is_count = source.op is math.CAST and source.src[0].type.dtype.is_bool
-    if is_count and node.attrs.fold is Fold.ADD and node.type.dtype.is_integer:
-        mask = source.src[0]
-        lanes, bits = mask.type.lanes, node.type.dtype.bits
-        return counted(function.define, function.declare, lanes, function.typed(mask), bits)
-    return folded(function.define, function.declare, node, function.operand(source))
-
-
-EMITTERS: dict[OpDef, Any] = {
-    math.ADD: _infix("add", "fadd"),
-    math.SUB: _infix("sub", "fsub"),
-    math.MUL: _infix("mul", "fmul"),
-    math.FDIV: _divide,
-    math.CDIV: _signed_infix("sdiv", "udiv"),
-    math.CMOD: _signed_infix("srem", "urem"),
-    math.AND: _infix("and"),
-    math.OR: _infix("or"),
-    math.XOR: _infix("xor"),
-    math.SHL: _infix("shl"),
-    math.SHR: _signed_infix("ashr", "lshr"),
-    math.MAXIMUM: _extreme("maximum", "smax", "umax"),
-    math.MINIMUM: _extreme("minimum", "smin", "umin"),
-    math.LT: _compare("olt", "slt", "ult"),
-    math.LE: _compare("ole", "sle", "ule"),
-    math.EQ: _compare("oeq", "eq", "eq"),
-    math.NE: _compare("une", "ne", "ne"),
-    math.SQRT: _intrinsic("sqrt"),
-    math.FLOOR: _intrinsic("floor"),
-    math.CEIL: _intrinsic("ceil"),
-    math.TRUNC: _intrinsic("trunc"),
-    math.ROUND: _intrinsic("roundeven"),
-    math.COPYSIGN: _intrinsic("copysign"),
-    math.RECIPROCAL: _reciprocal,
-    math.NEG: _negate,
-    math.ABS: _absolute,
-    math.MULACC: _multiply_add,
-    math.SCALE_POWER: _scale_power,
-    math.MAXIMUM_NUMBER: _number_extreme,
-    math.MINIMUM_NUMBER: _number_extreme,
-    math.DOT_PAIRS: _dot,
-    math.DOT_QUADS: _dot,
-    math.DOT_SIGNED_QUADS: _dot,
-    math.DOT_UNSIGNED_QUADS: _dot,
-    math.WHERE: _where,
-    math.CAST: _cast,
-    math.BITCAST: _bitcast,
-    control.BROADCAST: _broadcast,
-    control.STACK: _stack,
-    control.EXTRACT: _extract,
-    control.SHUFFLE: _shuffle_pair,
-    control.COMPRESS: _compress,
-    control.FOLD_LANES: _fold_lanes,
-}
 
 #: What has no result of its own, or opens and closes blocks.
 STATEMENTS: dict[OpDef, Callable[[_Function, Node], None]] = {

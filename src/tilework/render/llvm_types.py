@@ -89,3 +89,21 @@ def sums_within_addresses(statements: Sequence[Node]) -> set[Node]:
         else:
             outside.update(node.src)
     return inside - outside
+
+
+def scalar_zero(kind: str) -> str:
+    """The literal 0 of a scalar type."""
+    if kind in ("float", "double"):
+        return "0.0"
+    return "0xH0000" if kind == "half" else "0"
+
+
+def scalar_suffix(kind: str) -> str:
+    """How names of intrinsics say a scalar type."""
+    return {"half": "f16", "float": "f32", "double": "f64"}.get(kind, kind)
+
+
+def type_suffix(node: Node) -> str:
+    """How names of intrinsics say the type of a node."""
+    scalar = scalar_suffix(scalar_type(node.type.dtype))
+    return f"v{node.type.lanes}{scalar}" if node.type.shape else scalar

@@ -29,7 +29,8 @@ from tilework.ir.symbolic import simplify
 from tilework.render.base import gate_of
 from tilework.render.c_family import clang
 from tilework.render.c_family.clang import ClangRenderer
-from tilework.render.llvm_ir import EMITTERS, STATEMENTS, LlvmRenderer
+from tilework.render.llvm_expressions import EMITTERS
+from tilework.render.llvm_ir import STATEMENTS, LlvmRenderer
 from tilework.target.known.cpu import x86_level_spec
 from tilework.testing.kernels import Case, can_run, compile_to, execute, target
 
