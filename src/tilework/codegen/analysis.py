@@ -88,6 +88,11 @@ class Kernel:
     overwritten: bool = False
     meeting: set[Node] = field(default_factory=set)
 
+    @property
+    def ordered(self) -> set[Node]:
+        """The ranges whose iterations may not run at once."""
+        return self.serial if self.overwritten else self.meeting
+
 
 def analyse(sink: Node) -> Kernel:
     """Collect the facts about a KERNEL or TILED body."""

@@ -138,7 +138,7 @@ class _Check:
             self._check_task(n, part)
 
     def _check_task(self, n: int, part: int) -> None:
-        if self.ranges[n] in self.kernel.serial:
+        if self.ranges[n] in self.kernel.ordered:
             raise PlanError("plan: a range that must run in order is split in tasks", got=f"{n}")
         if not part:
             return

@@ -360,7 +360,7 @@ def _with_tasks(kernel: Kernel, target: TargetSpec, splits: list[Split], choice:
         split = by_number.get(own, Split(own, (Part(Unit.LOOP),)))
         tiles = -(-size(range_) // split.tile_size)
         leading = len(nest) == tasks
-        parallel = range_ not in kernel.serial and leading and count < wanted
+        parallel = range_ not in kernel.ordered and leading and count < wanted
         if parallel and tiles * count > 4 * wanted and _only_last(kernel, range_):
             block = _block_size(tiles, count, wanted, inner)
             if block > 1:
