@@ -7,7 +7,8 @@ a kernel of its own, into an array that is; every tile then reads the copy.  One
 ranges; where all ranges of k are short (three channels of a window) k becomes one range, along
 which both factors are stored.  Where tiles are fewer than the machine's multiprocessors, k is cut
 in parts: a kernel computes the sums of all parts, and another adds them, always in the same order,
-and does what follows.  So are folds across rows of few columns.
+and does what follows.  So are folds across rows of few columns.  What follows is a kernel of its
+own too where it reads and writes much more than the sums.
 
 Results are ordinary kernels with plans of their own.  Copies change no number; parts of k change
 the order of a sum, as every plan may, and by the sizes alone.
@@ -59,6 +60,8 @@ _PARTS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 _LEAST_STEPS = 8
 #: Bytes to be folded that are worth another kernel, and elements of one part of a column.
 _WORTH_PARTS, _LEAST_PART = 16 << 20, 64
+#: Elements for each result that what follows a product reads and writes, from which on it is long.
+_LONG_REST = 6
 #: Tiles for each multiprocessor from which on cutting k gains nothing.
 _MANY_TILES = 4
 
@@ -93,7 +96,29 @@ def divide(sink: Node, target: TargetSpec) -> Prepacked | None:
         for cost, candidate in candidates:
             if cost < _GAIN * cycles and (best is None or cost < best[0]):
                 best = (cost, candidate)
-        return None if best is None else best[1]
+        chosen = None if best is None else best[1]
+        return _without_rest(kernel.sink if chosen is None else chosen.kernel, chosen, target)
+
+
+def _without_rest(sink: Node, chosen: Prepacked | None, target: TargetSpec) -> Prepacked | None:
+    """A product whose sums are stored, and what follows as a kernel of its own, where that is long.
+
+    An optimizer's step moves so much more than the sums that storing them costs next to nothing;
+    in the product's kernel each of a hundred registers of sums would get all its instructions.
+    """
+    kernel = analyse(_prepared(sink))
+    if best_ring(kernel, target) is None:
+        return chosen
+    (contraction, *_) = orientations(kernel)
+    inside = {node for reduce in kernel.reduces for node in toposort(reduce)}
+    moved = [node for node in (*kernel.loads, *kernel.stores) if node not in inside]
+    outputs = set(kernel.outputs)
+    if sum(outputs <= set(kernel.free.of(node)) for node in moved) < _LONG_REST:
+        return chosen
+    layout = [*contraction.batch, *contraction.m, *contraction.n]
+    rest = _in_parts(kernel, contraction.reduce, layout, None, 1)
+    before = () if chosen is None else chosen.packs
+    return Prepacked(rest.kernel, (*before, *rest.packs))
 
 
 def _cycles_without_ring(kernel: Kernel, target: TargetSpec) -> float:
@@ -227,28 +252,36 @@ def _lanes_of(plan: GpuPlan) -> int:
 
 
 def _in_parts(
-    kernel: Kernel, reduce: Node, layout: Sequence[Node], cut: Node, count: int
+    kernel: Kernel, reduce: Node, layout: Sequence[Node], cut: Node | None, count: int
 ) -> Prepacked:
-    """A kernel that folds each part of a range into results of a layout, and one that goes on."""
-    number = int(cut.attrs.number)
-    last = max(int(range_.attrs.number) for range_ in kernel.free.ranges)
-    length = size(cut) // count
-    part = RANGE(const_index(count), attrs=RangeAttrs(last + 1))
-    inside = RANGE(const_index(length), attrs=RangeAttrs(number))
-    value = simplify.add(simplify.scale(part, length), inside)
-    partial = substitute_ranges(reduce, {cut: value}, {cut: (inside,)})
+    """A kernel that folds each part of a range into results of a layout, and one that goes on.
+
+    Without a range there is one part.
+    """
     results, offset = product(layout), const_index(0)
     for range_ in layout:
         offset = simplify.add(simplify.scale(offset, size(range_)), range_)
-    offset = simplify.add(simplify.scale(part, results), offset)
+    partial, parts = reduce, list[Node]()
+    if cut is not None:
+        number = int(cut.attrs.number)
+        last = max(int(range_.attrs.number) for range_ in kernel.free.ranges)
+        length = size(cut) // count
+        part = RANGE(const_index(count), attrs=RangeAttrs(last + 1))
+        inside = RANGE(const_index(length), attrs=RangeAttrs(number))
+        value = simplify.add(simplify.scale(part, length), inside)
+        partial = substitute_ranges(reduce, {cut: value}, {cut: (inside,)})
+        offset = simplify.add(simplify.scale(part, results), offset)
+        parts = [part]
     dtype = reduce.type.dtype
     slot = _next_slot(kernel)
     sums = PARAM(attrs=ParamAttrs(slot, (count * results,), dtype))
-    total = REDUCE(LOAD(INDEX(sums, offset)), part, attrs=reduce.attrs)
+    total = LOAD(INDEX(sums, offset))
+    if parts:
+        total = REDUCE(total, *parts, attrs=reduce.attrs)
     (sink,) = simplify.substitute([kernel.sink], {reduce: total})
     sources = tuple(sorted({n.attrs.slot for n in toposort(partial) if n.op is PARAM}))
     target = PARAM(attrs=ParamAttrs(-1, (count * results,), dtype))
-    own = [part, *layout, *(node for node in toposort(partial) if node.op is RANGE)]
+    own = [*parts, *layout, *(node for node in toposort(partial) if node.op is RANGE)]
     stored = renumber(SINK(STORE(INDEX(target, offset), partial)), list(dict.fromkeys(own)))
     slots = {-1: 0} | {source: place + 1 for place, source in enumerate(sources)}
     pack = Pack(

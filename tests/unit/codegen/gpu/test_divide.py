@@ -154,3 +154,29 @@ def test_what_follows_a_product_may_be_written_where_it_is_read(
     rounded = [value.astype(ml_dtypes.bfloat16).astype(np.float64) for value in (a, b)]
     exact = rounded[0] @ rounded[1]
     assert np.abs(parameter.numpy() - (0.5 * p + exact)).max() <= 2**-7 * np.abs(exact).max()
+
+
+def test_a_long_step_after_a_product_is_a_kernel_of_its_own(library: EmulatedCuda) -> None:
+    draw = np.random.default_rng(6)
+    a, b = (
+        Tensor(draw.standard_normal(shape).astype(np.float32), device="CUDA")
+        .cast(dtypes.bfloat16)
+        .realize()
+        for shape in ((128, 64), (64, 64))
+    )
+    p, m, v = (Tensor.ones(128, 64, device="CUDA").contiguous().realize() for _ in range(3))
+    gradient = (a @ b).float()
+    moment = m * 0.5 + gradient
+    square = v * 0.5 + gradient * gradient
+    step = p - moment / (square.sqrt() + 1.0)
+    library.launches.clear()
+    m.assign(moment)
+    v.assign(square)
+    p.assign(step)
+    Tensor.realize(p, m, v)
+    names = [name for name, *_ in library.launches]
+    assert [name.partition("_")[0] for name in names] == ["contraction", "elementwise"]
+    exact = (a.float() @ b.float()).numpy()
+    rounded = exact.astype(ml_dtypes.bfloat16).astype(np.float32)
+    want = 1 - (0.5 + rounded) / (np.sqrt(0.5 + rounded * rounded) + 1)
+    assert np.allclose(p.numpy(), want, atol=0.05)
