@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tilework.base import settings
 from tilework.base.errors import ShapeError, UserError
+from tilework.ir.ops.tensor import Fold
 from tilework.tensor.autocasting import autocast, narrowed
 from tilework.tensor.random import Random
 
@@ -133,8 +134,12 @@ class Functional(Random):
                 scores = attn_mask.where(scores, -math.inf)
             else:
                 scores = scores + attn_mask
-            is_empty = scores.detach().max(-1, keepdim=True).eq(-math.inf)
-            weights = is_empty.where(0.0, is_empty.where(0.0, scores).softmax(-1))
+            # A row that nothing takes part in: powers of -inf and a total of 0, divided by 1.
+            last = (scores.ndim - 1,)
+            most = scores._safe_max(last)
+            raised = (scores - most.eq(-math.inf).where(0.0, most)).exp()
+            total = raised._fold(Fold.ADD, last, keepdim=True)
+            weights = raised / total.eq(0.0).where(1.0, total)
         else:
             weights = scores.softmax(-1)
         # Small floats: weights are rounded to their dtype, which matrix units need, sums are not.

@@ -54,11 +54,19 @@ class Running:
         term: The exponential of a score less the maximum.
         sums: For each other fold what it sums, a product with `term`, and the factors of a row that
             are applied to the sum, the first one first.
+        is_guarded: Does the kernel itself take terms against 0 where the maximum is -inf? Then a
+            row of such scores has sums of 0, and no NaN.
     """
 
     most: Node
     term: Node
     sums: Mapping[Node, tuple[Node, tuple[Outside, ...]]]
+    is_guarded: bool = False
+
+    @property
+    def score(self) -> Node:
+        """What the maximum is taken of."""
+        return self.most.src[0]
 
 
 def find_running(cascade: Cascade) -> Running | None:
@@ -84,12 +92,26 @@ def find_running(cascade: Cascade) -> Running | None:
         if found is None:
             return None
         sums[fold] = found
-    return Running(most[0], terms[0], sums)
+    return Running(most[0], terms[0], sums, terms[0].src[0].src[1] is not most[0])
 
 
 def _is_term(node: Node, most: Node) -> bool:
     difference = node.src[0]
-    return difference.op is math.SUB and difference.src == (most.src[0], most)
+    if difference.op is not math.SUB or difference.src[0] is not most.src[0]:
+        return False
+    return difference.src[1] is most or _is_guarded(difference.src[1], most)
+
+
+def _is_guarded(reference: Node, most: Node) -> bool:
+    """Is this 0 where the maximum is -inf, and else the maximum?"""
+    dtype = most.type.dtype
+    lowest = const(float("-inf"), dtype)
+    is_empty = {math.EQ(most, lowest), math.EQ(lowest, most)}
+    return (
+        reference.op is math.WHERE
+        and reference.src[0] in is_empty
+        and reference.src[1:] == (const(0.0, dtype), most)
+    )
 
 
 def _product_with(
@@ -229,7 +251,7 @@ class RunningPhases(Phases):
 
     def _term(self) -> Node:
         memory = self.memories[self.running.term]
-        score = self._value(self.running.term.src[0].src[0])
+        score = self._value(self.running.score)
         raised = math.EXP(math.SUB(score, self._reference()))
         value = math.MUL(raised, const(self.power, raised.type.dtype))
         return SINK(STORE(INDEX(memory.param, self._offset(memory)), value))
@@ -260,7 +282,8 @@ class RunningPhases(Phases):
             total: Node = LOAD(INDEX(memory.param, self._offset(memory)))
             if self.masked is not None:
                 total = math.ADD(total, self._if_any(self._skipped(node, self.masked)))
-            total = math.WHERE(is_empty, const(float("nan"), dtype), total)
+            if not self.running.is_guarded:
+                total = math.WHERE(is_empty, const(float("nan"), dtype), total)
             values[node] = self._with_factors(total, outside, values)
         return values
 

@@ -234,3 +234,9 @@ def _bounded(axes: Sequence[Axis], gates: Sequence[Node]) -> list[Axis] | None:
 
 def _cut(axis: Axis, low: int, last: int) -> Axis:
     return Axis(axis.ranges, axis.steps, low, last - low + 1, axis.stride)
+
+
+def whole_rows(count: int) -> int:
+    """As many elements of 16 bits as whole rows of slots hold; zeros come for those outside."""
+    width = ROW_BYTES // 2
+    return -(-count // width) * width

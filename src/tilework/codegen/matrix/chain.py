@@ -20,7 +20,7 @@ from tilework.codegen.cascade.find import find_cascade
 from tilework.codegen.cascade.live import find_zeroing
 from tilework.codegen.cascade.running import find_running
 from tilework.codegen.gpu.plan import GpuPlan
-from tilework.codegen.matrix.arrays import ROW_BYTES, Array, array_of
+from tilework.codegen.matrix.arrays import ROW_BYTES, Array, array_of, whole_rows
 from tilework.codegen.matrix.chain_values import ChainValues
 from tilework.codegen.plan.extents import number, size
 from tilework.codegen.plan.plan import Part, Split
@@ -80,6 +80,11 @@ class Sum:
     column: Node
     stage: int
 
+    @property
+    def columns(self) -> int:
+        """Columns of the results, as many as whole rows of slots have."""
+        return whole_rows(size(self.column))
+
 
 @dataclass(frozen=True, slots=True)
 class Chain:
@@ -136,7 +141,7 @@ def place_of(array: Array, lines: Node) -> tuple[object, ...]:
 
 def depth_of(array: Array) -> int:
     """Elements of a row of a slot."""
-    return array.axes[0].size
+    return whole_rows(array.axes[0].size)
 
 
 def _distinct(arrays: Sequence[Array], lines: Node) -> list[Array]:
@@ -161,20 +166,13 @@ def find_chain(kernel: Kernel, target: TargetSpec) -> Chain | None:
     if dtype is None or dtype.itemsize != 2 or ("warp_group", dtype.name) not in units:
         return None
     values = ChainValues(found)
-    if not values.is_fit:
-        return None
     for block, settles in product(_BLOCKS, (False, True)):
         chain = replace(found, block=block, settles=settles)
-        room = _room(chain, target) - staged_bytes(chain, len(values.of_positions))
-        slots = min(room // slot_bytes(chain), _MOST_SLOTS)
+        each = slot_bytes(chain) + len(values.of_positions) * block * float32.itemsize
+        slots = min(_room(chain, target) // each, _MOST_SLOTS)
         if slots >= 2 and _registers(chain) <= _MOST_REGISTERS:
             return replace(chain, slots=slots)
     return None
-
-
-def staged_bytes(chain: Chain, values: int) -> int:
-    """Bytes of what is computed once for each position, for two blocks of each group."""
-    return values * GROUPS * 2 * chain.block * float32.itemsize
 
 
 def slot_bytes(chain: Chain) -> int:
@@ -190,7 +188,7 @@ def _room(chain: Chain, target: TargetSpec) -> int:
 
 
 def _registers(chain: Chain) -> int:
-    sums = sum(size(each.column) // 2 for each in chain.sums)
+    sums = sum(each.columns // 2 for each in chain.sums)
     # The first factor takes the place of what it is computed from.
     factors = max(len(chain.sums) - int(chain.settles), 0) * chain.block // 4
     return sums + len(chain.products) * chain.block // 2 + factors
@@ -273,7 +271,8 @@ class _Finding:
             return None
         own = [r for r in product.row.ranges if r in self.cascade.rows]
         own = [range_ for range_ in own if range_ not in product.key.ranges]
-        return own[0] if len(own) == 1 else None
+        # Heads that share what moves are rows as well, but only one range is tiled.
+        return max(own, key=lambda range_: (size(range_), -number(range_)), default=None)
 
     def _sum(self, node: Node, order: Sequence[Node]) -> Sum | None:
         body = node.src[0]
@@ -375,7 +374,7 @@ def _rounded(factor: Node) -> Node | None:
 
 
 def _is_wide(columns: int) -> bool:
-    return columns % 64 == 0 and columns <= _MOST_COLUMNS
+    return columns % 8 == 0 and columns <= _MOST_COLUMNS
 
 
 def chain_plan(chain: Chain) -> GpuPlan:

@@ -36,7 +36,7 @@ from tilework.ir.ops.matrix import (
     MatrixAttrs,
     PairAttrs,
 )
-from tilework.ir.ops.memory import INDEX, LOAD, STORE
+from tilework.ir.ops.memory import INDEX, LOAD
 from tilework.ir.ops.tensor import Fold
 from tilework.ir.symbolic import simplify
 
@@ -158,7 +158,7 @@ class ChainGroup:
             fixed = {n: substitute_ranges(n, at, {}, memo) for n in self.values.of_rows}
             of_rows.append({node: out.emit(value) for node, value in fixed.items()})
         found = [self._zeros(chain.block) for _ in chain.products]
-        sums = [self._zeros(size(each.column)) for each in chain.sums]
+        sums = [self._zeros(each.columns) for each in chain.sums]
         state = _State(values, lines, of_rows, found, sums)
         if chain.running is not None:
             state.most.extend(out.variable(_LOWEST) for _ in (0, 1))
@@ -202,7 +202,7 @@ class ChainGroup:
         from_first = simplify.at_least(number, blocks.whole_first)
         is_whole = simplify.both(from_first, simplify.less(number, blocks.whole_end))
         masked = out.emit(simplify.where(is_whole, _ZERO, const_index(1)))
-        staged = self._stage(state, key, turn)
+        staged = out.emit(simplify.scale(slot, chain.block))
         block = _Block(turn, slot, key, staged, masked)
         if chain.running is not None:
             self._fold(state, block)
@@ -219,6 +219,10 @@ class ChainGroup:
         # Factors are held in registers, which nothing may write while a product is on its way: the
         # machine would do one product after the other.
         pairs = [self._pairs(state, block, each) for each in chain.sums]
+        if self.values.of_positions:
+            # All threads have read what belongs to the block's positions: the slot may go back.
+            number = simplify.add(self.group, const_index(1))
+            out.emit(GROUP_BARRIER(number, turn, attrs=CountAttrs(GROUP_THREADS)))
         for last, total, own in zip(chain.sums, state.sums, pairs, strict=True):
             self._mix(block, last, total, own)
 
@@ -239,32 +243,6 @@ class ChainGroup:
             )
             operands = INDEX(rows.memory, a), INDEX(keys.memory, b)
             self.out.assign(found, MATRIX(found, *operands, begin, attrs=attrs))
-
-    def _stage(self, state: _State, key: Node, turn: Node) -> Node:
-        """Compute what is fixed for the positions of a block, by two blocks in turn."""
-        out, chain, values = self.out, self.chain, self.values
-        if not values.of_positions:
-            return _ZERO
-        part = simplify.add(
-            simplify.scale(self.group, 2),
-            simplify.mod(simplify.add(self.used, turn), const_index(2)),
-        )
-        start = out.emit(simplify.scale(part, chain.block))
-        with out.when(simplify.less(self.member, const_index(chain.block))):
-            position = out.emit(simplify.add(key, self.member))
-            length = const_index(size(chain.key))
-            inside = simplify.minimum(position, simplify.sub(length, const_index(1)))
-            at = state.values | {chain.key: inside}
-            memo: dict[Node, Node] = {}
-            for node in values.of_positions:
-                value = substitute_ranges(node, at, {}, memo)
-                if size(chain.key) % chain.block:
-                    value = math.WHERE(simplify.less(position, length), value, _NOTHING)
-                place = simplify.add(start, self.member)
-                out.emit(STORE(INDEX(self.emission.staged[node], place), value))
-        number = simplify.add(self.group, const_index(1))
-        out.emit(GROUP_BARRIER(number, turn, attrs=CountAttrs(GROUP_THREADS)))
-        return start
 
     def _each(self, state: _State, block: _Block, put: Callable[[Node, int, bool], None]) -> None:
         """Do something for each element of a block, with or without its mask."""
@@ -291,8 +269,12 @@ class ChainGroup:
         offset = simplify.add(self.pair, simplify.scale(eighth, 8))
         offset = simplify.add(offset, const_index(element % 2))
         half = element // 2
-        position = simplify.add(block.key, offset)
-        ranges = state.values | {chain.row: state.lines[half], chain.key: position}
+        line, position = state.lines[half], simplify.add(block.key, offset)
+        if self.values.loads_elements:
+            # What is loaded for an element is so inside of its array alone.
+            line = simplify.minimum(line, const_index(size(chain.row) - 1))
+            position = simplify.minimum(position, const_index(size(chain.key) - 1))
+        ranges = state.values | {chain.row: line, chain.key: position}
         memo = known | state.of_rows[half]
         for node in self.values.of_positions:
             place = simplify.add(block.staged, offset)
@@ -344,7 +326,7 @@ class ChainGroup:
         begin = out.emit(MATRIX_BEGIN(*pairs[:1], block.turn))
         width = emission.width
         chunk = width * values.lines * each.values.dtype.itemsize
-        held_attrs = HeldAttrs(GROUP_ROWS, size(each.column), 16, False, chunk)
+        held_attrs = HeldAttrs(GROUP_ROWS, each.columns, 16, False, chunk)
         slot = simplify.scale(block.slot, values.elements)
         for sixteen in range(chain.block // 16):
             held = pairs[4 * sixteen : 4 * sixteen + 4]

@@ -25,6 +25,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tilework.codegen.analysis import substitute_ranges
 from tilework.codegen.gpu.plan import GROUP_THREADS
 from tilework.codegen.matrix.arrays import ROW_BYTES
 from tilework.codegen.matrix.chain import GROUP_ROWS, GROUPS, depth_of, place_of
@@ -33,8 +34,8 @@ from tilework.codegen.matrix.chain_values import ChainValues
 from tilework.codegen.matrix.epilogue import Tile, outgoing_array
 from tilework.codegen.matrix.writer import Writer
 from tilework.codegen.plan.extents import ceil_div, product, size
-from tilework.dtypes import float32, index, uint16, uint64
-from tilework.ir.build import cast, const, const_index
+from tilework.dtypes import index, uint16, uint64
+from tilework.ir.build import cast, const, const_bits, const_index
 from tilework.ir.node import toposort
 from tilework.ir.ops import math
 from tilework.ir.ops.control import BARRIER
@@ -45,13 +46,14 @@ from tilework.ir.ops.matrix import (
     PICK,
     REGISTERS,
     SAME_IN_WARP,
+    SIGNAL_ARRIVE,
     SIGNAL_EXPECT,
     SIGNAL_INIT,
     SIGNAL_WAIT,
     CountAttrs,
     RegistersAttrs,
 )
-from tilework.ir.ops.memory import INDEX
+from tilework.ir.ops.memory import INDEX, STORE
 from tilework.ir.symbolic import simplify
 
 if TYPE_CHECKING:
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
     from tilework.target.spec import TargetSpec
 
 _FEEDER_REGISTERS, _GROUP_REGISTERS = 40, 232
+_WARP = 32
 _ZERO = const_index(0)
 
 
@@ -119,8 +122,10 @@ class ChainEmission:
         }
         self.full, self.free = out.allocate(uint64, chain.slots), out.allocate(uint64, chain.slots)
         self.held_full, self.held_free = out.allocate(uint64, 1), out.allocate(uint64, 1)
-        count = GROUPS * 2 * self.block
-        self.staged = {node: out.allocate(float32, count) for node in self.values.of_positions}
+        count = chain.slots * self.block
+        self.staged = {
+            node: out.allocate(node.type.dtype, count) for node in self.values.of_positions
+        }
         self.outgoing: Node | None = None
         arrays = [outgoing_array(self.results(i, [])) for i in range(len(self._stores()))]
         found = [array for array in arrays if array is not None]
@@ -140,8 +145,9 @@ class ChainEmission:
         out, chain = self.out, self.chain
         with out.when(simplify.equal(thread, _ZERO)):
             signals = [(self.held_full, 0, 1), (self.held_free, 0, GROUPS)]
+            feeders = 1 + (_WARP if self.staged else 0)
             for slot in range(chain.slots):
-                signals += [(self.full, slot, 1), (self.free, slot, GROUPS)]
+                signals += [(self.full, slot, feeders), (self.free, slot, GROUPS)]
             for signal, slot, count in signals:
                 at = INDEX(signal, const_index(slot))
                 out.emit(SIGNAL_INIT(at, attrs=CountAttrs(count)))
@@ -150,6 +156,11 @@ class ChainEmission:
             out.emit(REGISTERS(thread, attrs=RegistersAttrs(_FEEDER_REGISTERS, False)))
             with out.when(simplify.equal(thread, _ZERO)):
                 self._feed()
+            if self.staged:
+                is_second = simplify.less(thread, const_index(2 * _WARP))
+                is_second = simplify.both(simplify.at_least(thread, const_index(_WARP)), is_second)
+                with out.when(is_second):
+                    self._stage(simplify.sub(thread, const_index(_WARP)))
         with out.when(simplify.at_least(thread, const_index(GROUP_THREADS))):
             out.emit(REGISTERS(thread, attrs=RegistersAttrs(_GROUP_REGISTERS, True)))
             group = SAME_IN_WARP(simplify.idiv(thread, const_index(GROUP_THREADS)))
@@ -289,6 +300,42 @@ class ChainEmission:
                 boxed = BOXED(array.param, attrs=attrs)
                 self.out.emit(COPY_BOX(INDEX(each.memory, place), boxed, full, *coordinates))
 
+    def _stage(self, lane: Node) -> None:
+        """Compute what is fixed for the positions of all blocks, by the threads of one warp."""
+        out, counted = self.out, self.counter()
+        with out.loop(self.tiles, Unit.THREAD) as task:
+            others, row = self.tile(task)
+            blocks = self.blocks(row)
+            count = out.emit(simplify.sub(blocks.end, blocks.first))
+            with out.loop(count) as block:
+                key = out.emit(simplify.scale(simplify.add(blocks.first, block), self.block))
+                slot, parity = self.place(simplify.add(cast(counted, index), block))
+                waits = out.emit(simplify.sub(const_index(1), parity))
+                wait = out.emit(SIGNAL_WAIT(INDEX(self.free, slot), waits))
+                for first in range(0, self.block, _WARP):
+                    inside = simplify.add(lane, const_index(first))
+                    self._stage_one(others, simplify.add(key, inside), slot, inside)
+                out.emit(SIGNAL_ARRIVE(INDEX(self.full, slot), wait))
+            self.count(counted, count)
+
+    def _stage_one(
+        self, others: dict[Node, Node], position: Node, slot: Node, inside: Node
+    ) -> None:
+        """What is fixed for one position; 0 for those after the end."""
+        out, length = self.out, size(self.chain.key)
+        position = out.emit(position)
+        at = others | {self.chain.key: position}
+        if length % self.block:
+            at[self.chain.key] = simplify.minimum(position, const_index(length - 1))
+        memo: dict[Node, Node] = {}
+        for node, memory in self.staged.items():
+            value = substitute_ranges(node, at, {}, memo)
+            if length % self.block:
+                nothing = const_bits(0, value.type.dtype)
+                value = math.WHERE(simplify.less(position, const_index(length)), value, nothing)
+            place = simplify.add(simplify.scale(slot, self.block), inside)
+            out.emit(STORE(INDEX(memory, place), value))
+
     # ---- results
 
     def results(self, number: int, sums: list[Node]) -> Tile:
@@ -296,7 +343,7 @@ class ChainEmission:
         chain = self.chain
         store = self._stores()[number]
         inside = [i for i, each in enumerate(chain.sums) if each.node in toposort(store)]
-        column = chain.sums[inside[0]].column
+        first = chain.sums[inside[0]]
 
         def known(position: Node, half: int) -> dict[Node, Node]:
             return {chain.sums[i].node: PICK(sums[i], position) for i in inside if sums}
@@ -304,7 +351,7 @@ class ChainEmission:
         return Tile(
             (store,),
             ((chain.row, self.rows),),
-            ((column, size(column)),),
+            ((first.column, first.columns),),
             chain.others,
             GROUP_ROWS,
             known,

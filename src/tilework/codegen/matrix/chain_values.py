@@ -56,6 +56,7 @@ class ChainValues:
         score: What the maximum of a row is taken of; None if rows are not folded.
         added: What each other fold of a row adds, but for that of the term itself.
         of_rows, of_positions: What is computed once for a row, and for a position along the key.
+        loads_elements: Is something loaded for each element: a mask, or what is added to scores?
     """
 
     def __init__(self, chain: Chain) -> None:
@@ -79,14 +80,14 @@ class ChainValues:
         self.added: dict[Node, Node] = {}
         roots = [*self.stays, *self.factors]
         if running is not None:
-            self.score = self._on_machine(running.term.src[0].src[0])
+            self.score = self._on_machine(running.score)
             self.added = {
                 fold: self._on_machine(value)
                 for fold, (value, _) in running.sums.items()
                 if value is not running.term
             }
             roots += [self.score, *self.added.values()]
-        self.of_rows, self.of_positions, self.is_fit = self._fixed(roots)
+        self.of_rows, self.of_positions, self.loads_elements = self._fixed(roots)
 
     def without_mask(self, root: Node, kept: Sequence[Node] = ()) -> Node:
         """A value where the mask's condition holds; what is `kept` is there already."""
@@ -185,13 +186,13 @@ class ChainValues:
         return self._holding[root]
 
     def _fixed(self, roots: Sequence[Node]) -> tuple[list[Node], list[Node], bool]:
-        """The greatest values of rows and of positions; is there none that both decide?"""
+        """The greatest values of rows and of positions; is there a load at both?"""
         row, key = self.chain.row, self.chain.key
         reads: dict[Node, frozenset[Node]] = {}
         loaded: dict[Node, bool] = {}
         of_rows: dict[Node, None] = {}
         of_positions: dict[Node, None] = {}
-        is_fit = True
+        loads_elements = False
         stop = set(self.products)
         if self.chain.running is not None:
             stop.add(self.chain.running.term)
@@ -205,12 +206,12 @@ class ChainValues:
                 if self._holds(source) or not loaded[source]:
                     continue
                 if reads[source] >= {row, key}:
-                    is_fit = is_fit and source.op is not LOAD
+                    loads_elements = loads_elements or source.op is LOAD
                 elif key in reads[source]:
                     of_positions[source] = None
                 else:
                     of_rows[source] = None
-        return list(of_rows), list(of_positions), is_fit
+        return list(of_rows), list(of_positions), loads_elements
 
 
 def _times(x: Node, factor: Node) -> Node:

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 _UNIT = "warp_group"
 #: Multiply-adds of 16-bit operands in one cycle of a multiprocessor; narrower ones go faster.
 _PRODUCTS_PER_CYCLE = 2048
-#: Bytes a cycle and multiprocessor from TILE memory, and from the cache that all share, when all
-#: read or few do.
-_TILE_BYTES, _NEAR_BYTES, _MOST_NEAR_BYTES = 128.0, 44.0, 60.0
+#: Bytes a cycle and multiprocessor from TILE memory, and from the cache that all share; few that
+#: read get hardly more than all do.
+_TILE_BYTES, _NEAR_BYTES = 128.0, 44.0
 #: The share of the far memory's bandwidth that copies reach, and how much of the shorter of work
 #: and far reads is not hidden by the longer.
 _FAR_SHARE, _OVERLAP = 0.9, 0.1
@@ -47,7 +47,7 @@ _FAR_SHARE, _OVERLAP = 0.9, 0.1
 _START, _FINISH = 1500.0, 48.0
 #: TILE memory that stays free for signals and alignment.
 _RESERVED_BYTES = 2048
-_MOST_SLOTS = 12
+_MOST_SLOTS = 8
 #: Of tiles whose slots are filled by threads at least so much is no padding.
 _LEAST_SHARE = 1 / 16
 #: Cycles in which a thread fills one element of a slot, and for each node that computes it.
@@ -290,8 +290,7 @@ def _cycles(kernel: Kernel, ring: Ring, target: TargetSpec) -> float:
     itemsize = ring.a.dtype.itemsize
     compute = ring.rows * ring.columns * ring.a.depth / _PRODUCTS_PER_CYCLE * itemsize / 2
     reads = ring.groups * (ring.instruction.m + ring.columns) * ROW_BYTES / _TILE_BYTES
-    active = min(ring.tiles, units)
-    near = _copied_bytes(ring) / min(_NEAR_BYTES * units / active, _MOST_NEAR_BYTES)
+    near = ring.slot_bytes / _NEAR_BYTES
     finish = _START + ring.rows * ring.columns / 1024 * _FINISH
     if any(stride(s.src[0].src[1], ring.b.own[0]) != 1 for s in kernel.stores):
         finish *= 4  # results leave one by one
@@ -303,15 +302,6 @@ def _cycles(kernel: Kernel, ring: Ring, target: TargetSpec) -> float:
     far = next(memory for memory in target.memories if memory.name == "global")
     moved = elements * itemsize / (far.bandwidth_bytes_per_cycle * _FAR_SHARE)
     return max(work, moved) + _OVERLAP * min(work, moved)
-
-
-def _copied_bytes(ring: Ring) -> float:
-    """Bytes that come for a slot, on average: none for rows outside of the operands."""
-    total = 0.0
-    for operand in (ring.a, ring.b):
-        filled = product(operand.own) / (operand.tiles * operand.rows)
-        total += operand.slot_elements * operand.dtype.itemsize * filled
-    return total
 
 
 def _fill_cycles(operand: Operand) -> float:

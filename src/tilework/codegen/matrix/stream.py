@@ -31,7 +31,7 @@ from tilework.codegen.analysis import substitute_ranges
 from tilework.codegen.cascade.find import Cascade, find_cascade
 from tilework.codegen.cascade.running import Running, find_running
 from tilework.codegen.gpu.plan import GROUP_THREADS, GpuPlan
-from tilework.codegen.matrix.arrays import ROW_BYTES, Array, array_of
+from tilework.codegen.matrix.arrays import ROW_BYTES, Array, array_of, whole_rows
 from tilework.codegen.matrix.chain_values import LOG2_E, exponent, factored
 from tilework.codegen.matrix.epilogue import Place, Tile, outgoing_array, write_results
 from tilework.codegen.matrix.writer import Writer
@@ -39,7 +39,7 @@ from tilework.codegen.plan.extents import ceil_div, number, product, size
 from tilework.codegen.plan.plan import Part, Split
 from tilework.dtypes import float32, index, uint16, uint64
 from tilework.ir.build import cast, const, const_index
-from tilework.ir.node import Node, toposort
+from tilework.ir.node import Node, toposort, toposort_above
 from tilework.ir.ops import math
 from tilework.ir.ops.control import BARRIER, BROADCAST, FoldAttrs
 from tilework.ir.ops.index import LanesAttrs, Unit
@@ -80,10 +80,10 @@ if TYPE_CHECKING:
     from tilework.target.spec import TargetSpec
 
 _GROUPS, _GROUP_ROWS = 2, 64
-_BLOCK = 128
+_BLOCKS = (128, 64)
 _FEEDER_REGISTERS, _GROUP_REGISTERS = 40, 232
-#: Columns of the factors: what one row of a slot holds, and the most that registers hold.
-_MOST_COLUMNS = 256
+#: Columns of the factors, and registers of a thread for sums, scores and weights.
+_MOST_COLUMNS, _MOST_REGISTERS = 256, 208
 _RESERVED_BYTES = 2048
 
 
@@ -98,6 +98,7 @@ class Stream:
         row, key, inner, column: The ranges of a tile's rows, of all folds, of the scores' products,
             and of the results.
         rows, keys, values: The three arrays that are copied.
+        block: Keys of a block.
         slots: Blocks of keys that are on their way at once.
     """
 
@@ -112,7 +113,18 @@ class Stream:
     rows: Array
     keys: Array
     values: Array
-    slots: int
+    block: int = 0
+    slots: int = 0
+
+    @property
+    def depth(self) -> int:
+        """Elements of a row of the factors of scores, as many as whole rows of slots have."""
+        return whole_rows(size(self.inner))
+
+    @property
+    def columns(self) -> int:
+        """The same of the results."""
+        return whole_rows(size(self.column))
 
     @property
     def others(self) -> tuple[Node, ...]:
@@ -136,10 +148,12 @@ def find_stream(kernel: Kernel, target: TargetSpec) -> Stream | None:
     rows, keys, values = arrays
     if rows is None or keys is None or values is None:
         return None
+    # Heads that share keys and values are rows as well, but only one range is tiled.
     own = [r for r in rows.ranges if r in cascade.rows and r not in keys.ranges]
+    own.sort(key=lambda range_: -size(range_))
     columns = [r for r in values.ranges if r not in (key, *cascade.rows)]
     dtypes = {array.dtype for array in (rows, keys, values)}
-    if len(own) != 1 or len(columns) != 1 or len(dtypes) != 1:
+    if not own or len(columns) != 1 or len(dtypes) != 1:
         return None
     dtype = rows.dtype
     is_fit = (
@@ -147,22 +161,29 @@ def find_stream(kernel: Kernel, target: TargetSpec) -> Stream | None:
         and values.ranges[0] is columns[0]
         and dtype.itemsize == 2
         and ("warp_group", dtype.name) in units
-        and all(size(r) % 64 == 0 and size(r) <= _MOST_COLUMNS for r in (inner, columns[0]))
+        and all(size(r) % 8 == 0 and size(r) <= _MOST_COLUMNS for r in (inner, columns[0]))
     )
     if not is_fit:
         return None
     named = (own[0], key, inner, columns[0], rows, keys, values)
-    stream = Stream(cascade, running, scores, result, *named, 0)
-    slots = min(_room(stream, target) // _slot_bytes(stream), 2)
-    if slots < 1 or size(columns[0]) > _MOST_COLUMNS - _GROUP_ROWS:
-        return None
-    return replace(stream, slots=slots)
+    stream = Stream(cascade, running, scores, result, *named)
+    for block in _BLOCKS:
+        stream = replace(stream, block=block)
+        slots = min(_room(stream, target) // _slot_bytes(stream), 2)
+        if slots == 2 and _registers(stream) <= _MOST_REGISTERS:
+            return replace(stream, slots=slots)
+    return None
+
+
+def _registers(stream: Stream) -> int:
+    """Registers of a thread for results, scores and weights on their way."""
+    return stream.columns // 2 + stream.block // 2 + stream.block // 4
 
 
 def _factors(cascade: Cascade, running: Running) -> tuple[Node, Node, Node, Node, Node] | None:
     """(scores, result, and the loads of rows, keys and values); None if there are others."""
     key = cascade.key
-    score = running.term.src[0].src[0]
+    score = running.score
     inner = [n for n in toposort(score) if n.op is REDUCE]
     weighted = [fold for fold, (value, _) in running.sums.items() if value is not running.term]
     totals = [fold for fold, (value, _) in running.sums.items() if value is running.term]
@@ -205,11 +226,11 @@ def _array(load: Node, cascade: Cascade, bound: Sequence[Node]) -> Array | None:
 
 
 def _slot_bytes(stream: Stream) -> int:
-    return _BLOCK * 2 * (size(stream.inner) + size(stream.column))
+    return stream.block * 2 * (stream.depth + stream.columns)
 
 
 def _room(stream: Stream, target: TargetSpec) -> int:
-    fixed = _GROUPS * _GROUP_ROWS * 2 * size(stream.inner) + _GROUPS * 2 * _GROUP_ROWS * ROW_BYTES
+    fixed = _GROUPS * _GROUP_ROWS * 2 * stream.depth + _GROUPS * 2 * _GROUP_ROWS * ROW_BYTES
     return target.limits.shared_memory_bytes - _RESERVED_BYTES - fixed
 
 
@@ -218,10 +239,10 @@ def stream_plan(stream: Stream) -> GpuPlan:
     tile = (Part(Unit.WARP, _GROUPS), Part(Unit.UNROLL, _GROUP_ROWS))
     splits = (
         Split(number(stream.row), (Part(Unit.LOOP),), tile),
-        Split(number(stream.key), (Part(Unit.LOOP),), (Part(Unit.UNROLL, _BLOCK),)),
+        Split(number(stream.key), (Part(Unit.LOOP),), (Part(Unit.UNROLL, stream.block),)),
     )
     nest = tuple((number(range_), 0) for range_ in (*stream.others, stream.row))
-    name = f"wgmma_m64n{_BLOCK}k16_{stream.rows.dtype.name}"
+    name = f"wgmma_m64n{stream.block}k16_{stream.rows.dtype.name}"
     return GpuPlan(splits, nest, len(nest), (), False, False, name)
 
 
@@ -261,13 +282,15 @@ class _Emission:
         self.rows = _GROUPS * _GROUP_ROWS
         self.row_tiles = ceil_div(size(stream.row), self.rows)
         self.tiles = self.row_tiles * product(stream.others)
+        above = toposort_above([_score_of(stream)], {stream.scores})
+        self.loads = any(node.op is LOAD for node in above)
 
     def write(self, thread: Node) -> None:
         out, stream = self.out, self.stream
         rings = (
-            self._ring(stream.rows, 1, size(stream.inner), self.rows),
-            self._ring(stream.keys, stream.slots, size(stream.inner), _BLOCK),
-            self._ring(stream.values, stream.slots, size(stream.column), _BLOCK),
+            self._ring(stream.rows, 1, stream.depth, self.rows),
+            self._ring(stream.keys, stream.slots, stream.depth, stream.block),
+            self._ring(stream.values, stream.slots, stream.columns, stream.block),
         )
         outgoing, array = None, outgoing_array(self.results(None, {}))
         if array is not None:
@@ -312,7 +335,7 @@ class _Emission:
         return Tile(
             stream.cascade.stores,
             ((stream.row, self.rows),),
-            ((stream.column, size(stream.column)),),
+            ((stream.column, stream.columns),),
             stream.others,
             _GROUP_ROWS,
             known,
@@ -337,9 +360,10 @@ class _Emission:
 
     def blocks(self, row: Node) -> tuple[Node, Node, Node]:
         """The first block of keys that a tile needs, the first that needs its mask, the end."""
-        length = size(self.stream.key)
-        count = const_index(ceil_div(length, _BLOCK))
-        first, whole, end = const_index(0), const_index(length // _BLOCK), count
+        stream = self.stream
+        length = size(stream.key)
+        count = const_index(ceil_div(length, stream.block))
+        first, whole, end = const_index(0), const_index(length // self.stream.block), count
         for condition in self._conditions():
             limit = self._limit(condition)
             if limit is None:
@@ -348,9 +372,9 @@ class _Emission:
             step, bound = limit  # key < row * step + bound
             low = simplify.add(simplify.scale(row, step), const_index(bound))
             top = simplify.add(low, const_index(step * (self.rows - 1)))
-            end = simplify.minimum(end, _blocks_up_to(top))
+            end = simplify.minimum(end, _blocks_up_to(top, stream.block))
             inside = simplify.maximum(low, const_index(0))
-            whole = simplify.minimum(whole, simplify.idiv(inside, const_index(_BLOCK)))
+            whole = simplify.minimum(whole, simplify.idiv(inside, const_index(self.stream.block)))
         # One block at least, so that a row that nothing takes part in gets its NaN.
         end = self.out.emit(simplify.maximum(end, const_index(1)))
         return first, self.out.emit(simplify.minimum(whole, end)), end
@@ -358,7 +382,7 @@ class _Emission:
     def _conditions(self) -> list[Node]:
         """The conditions under which scores count; elsewhere they are -inf."""
         found: list[Node] = []
-        node = self.stream.running.term.src[0].src[0]
+        node = self.stream.running.score
         while _is_masked(node):
             found += simplify.conjuncts(node.src[0])
             node = node.src[1]
@@ -392,7 +416,7 @@ class _Emission:
             first, _, end = self.blocks(row)
             count = out.emit(simplify.sub(end, first))
             with out.loop(count) as block:
-                key = simplify.scale(simplify.add(first, block), _BLOCK)
+                key = simplify.scale(simplify.add(first, block), self.stream.block)
                 at = others | {self.stream.key: key}
                 slot, parity = self.place(simplify.add(cast(counted, index), block))
                 waits = out.emit(simplify.sub(const_index(1), parity))
@@ -440,10 +464,10 @@ class _Emission:
         return self.out.emit(simplify.mod(turn, slots)), parity
 
 
-def _blocks_up_to(limit: Node) -> Node:
+def _blocks_up_to(limit: Node, block: int) -> Node:
     """The blocks that hold the keys below a limit."""
     positive = simplify.maximum(limit, const_index(0))
-    return simplify.idiv(simplify.add(positive, const_index(_BLOCK - 1)), const_index(_BLOCK))
+    return simplify.idiv(simplify.add(positive, const_index(block - 1)), const_index(block))
 
 
 def _computed(root: Node, known: dict[Node, Node]) -> Node:
@@ -489,7 +513,7 @@ class _Group:
             first, whole, end = emission.blocks(row)
             out.emit(SIGNAL_WAIT(INDEX(rows_ring.full, const_index(0)), turn))
             out.assign(turn, simplify.sub(const_index(1), turn))
-            result = self._zeros(size(stream.column))
+            result = self._zeros(stream.columns)
             most = [out.variable(const(float("-inf"), float32)) for _ in (0, 1)]
             total = [out.variable(const(0.0, float32)) for _ in (0, 1)]
             below = simplify.add(row, simplify.scale(self.group, _GROUP_ROWS))
@@ -497,7 +521,7 @@ class _Group:
                 out.emit(simplify.add(simplify.add(below, self.line), const_index(8 * half)))
                 for half in (0, 1)
             ]
-            scores = self._zeros(_BLOCK)
+            scores = self._zeros(self.stream.block)
             state = _State(values, lines, result, scores, most, total)
             count = out.emit(simplify.sub(end, first))
             self._start(state, const_index(0), task)
@@ -596,12 +620,12 @@ class _Group:
         settled = out.emit(MATRIX_WAIT(state.result, turn, attrs=CountAttrs(0)))
         self._finish_values(turn, settled)
         attrs = PairAttrs(self.rings[2].array.dtype)
-        picks = [PICK(state.scores, const_index(i)) for i in range(_BLOCK // 2)]
+        picks = [PICK(state.scores, const_index(i)) for i in range(self.stream.block // 2)]
         return [out.emit(PAIR(*picks[i : i + 2], attrs=attrs)) for i in range(0, len(picks), 2)]
 
     def _rescale(self, state: _State, factors: list[Node]) -> None:
         out = self.out
-        with out.loop(size(self.stream.column) // 8, Unit.UNROLL) as eighth:
+        with out.loop(self.stream.columns // 8, Unit.UNROLL) as eighth:
             for element in range(4):
                 at = simplify.add(simplify.scale(eighth, 4), const_index(element))
                 scaled = math.MUL(PICK(state.result, at), factors[element // 2])
@@ -615,7 +639,9 @@ class _Group:
             part, inside = divmod(position, width)
             a = simplify.add(mine, const_index(part * width * rows.lines + inside))
             b = simplify.add(slot, const_index(part * width * keys.lines + inside))
-            attrs = MatrixAttrs(_GROUP_ROWS, _BLOCK, 16, True, 0, True, 0, is_first=not position)
+            attrs = MatrixAttrs(
+                _GROUP_ROWS, self.stream.block, 16, True, 0, True, 0, is_first=not position
+            )
             operands = INDEX(rows.memory, a), INDEX(keys.memory, b)
             self.out.assign(scores, MATRIX(scores, *operands, begin, attrs=attrs))
 
@@ -625,11 +651,11 @@ class _Group:
         at, parity = self.emission.place(simplify.add(self.used, turn))
         ready = out.emit(SIGNAL_WAIT(INDEX(values.full, at), parity, after))
         begin = out.emit(MATRIX_BEGIN(ready, result))
-        columns, width = size(self.stream.column), self.emission.width
+        columns, width = self.stream.columns, self.emission.width
         chunk = width * values.lines * values.array.dtype.itemsize
         attrs = HeldAttrs(_GROUP_ROWS, columns, 16, False, chunk)
         slot = simplify.scale(at, values.slot_elements)
-        for sixteen in range(_BLOCK // 16):
+        for sixteen in range(self.stream.block // 16):
             held = pairs[4 * sixteen : 4 * sixteen + 4]
             start = simplify.add(slot, const_index(16 * sixteen * width))
             address = INDEX(values.memory, start)
@@ -639,7 +665,7 @@ class _Group:
     def _weigh(self, state: _State, turn: Node, block: Node, whole: Node) -> list[Node]:
         """Replace scores by weights; returns what sums of earlier blocks are multiplied by."""
         out, none, scores = self.out, const_index(0), state.scores
-        key = out.emit(simplify.scale(block, _BLOCK))
+        key = out.emit(simplify.scale(block, self.stream.block))
         left = simplify.sub(whole, block)  # blocks that no mask cuts, this one included
         most = [out.variable(const(float("-inf"), float32)) for _ in (0, 1)]
         with out.when(simplify.less(none, left)):
@@ -659,7 +685,7 @@ class _Group:
             references.append(reference)
             out.assign(state.most[half], raised)
             out.assign(state.total[half], math.MUL(state.total[half], factors[half]))
-        with out.loop(_BLOCK // 8, Unit.UNROLL) as eighth:
+        with out.loop(self.stream.block // 8, Unit.UNROLL) as eighth:
             for element in range(4):
                 at = simplify.add(simplify.scale(eighth, 4), const_index(element))
                 raised = exponent(PICK(scores, at), scale, references[element // 2])
@@ -674,7 +700,7 @@ class _Group:
     ) -> None:
         """Turn sums of products into scores without their factor, and find the greatest ones."""
         out = self.out
-        with out.loop(_BLOCK // 8, Unit.UNROLL) as eighth:
+        with out.loop(self.stream.block // 8, Unit.UNROLL) as eighth:
             for element in range(4):
                 at = simplify.add(simplify.scale(eighth, 4), const_index(element))
                 score = self._score_of(state, scores, at, (eighth, key), element, masked=masked)
@@ -698,14 +724,19 @@ class _Group:
         eighth, key = where
         column = simplify.add(simplify.add(key, self.pair), simplify.scale(eighth, 8))
         column = simplify.add(column, const_index(element % 2))
-        ranges = state.values | {stream.row: state.lines[element // 2], stream.key: column}
+        line, place = state.lines[element // 2], column
+        if self.emission.loads:
+            # What is loaded for a score is so inside of its array alone.
+            line = simplify.minimum(line, const_index(size(stream.row) - 1))
+            place = simplify.minimum(place, const_index(size(stream.key) - 1))
+        ranges = state.values | {stream.row: line, stream.key: place}
         root, _ = factored(_score_of(stream))
         memo: dict[Node, Node] = {stream.scores: PICK(scores, at)}
         if not masked:
             root = _without_masks(root)
         found = substitute_ranges(root, ranges, {}, memo)
         length = size(stream.key)
-        if masked and length % _BLOCK:
+        if masked and length % self.stream.block:
             inside = simplify.less(column, const_index(length))
             found = math.WHERE(inside, found, const(float("-inf"), float32))
         return found
@@ -713,7 +744,7 @@ class _Group:
 
 def _score_of(stream: Stream) -> Node:
     """The score in the kernel's words."""
-    return stream.running.term.src[0].src[0]
+    return stream.running.score
 
 
 def _is_masked(score: Node) -> bool:

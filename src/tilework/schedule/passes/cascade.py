@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 _FUEL = 96
 #: Fewer rows than this, or shorter ones, are not worth a tile.
 _LEAST_ROWS, _LEAST_LENGTH = 8, 16
-#: Columns that one row of a slot of a matrix unit's operand has, and their bytes.
-_MATRIX_COLUMNS, _MATRIX_BYTES = 64, 2
+#: Elements of 16 bits of which rows of a matrix unit's operands are made, and the most of them.
+_MATRIX_COLUMNS, _MOST_MATRIX_COLUMNS, _MATRIX_BYTES = 8, 256, 2
 #: Where running values cannot be had, longer rows would take too much memory of a thread.
 _MOST_LENGTH = 1 << 17
 
@@ -55,29 +55,45 @@ def find_cascades(
     found: dict[Node, Node] = {}
     for node in layout.order:
         kind = layout.device.get(node, "").split(":")[0]
-        is_fit = kind in devices or (kind in matrix_devices and _suits_matrix_units(node))
+        is_fit = kind in devices or (kind in matrix_devices and _suits_matrix_units(node, -1))
         if not is_fit or node in others or not is_contraction(node):
             continue
         for factor in _product(node).src:
-            inside = _Trace(layout, node).inside(factor)
+            trace = _Trace(layout, node)
+            inside = trace.inside(factor)
+            if kind not in devices and not all(_suits_matrix_units(s, 0) for s in trace.scores):
+                continue
             if inside and found.keys().isdisjoint(inside):
                 found.update(dict.fromkeys(inside, node))
     return found
 
 
-def _suits_matrix_units(node: Node) -> bool:
-    """Are both factors of a sum of products 16 bits wide, and the results rows of 64?"""
+def _suits_matrix_units(node: Node, rows: int) -> bool:
+    """Are both factors of a sum of products 16 bits wide, in rows that are whole and not long?
+
+    Args:
+        node: The sum.
+        rows: 0 where rows run along what is summed, -1 where along the last axis of the results.
+    """
     if not is_contraction(node):
         return False
     product = _product(node)
     shape = product.type.shape
     kept = [size for axis, size in enumerate(shape) if axis not in node.attrs.axes]
+    summed = [shape[axis] for axis in node.attrs.axes if shape[axis] != 1]
+    if not _fills_rows(summed[0] if len(summed) == 1 and not rows else (kept or [0])[-1]):
+        return False
     for factor in product.src:
         while factor.op in MOVEMENT:
             factor = factor.src[0]
         if factor.op is not math.CAST or factor.src[0].type.dtype.itemsize != _MATRIX_BYTES:
             return False
-    return bool(kept) and isinstance(kept[-1], int) and kept[-1] % _MATRIX_COLUMNS == 0
+    return True
+
+
+def _fills_rows(size: int | Node) -> bool:
+    """Can a matrix unit's operands, or results, have rows of so many elements?"""
+    return isinstance(size, int) and not size % _MATRIX_COLUMNS and 0 < size <= _MOST_MATRIX_COLUMNS
 
 
 def _product(node: Node) -> Node:

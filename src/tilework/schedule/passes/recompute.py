@@ -41,8 +41,8 @@ _TIMES_LARGER, _MOST_DEPTH = 4, 256
 #: Kernels that would read a value; with fewer, the rules for cascades do.
 _LEAST_READERS = 2
 _FUEL = 24
-#: What one row of a slot of a matrix unit's operand holds, and the bytes of an element.
-_MATRIX_COLUMNS, _MATRIX_BYTES = 64, 2
+#: What rows of a matrix unit's operand are made of, and the bytes of an element.
+_MATRIX_COLUMNS, _MATRIX_BYTES = 8, 2
 #: The most columns for which registers hold the results of two sums.
 _MOST_MATRIX_COLUMNS = 128
 
@@ -250,7 +250,7 @@ def _folds_below(root: Node, index: Index, part: _Part) -> list[tuple[Node, Inde
 
 
 def _suits_matrix_units(part: _Part) -> bool:
-    """Are all factors of products 16 bits wide, in rows of 64, and weights one exponential?"""
+    """Are all factors of products 16 bits wide, in whole rows, and weights one exponential?"""
     most = [fold for fold in part.folds if fold.attrs.fold is Fold.MAX]
     if len(most) != 1 or any(f.attrs.fold not in (Fold.MAX, Fold.ADD) for f in part.folds):
         return False
@@ -267,7 +267,7 @@ def _suits_matrix_units(part: _Part) -> bool:
 
 
 def _fills_rows(count: int) -> bool:
-    return count % _MATRIX_COLUMNS == 0 and 0 < count <= _MOST_MATRIX_COLUMNS
+    return not count % _MATRIX_COLUMNS and 0 < count <= _MOST_MATRIX_COLUMNS
 
 
 def _columns_of(end: Node, part: _Part) -> int:
@@ -296,8 +296,8 @@ def _is_narrow(factor: Node) -> bool:
 
 
 def _keeps_axes(node: Node) -> bool:
-    """Does a reshape add and drop axes of one element, and no others?"""
+    """Does a reshape keep the last two axes that have several elements: lines and rows?"""
     before, after = (
         [size for size in shape if size != 1] for shape in (node.src[0].type.shape, node.type.shape)
     )
-    return before == after
+    return before[-2:] == after[-2:]

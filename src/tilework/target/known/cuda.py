@@ -112,7 +112,7 @@ _HOPPER = (
     *(
         _wgmma(n, 16, dtype)
         for dtype in ("bfloat16", "float16")
-        for n in (*range(8, 64, 8), 64, 128, 192, 256)
+        for n in (*range(8, 128, 8), 128, 192, 256)
     ),
     *(_wgmma(n, 8, "tf32") for n in (64, 128, 256)),
     *(_wgmma(n, 32, dtype) for dtype in ("fp8e4m3", "fp8e5m2") for n in (64, 128, 256)),

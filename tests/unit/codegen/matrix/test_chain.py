@@ -135,3 +135,63 @@ def test_products_of_a_chain_are_not_waited_for_one_by_one(tmp_path: Path) -> No
     products = code.count("HGMMA.")
     assert products == 2 * 4 + 2 * (64 // 16)
     assert code.count("WARPGROUP.DEPBAR") < products // 2
+
+
+def by_queries(rows: int, keys: int, width: int) -> Node:
+    """The gradient by queries of two heads that share keys and values, with a summand of scores.
+
+    Slots: the result; queries, keys, values and the results' gradient; what is added to scores;
+    maximum, total, and mean.
+    """
+
+    def wide(slot: int, lines: int, line: Node, column: Node) -> Node:
+        buffer = PARAM(attrs=ParamAttrs(slot, (lines * width,), bfloat16))
+        offset = math.ADD(math.MUL(line, const_index(width)), column)
+        return cast(LOAD(INDEX(buffer, offset)), float32)
+
+    head, row, column, key = range_(2, 0), range_(rows, 1), range_(width, 2), range_(keys, 3)
+    first, second = range_(width, 4), range_(width, 5)
+    line = math.ADD(math.MUL(head, const_index(rows)), row)
+    products = math.MUL(wide(1, 2 * rows, line, first), wide(2, keys, key, first))
+    score = math.MUL(REDUCE(products, first, attrs=ADD), const(SCALE, float32))
+    added = PARAM(attrs=ParamAttrs(5, (rows * keys,), float32))
+    offset = math.ADD(math.MUL(row, const_index(keys)), key)
+    score = math.ADD(score, LOAD(INDEX(added, offset)))
+    raised = math.EXP(math.SUB(score, of_row(6, 2 * rows, line)))
+    weight = math.FDIV(raised, of_row(7, 2 * rows, line))
+    arriving = math.MUL(wide(4, 2 * rows, line, second), wide(3, keys, key, second))
+    by_weight = REDUCE(arriving, second, attrs=ADD)
+    by_score = math.MUL(math.SUB(by_weight, of_row(8, 2 * rows, line)), weight)
+    by_score = math.MUL(by_score, const(SCALE, float32))
+    body = math.MUL(cast(cast(by_score, bfloat16), float32), wide(2, keys, key, column))
+    buffer = PARAM(attrs=ParamAttrs(0, (2 * rows * width,), bfloat16))
+    place = INDEX(buffer, math.ADD(math.MUL(line, const_index(width)), column))
+    return SINK(STORE(place, cast(REDUCE(body, key, attrs=ADD), bfloat16)))
+
+
+def test_heads_that_share_keys_and_a_summand_of_scores_take_a_chain_of_any_width() -> None:
+    rows, keys, width = 9, 37, 24
+    chain = find_chain(analyse(normalise_ranges(by_queries(rows, keys, width))), HOPPER)
+    assert chain is not None
+    linear = lower_chain(chain, HOPPER)
+    verify(linear, Stage.LINEAR, after="chain")
+    draw = np.random.default_rng(4)
+    q, k, v, g = (
+        draw.standard_normal((lines, width)).astype(ml_dtypes.bfloat16)
+        for lines in (2 * rows, keys, keys, 2 * rows)
+    )
+    added = draw.standard_normal((rows, keys)).astype(np.float32)
+    wide_q, wide_k, wide_v, wide_g = (x.astype(np.float64) for x in (q, k, v, g))
+    scores = wide_q @ wide_k.T * SCALE + np.tile(added, (2, 1))
+    most = scores.max(1, keepdims=True)
+    total = np.exp(scores - most).sum(1, keepdims=True)
+    weights = np.exp(scores - most) / total
+    by_weight = wide_g @ wide_v.T
+    mean = (by_weight * weights).sum(1, keepdims=True)
+    wanted = (weights * (by_weight - mean) * SCALE) @ wide_k
+    found = np.full((2 * rows, width), np.nan, dtype=ml_dtypes.bfloat16)
+    folds = [x.astype(np.float32) for x in (most, total, mean)]
+    buffers = [x.view(np.uint8).data.cast("B") for x in (found, q, k, v, g, added, *folds)]
+    run_blocks(linear, buffers, blocks=1, tasks=2)
+    difference = np.abs(found.astype(np.float64) - wanted).max()
+    assert difference <= 2**-6 * np.abs(wanted).max()
