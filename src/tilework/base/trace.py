@@ -55,7 +55,7 @@ class KernelCompiled(Event):
 
 @dataclass(frozen=True, slots=True)
 class Linked(Event):
-    """Steps were made ready to run; they are `engine.link.Step`s."""
+    """Steps were made ready to run; they are `engine.steps.Step`s."""
 
     steps: tuple[object, ...]
 

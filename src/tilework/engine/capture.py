@@ -26,20 +26,22 @@ from tilework.base.forks import new_rlock
 from tilework.engine import execute, link
 from tilework.engine.arena import Lifetime, plan_arena
 from tilework.engine.device import Device
-from tilework.engine.link import (
+from tilework.engine.link import LinkedSteps, Place
+from tilework.engine.prepack import Copies, PackedConstants, run_packed, split_packing
+from tilework.engine.prune import Range, live_steps
+from tilework.engine.stats import COUNTERS
+from tilework.engine.steps import (
     CopyCall,
     KernelCall,
-    LinkedSteps,
     Operand,
-    Place,
     PlannedCall,
     PlannedStep,
     Step,
     VariableBounds,
+    check_variables,
+    compile_steps,
+    written_slots,
 )
-from tilework.engine.prepack import Copies, PackedConstants, run_packed, split_packing
-from tilework.engine.prune import Range, live_steps
-from tilework.engine.stats import COUNTERS
 from tilework.engine.validate import Report, run_validated
 from tilework.schedule.schedule import SlotKind
 
@@ -148,7 +150,7 @@ class Seen:
         memories = {id(buffer.memory) for buffer in ranges}
         fixed: set[int] = set()
         for run in self._runs:
-            written = link.written_slots(run.steps)
+            written = written_slots(run.steps)
             for number, (slot, buffer) in enumerate(zip(run.slots, run.buffers, strict=True)):
                 if buffer is None or slot.kind is not SlotKind.INPUT:
                     continue
@@ -384,18 +386,18 @@ class _Builder:
             (self._devices[len(self.inputs) + len(self.held) + number], buffer.size_bytes)
             for number, buffer in enumerate(self.outputs)
         )
-        self._check_written(link.written_slots(steps))
+        self._check_written(written_slots(steps))
         constants = [*[None] * len(self.inputs), *self.held]
         packed = split_packing(
             steps, constants, len(constants), first_arena + len(sizes), self.copies
         )
         if packed is None:
-            compiled = link.compile_steps(steps)
+            compiled = compile_steps(steps)
             return CapturedProgram(
                 compiled, len(self.inputs), tuple(self.held), outputs, tuple(sizes), variables
             )
         held = [*self.held, *packed.packed]
-        compiled = link.compile_steps([*packed.copies, *packed.steps])
+        compiled = compile_steps([*packed.copies, *packed.steps])
         program = CapturedProgram(
             compiled[len(packed.copies) :],
             len(self.inputs),
@@ -451,7 +453,7 @@ class CapturedProgram:
         self.arenas = arenas
         self.variables = variables
         self.first_output = num_inputs + len(held)
-        self.written = frozenset(s for s in link.written_slots(steps) if s < self.first_output)
+        self.written = frozenset(s for s in written_slots(steps) if s < self.first_output)
         self.lock = new_rlock()
         #: Copies of constants that must be made again when the constants are written.
         self.packed: PackedConstants | None = None
@@ -506,7 +508,7 @@ class CapturedProgram:
         Raises: BoundsError for a variable or an index out of range; what drivers raise.
         """
         if self.variables:
-            link.check_variables(self.variables, values)
+            check_variables(self.variables, values)
         with self.lock:
             self._begin(inputs, outputs, values)
             fast = self.fast
@@ -535,7 +537,7 @@ class CapturedProgram:
         report: Report | None = None,
     ) -> Report:
         """Run once, each kernel on a reference too; see `engine.validate`."""
-        link.check_variables(self.variables, values)
+        check_variables(self.variables, values)
         with self.lock:
             self._begin(inputs, outputs, values)
             slots = [*inputs, *self.held, *outputs, *self._memory]
@@ -568,7 +570,7 @@ class CapturedProgram:
     ) -> list[tuple[str, float]]:
         """Run once and return the name and the seconds of each step, where the driver times."""
         if self.variables:
-            link.check_variables(self.variables, values)
+            check_variables(self.variables, values)
         with self.lock:
             self._begin(inputs, outputs, values)
             slots = [*inputs, *self.held, *outputs, *self._memory]

@@ -20,13 +20,20 @@ from tilework.engine import link
 from tilework.engine.device import Device
 from tilework.engine.divide import divided
 from tilework.engine.stats import COUNTERS, difference
+from tilework.engine.steps import (
+    check_variables,
+    compile_steps,
+    planned_steps,
+    variables_of,
+    written_slots,
+)
 from tilework.engine.validate import run_validated
 from tilework.schedule import cache
 from tilework.schedule.call import transform_to_call
 from tilework.schedule.schedule import DEFAULT_LIMITS, Schedule, SlotKind
 
 if TYPE_CHECKING:
-    from tilework.engine.link import PlannedStep, VariableBounds
+    from tilework.engine.steps import PlannedStep, VariableBounds
     from tilework.ir.node import Node
     from tilework.runtime.buffer import Buffer
 
@@ -131,7 +138,7 @@ def _run(
         plan = link_schedule(schedule, call.function)
     else:
         plan = plan_of(schedule, call.function)
-    link.check_variables(plan.variables, values)
+    check_variables(plan.variables, values)
     state = [slot for slot in plan.written if schedule.slots[slot].kind is SlotKind.INPUT]
     try:
         if isinstance(plan, link.LinkedSteps):
@@ -241,14 +248,14 @@ def link_schedule(schedule: Schedule, *roots: Node) -> link.LinkedSteps:
 def plan_of(schedule: Schedule, *roots: Node) -> Plan:
     """Return the calls of a schedule, not compiled; the arguments are those of `link_schedule`."""
     devices = [slot.device for slot in schedule.slots]
-    steps = link.planned_steps(schedule.linear, devices)
-    variables = link.variables_of(schedule.linear, *roots)
-    return Plan(steps, variables, link.written_slots(steps))
+    steps = planned_steps(schedule.linear, devices)
+    variables = variables_of(schedule.linear, *roots)
+    return Plan(steps, variables, written_slots(steps))
 
 
 def _link(schedule: Schedule, plan: Plan) -> link.LinkedSteps:
     found = link.CACHE.get(schedule)
     if found is None:
-        found = link.LinkedSteps(link.compile_steps(plan.steps), plan.variables)
+        found = link.LinkedSteps(compile_steps(plan.steps), plan.variables)
         link.CACHE.put(schedule, found)
     return found

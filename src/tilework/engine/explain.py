@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tilework.base.text import format_bytes, format_seconds, plural
-from tilework.engine.link import KernelCall, Operand, Step
+from tilework.engine.steps import KernelCall, Operand, Step
 
 if TYPE_CHECKING:
     from tilework.engine.capture import CapturedProgram

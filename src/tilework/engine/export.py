@@ -36,7 +36,7 @@ from tilework.engine.export_file import (
     open_file,
     write_file,
 )
-from tilework.engine.link import KernelCall, Operand, VariableBounds
+from tilework.engine.steps import KernelCall, Operand, VariableBounds
 from tilework.ir.node import toposort
 from tilework.ir.ops.memory import PARAM
 from tilework.ir.stage import Stage

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tilework.codegen.plan.kinds import AnyPlan
     from tilework.dtypes import DType
     from tilework.engine.device import OpenDevice
-    from tilework.engine.link import KernelCall
+    from tilework.engine.steps import KernelCall
     from tilework.ir.node import Node
     from tilework.runtime.buffer import Buffer
     from tilework.runtime.driver import Program

@@ -20,9 +20,10 @@ from tilework.base.errors import InternalError
 from tilework.dtypes import int32, uint32
 from tilework.engine.compile import compile_as_named
 from tilework.engine.device import Device
-from tilework.engine.link import (
+from tilework.engine.link import LinkedSteps
+from tilework.engine.splits import Packing, Split, find_split
+from tilework.engine.steps import (
     KernelCall,
-    LinkedSteps,
     Operand,
     PlannedCall,
     PlannedStep,
@@ -31,7 +32,6 @@ from tilework.engine.link import (
     compile_steps,
     written_slots,
 )
-from tilework.engine.splits import Packing, Split, find_split
 from tilework.ir.node import toposort
 from tilework.ir.ops.math import MUL
 from tilework.ir.ops.tensor import REDUCE

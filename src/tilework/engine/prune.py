@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilework.engine.kernels import written_slots
-from tilework.engine.link import CopyCall, PlannedCall, PlannedStep
+from tilework.engine.steps import CopyCall, PlannedCall, PlannedStep
 from tilework.ir.node import Node, toposort
 from tilework.ir.ops.program import FAULT_IF
 

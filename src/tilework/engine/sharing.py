@@ -18,7 +18,7 @@ from tilework.base.errors import DeviceError, TileworkError, UnsupportedError
 from tilework.engine import execute
 from tilework.engine.copies import copy_between
 from tilework.engine.device import Device
-from tilework.engine.link import CopyCall, planned_steps
+from tilework.engine.steps import CopyCall, planned_steps
 from tilework.schedule.call import transform_to_call
 
 if TYPE_CHECKING:

@@ -25,7 +25,8 @@ from tilework.codegen.plan.database import Record, database, plan_digest
 from tilework.codegen.plan.shipped import shipped_plan
 from tilework.engine.device import Device
 from tilework.engine.kernel_bench import KernelBench, is_close
-from tilework.engine.link import CACHE, KernelCall
+from tilework.engine.link import CACHE
+from tilework.engine.steps import KernelCall
 from tilework.schedule import cache as schedule_cache
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from tilework.engine.tune import LEAST_SECONDS, correlation
 if TYPE_CHECKING:
     from tilework.codegen.alternatives import Alternatives
     from tilework.codegen.plan.kinds import AnyPlan
-    from tilework.engine.link import KernelCall
+    from tilework.engine.steps import KernelCall
 
 #: Plans of one kernel that are measured: those that the choice compared, and neighbours.
 PLANS_PER_KERNEL: Final = 16

@@ -23,7 +23,8 @@ from tilework.base.errors import InternalError
 from tilework.base.text import plural
 from tilework.engine.compile import compile_kernels, compile_without_plan
 from tilework.engine.device import Device
-from tilework.engine.link import KernelCall, LinkedSteps, Operand, Step
+from tilework.engine.link import LinkedSteps
+from tilework.engine.steps import KernelCall, Operand, Step
 from tilework.ir.node import Node, toposort
 from tilework.ir.ops.memory import PARAM
 

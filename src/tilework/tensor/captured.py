@@ -18,10 +18,10 @@ from tilework.base.errors import InternalError
 from tilework.engine.capture import share_a_byte
 from tilework.engine.copies import copy_between
 from tilework.engine.device import Device
-from tilework.engine.link import check_variables
 from tilework.engine.sharing import end_all
 from tilework.engine.stale import StaleBuffer, ruined
 from tilework.engine.stats import COUNTERS
+from tilework.engine.steps import check_variables
 from tilework.ir.symbolic import dims
 from tilework.runtime.group import BufferGroup, parts_of, split_name
 from tilework.tensor import observe, realize

@@ -13,7 +13,7 @@ from tilework.engine import tune, tune_report
 from tilework.tools.common import programs
 
 if TYPE_CHECKING:
-    from tilework.engine.link import KernelCall
+    from tilework.engine.steps import KernelCall
     from tilework.engine.tune_report import ClassReport, Sample
     from tilework.tools.console import Console
 

@@ -15,7 +15,7 @@ from tilework.codegen.plan.plan import Plan
 from tilework.engine import link, tune
 from tilework.engine.device import Device
 from tilework.engine.kernel_bench import KernelBench, is_close
-from tilework.engine.link import KernelCall
+from tilework.engine.steps import KernelCall
 from tilework.schedule import cache
 
 X = np.random.default_rng(0).standard_normal((96, 130), dtype=np.float32)

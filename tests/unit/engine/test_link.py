@@ -8,10 +8,10 @@ import pytest
 from tilework.base.errors import BoundsError, InternalError
 from tilework.dtypes import float32
 from tilework.engine import compile as engine_compile
-from tilework.engine import link
 from tilework.engine.device import Device
 from tilework.engine.execute import allocate_slots, link_schedule
 from tilework.engine.stats import COUNTERS, difference
+from tilework.engine.steps import planned_steps
 from tilework.ir.node import Node
 from tilework.ir.ops.program import CALL, LINEAR
 from tilework.runtime.buffer import Buffer
@@ -72,14 +72,14 @@ def test_EXE_10_a_call_of_an_unknown_kind_is_refused() -> None:
     strange = CALL(LINEAR(), chains.param(1, 8), chains.param(0, 8))
     linear = LINEAR(CALL(kernel, chains.param(1, 8), chains.param(0, 8)), strange)
     with pytest.raises(InternalError, match="no call that can be run"):
-        link.planned_steps(linear, ["CPU", "CPU"])
+        planned_steps(linear, ["CPU", "CPU"])
 
 
 @pytest.mark.parametrize("argument", [chains.variable(), chains.scale_kernel(8)])
 def test_EXE_10_an_argument_that_is_no_slot_is_refused(argument: Node) -> None:
     linear = LINEAR(CALL(chains.scale_kernel(8), argument, chains.param(0, 8)))
     with pytest.raises(InternalError, match="neither a slot nor a part of one"):
-        link.planned_steps(linear, ["CPU"])
+        planned_steps(linear, ["CPU"])
 
 
 def test_EXE_01_equal_kernels_are_compiled_once() -> None:

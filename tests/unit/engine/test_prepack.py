@@ -10,8 +10,8 @@ import pytest
 from tilework import Tensor, TinyJit
 from tilework.base import settings
 from tilework.engine import compile as compile_module
-from tilework.engine.link import KernelCall
 from tilework.engine.stats import COUNTERS, difference
+from tilework.engine.steps import KernelCall
 
 
 def _layer(size: int = 7) -> tuple[Tensor, np.ndarray]:

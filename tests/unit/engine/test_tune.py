@@ -17,7 +17,7 @@ from tilework.engine import link, tune
 from tilework.engine.compile import clear_memory, compile_with_plan, kernel_key
 from tilework.engine.device import Device
 from tilework.engine.kernel_bench import KernelBench, is_close
-from tilework.engine.link import KernelCall
+from tilework.engine.steps import KernelCall
 from tilework.schedule import cache
 
 X = np.arange(96 * 64, dtype=np.float32).reshape(96, 64) % 7
