@@ -20,14 +20,22 @@ from tilework.ir.ops.multi import Box, Layout
 from tilework.schedule.shard import indexing, spec
 from tilework.schedule.shard.allreduce import choose, fold_all
 from tilework.schedule.shard.cutting import cut
-from tilework.schedule.shard.movement import MOVES, forward, local, needed
+from tilework.schedule.shard.movement import MOVES, local, needed
 from tilework.schedule.shard.propagate import Work, work_of
 from tilework.schedule.shard.transfer import assemble, nothing, sources_of
+from tilework.schedule.shard.values import (
+    Single,
+    Spread,
+    Value,
+    copied_to,
+    is_free,
+    send_part,
+)
+from tilework.schedule.shard.written_views import has_elements, rebased, views_between
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tilework.dtypes import DType
     from tilework.ir.node import Node
     from tilework.ir.types import Shape
 
@@ -62,48 +70,10 @@ def num_inputs(function: Node) -> int:
     return max(slots, default=-1) + 1
 
 
-class _Single:
-    """A value on one device ("" if any device can make it), and whether making it costs little."""
-
-    __slots__ = ("device", "is_light", "node")
-
-    def __init__(self, node: Node, device: str, is_light: bool) -> None:
-        self.node = node
-        self.device = device
-        self.is_light = is_light
-
-
-class _Spread:
-    """A value over several devices: the part of each.
-
-    Where `groups` is given, the parts are folds of what each device had, and still to be folded
-    with those of the other devices of its group.
-    """
-
-    __slots__ = ("dtype", "fold", "groups", "is_open", "layout", "parts")
-
-    def __init__(self, layout: Layout, parts: Sequence[Node], *, is_open: bool = False) -> None:
-        self.layout = layout
-        self.parts = list(parts)
-        self.fold: tensor.Fold | None = None
-        self.dtype: DType | None = None  # of what the folded bits are
-        self.groups: tuple[tuple[int, ...], ...] | None = None
-        self.is_open = is_open  # made elementwise from a fold that need not be finished
-
-    def finished(self, part: Node) -> Node:
-        """What was folded, in its dtype."""
-        if self.dtype is None or self.dtype is part.type.dtype:
-            return part
-        return make(math.BITCAST, (part,), math.CastAttrs(self.dtype))
-
-
-_Value = _Single | _Spread
-
-
 class _Lowering:
     def __init__(self, order: Sequence[Node]) -> None:
         self.order = order
-        self.values: dict[Node, _Value] = {}
+        self.values: dict[Node, Value] = {}
         self._known: dict[tuple[Node, Layout], list[Node]] = {}
         self._costs: dict[tuple[Node, Layout], int] = {}
         current = settings.current()
@@ -118,7 +88,7 @@ class _Lowering:
         outputs: list[Node] = []
         for root in function.src:
             value = self.values[root]
-            if isinstance(value, _Single):
+            if isinstance(value, Single):
                 outputs.append(self._as_output(value.node, value.device))
                 continue
             parts = self.parts(root, value.layout)
@@ -133,19 +103,19 @@ class _Lowering:
             held = held.src[0]
         if held.op is memory.PARAM:
             return make(tensor.CONTIGUOUS, (part,), None)
-        return _copied(part, device) if device and _is_free(part) else part
+        return copied_to(part, device) if device and is_free(part) else part
 
     # --- nodes -----------------------------------------------------------------------------------
 
-    def _visit(self, node: Node) -> _Value | None:
+    def _visit(self, node: Node) -> Value | None:
         op = node.op
         if op is multi.UNSHARD:
             return self._unshard(node)
         if op is multi.RESHARD:
             return self._reshard(node)
         found = [self.values.get(source) for source in node.src]
-        if not any(isinstance(each, _Spread) or each is None for each in found):
-            return self._single(node, [each for each in found if isinstance(each, _Single)])
+        if not any(isinstance(each, Spread) or each is None for each in found):
+            return self._single(node, [each for each in found if isinstance(each, Single)])
         if op is memory.STORE:
             return None  # its AFTER does it
         if op is memory.AFTER:
@@ -155,61 +125,61 @@ class _Lowering:
             return self._gathered(node, layout)
         return self._spread(node)
 
-    def _single(self, node: Node, sources: Sequence[_Single]) -> _Single:
+    def _single(self, node: Node, sources: Sequence[Single]) -> Single:
         src = tuple([source.node for source in sources])
         made = node if src == node.src else make(node.op, src, node.attrs)
         if node.op is memory.PARAM or node.op is tensor.COPY:
-            return _Single(made, node.attrs.device, is_light=False)
+            return Single(made, node.attrs.device, is_light=False)
         names = {source.device for source in sources if source.device}
         if len(names) > 1:
-            return _Single(made, "", is_light=False)  # the scheduler refuses it, with both names
+            return Single(made, "", is_light=False)  # the scheduler refuses it, with both names
         is_light = (node.op.elementwise or node.op in _LIGHT) and all(
             source.is_light for source in sources
         )
-        return _Single(made, names.pop() if names else "", is_light)
+        return Single(made, names.pop() if names else "", is_light)
 
-    def _unshard(self, node: Node) -> _Spread:
+    def _unshard(self, node: Node) -> Spread:
         parts = []
         for source in node.src:
             value = self.values[source]
-            if isinstance(value, _Spread):
+            if isinstance(value, Spread):
                 raise InternalError("shard: a part is over several devices", got=repr(source))
             parts.append(value.node)
-        return _Spread(node.attrs, parts)
+        return Spread(node.attrs, parts)
 
-    def _reshard(self, node: Node) -> _Value:
+    def _reshard(self, node: Node) -> Value:
         source, layout = node.src[0], node.attrs
         if len(layout.devices) == 1:
             return self._gathered(node, layout)
         parts = self.parts(source, layout)
         value = self.values[source]
-        is_open = isinstance(value, _Spread) and value.layout == layout and value.is_open
-        return _Spread(layout, parts, is_open=is_open)
+        is_open = isinstance(value, Spread) and value.layout == layout and value.is_open
+        return Spread(layout, parts, is_open=is_open)
 
-    def _gathered(self, node: Node, layout: Layout) -> _Single:
+    def _gathered(self, node: Node, layout: Layout) -> Single:
         """All of a value on one device."""
         source, device = node.src[0], layout.devices[0]
         value = self.values[source]
-        if isinstance(value, _Single):
+        if isinstance(value, Single):
             found = self._placed(value, value.node, device)
-            return _Single(found, device, is_light=False)
+            return Single(found, device, is_light=False)
         settled = self.parts(source, value.layout)
         shape = node.type.shape
         names = value.layout.devices
         wanted = spec.numbers(spec.whole(len(shape)), shape)
         if not spec.count(wanted):
-            return _Single(nothing(node.type.dtype, shape), device, is_light=False)
+            return Single(nothing(node.type.dtype, shape), device, is_light=False)
         first = names.index(device) if device in names else 0
         pieces = []
         for other, box in sources_of(value.layout, shape, wanted, first):
             have = value.layout.boxes[other]
             part = cut(settled[other], have, spec.as_box(box, shape), shape)
             if names[other] != device:
-                part = _copied(part, device)
+                part = copied_to(part, device)
             pieces.append((part, box))
-        return _Single(assemble(pieces, wanted, shape), device, is_light=False)
+        return Single(assemble(pieces, wanted, shape), device, is_light=False)
 
-    def _spread(self, node: Node) -> _Spread:
+    def _spread(self, node: Node) -> Spread:
         layouts = [self._layout(source) for source in node.src]
         work = work_of(node, layouts)
         if self._is_fixed and work.groups is not None and _depends_on_order(node):
@@ -224,7 +194,7 @@ class _Lowering:
             self._local(node, work, number, [row[number] for row in sources])
             for number in range(len(work.result.devices))
         ]
-        found = _Spread(work.result, parts)
+        found = Spread(work.result, parts)
         if work.groups is not None:
             found.groups, found.is_open = work.groups, True
             if node.op is tensor.GATHER:
@@ -233,17 +203,17 @@ class _Lowering:
                 found.fold = node.attrs.fold
         elif node.op.elementwise or node.op in MOVES or node.op in _UNARY:
             spread = [self.values[source] for source in node.src]
-            others = [each for each in spread if isinstance(each, _Spread)]
+            others = [each for each in spread if isinstance(each, Spread)]
             found.is_open = len(others) == 1 and others[0].is_open
         return found
 
     def _layout(self, source: Node) -> Layout | None:
         value = self.values[source]
-        if isinstance(value, _Spread):
+        if isinstance(value, Spread):
             return value.layout
         if value.device:
             devices = next(
-                each.layout.devices for each in self.values.values() if isinstance(each, _Spread)
+                each.layout.devices for each in self.values.values() if isinstance(each, Spread)
             )
             raise UserError(
                 "shard: operands are on one device and on several",
@@ -273,21 +243,21 @@ class _Lowering:
 
     # --- writes ----------------------------------------------------------------------------------
 
-    def _after(self, node: Node) -> _Spread:
+    def _after(self, node: Node) -> Spread:
         base = node.src[0]
         value = self.values[base]
-        if isinstance(value, _Single):
+        if isinstance(value, Single):
             wide = self._layout_of_values(node)
             layout = spec.replicated(wide.devices, len(node.type.shape))
         else:
             layout = value.layout
         parts = self.parts(base, layout)
-        if isinstance(value, _Single):
+        if isinstance(value, Single):
             parts = [
-                _copied(part, device) if _is_free(part) else part
+                copied_to(part, device) if is_free(part) else part
                 for part, device in zip(parts, layout.devices, strict=True)
             ]
-        views = [_views(store.src[0], base, layout) for store in node.src[1:]]
+        views = [views_between(store.src[0], base, layout) for store in node.src[1:]]
         if any(view is None for view in views):
             return self._after_whole(node, layout, parts)
         found = []
@@ -295,16 +265,16 @@ class _Lowering:
             stores = []
             for store, view in zip(node.src[1:], views, strict=True):
                 shape = store.src[0].type.shape
-                if view is not None and _has_elements(view, layout, number, shape):
+                if view is not None and has_elements(view, layout, number, shape):
                     stores.append(self._store(store, view, number, part, layout))
             found.append(make(memory.AFTER, (part, *stores), None))
-        return _Spread(layout, found)
+        return Spread(layout, found)
 
     def _layout_of_values(self, node: Node) -> Layout:
         for store in node.src[1:]:
             for source in store.src[1:]:
                 value = self.values[source]
-                if isinstance(value, _Spread):
+                if isinstance(value, Spread):
                     return value.layout
         raise InternalError("shard: a write of nothing that is spread", got=repr(node))
 
@@ -326,17 +296,17 @@ class _Lowering:
         rest = [self.parts(source, layout)[number] for source in store.src[1:]]
         return make(memory.STORE, (target, *rest), store.attrs)
 
-    def _after_whole(self, node: Node, layout: Layout, parts: Sequence[Node]) -> _Spread:
+    def _after_whole(self, node: Node, layout: Layout, parts: Sequence[Node]) -> Spread:
         """A write through a view that is no part on each device: written to a whole copy first."""
         shape = node.type.shape
         everywhere = spec.replicated(layout.devices, len(shape))
         wholes = self.parts(node.src[0], everywhere)
         found = []
-        for number, (part, copied) in enumerate(zip(parts, wholes, strict=True)):
-            kept = make(tensor.CONTIGUOUS, (copied,), None)
+        for number, (part, whole) in enumerate(zip(parts, wholes, strict=True)):
+            kept = make(tensor.CONTIGUOUS, (whole,), None)
             stores = []
             for store in node.src[1:]:
-                target = _rebased(store.src[0], node.src[0], kept)
+                target = rebased(store.src[0], node.src[0], kept)
                 rest = [
                     self.parts(source, spec.replicated(layout.devices, len(source.type.shape)))[
                         number
@@ -347,7 +317,7 @@ class _Lowering:
             written = make(memory.AFTER, (kept, *stores), None)
             mine = cut(written, spec.whole(len(shape)), layout.boxes[number], shape)
             found.append(make(memory.AFTER, (part, make(memory.STORE, (part, mine), None)), None))
-        return _Spread(layout, found)
+        return Spread(layout, found)
 
     # --- parts in a layout -----------------------------------------------------------------------
 
@@ -362,7 +332,7 @@ class _Lowering:
     def _parts(self, node: Node, target: Layout, depth: int) -> list[Node]:
         value = self.values[node]
         shape = node.type.shape
-        if isinstance(value, _Single):
+        if isinstance(value, Single):
             whole = spec.whole(len(shape))
             return [
                 self._placed(value, cut(value.node, whole, box, shape), device)
@@ -377,7 +347,7 @@ class _Lowering:
         passed = self._passed_on(node, value, target, depth) if depth < _DEPTH else None
         return self._moved(value, target, shape) if passed is None else passed
 
-    def _to_others(self, node: Node, value: _Spread, target: Layout) -> list[Node]:
+    def _to_others(self, node: Node, value: Spread, target: Layout) -> list[Node]:
         """A value of some devices on others: each fetches what it needs."""
         shape = node.type.shape
         parts = self.parts(node, value.layout)
@@ -394,16 +364,16 @@ class _Lowering:
                 have = value.layout.boxes[other]
                 part = cut(parts[other], have, spec.as_box(piece, shape), shape)
                 if names[other] != device:
-                    part = _copied(part, device)
+                    part = copied_to(part, device)
                 pieces.append((part, piece))
             found.append(assemble(pieces, wanted, spec.local_shape(box, shape)))
         return found
 
-    def _placed(self, value: _Single, part: Node, device: str) -> Node:
+    def _placed(self, value: Single, part: Node, device: str) -> Node:
         is_there = value.device == device or (not value.device and value.is_light)
-        return part if is_there else _copied(part, device)
+        return part if is_there else copied_to(part, device)
 
-    def _moved(self, value: _Spread, target: Layout, shape: Shape) -> list[Node]:
+    def _moved(self, value: Spread, target: Layout, shape: Shape) -> list[Node]:
         dtype = value.parts[0].type.dtype
         found = []
         for number, want in enumerate(target.boxes):
@@ -419,14 +389,14 @@ class _Lowering:
         return found
 
     def _fetched(
-        self, value: _Spread, other: int, number: int, box: spec.Bounds, shape: Shape
+        self, value: Spread, other: int, number: int, box: spec.Bounds, shape: Shape
     ) -> Node:
         have = value.layout.boxes[other]
         part = cut(value.parts[other], have, spec.as_box(box, shape), shape)
-        return _send(value.layout, part, other, number)
+        return send_part(value.layout, part, other, number)
 
     def _passed_on(
-        self, node: Node, value: _Spread, target: Layout, depth: int
+        self, node: Node, value: Spread, target: Layout, depth: int
     ) -> list[Node] | None:
         """The parts made from sources that are moved instead, where that moves less."""
         if self._cost(node, target, depth) >= self._direct(node, value, target):
@@ -464,7 +434,7 @@ class _Lowering:
             return None
         return [target] * len(node.src) if node.op.elementwise or node.op in _UNARY else None
 
-    def _direct(self, node: Node, value: _Spread, target: Layout) -> int:
+    def _direct(self, node: Node, value: Spread, target: Layout) -> int:
         """Bytes that move if the value itself does, after all folds are finished."""
         moved = spec.moved_elements(value.layout, target, node.type.shape)
         if value.is_open:
@@ -474,7 +444,7 @@ class _Lowering:
     def _cost(self, node: Node, target: Layout, depth: int) -> int:
         """The fewest bytes that move to have a value in another layout."""
         value = self.values[node]
-        if isinstance(value, _Single):
+        if isinstance(value, Single):
             return 0 if not value.device else spec.count(
                 spec.numbers(spec.whole(len(node.type.shape)), node.type.shape)
             ) * node.type.dtype.itemsize  # fmt: skip
@@ -498,7 +468,7 @@ class _Lowering:
 
     # --- folds between devices -------------------------------------------------------------------
 
-    def _settled(self, value: _Spread) -> list[Node]:
+    def _settled(self, value: Spread) -> list[Node]:
         """All-reduce: every device gets the fold of its group."""
         groups, fold = value.groups, value.fold
         if groups is None or fold is None:
@@ -517,7 +487,7 @@ class _Lowering:
             )
 
             def send(part: Node, source: int, to: int, members: Any = members) -> Node:
-                return _send(value.layout, part, members[source], members[to])
+                return send_part(value.layout, part, members[source], members[to])
 
             folded = fold_all(choice.algorithm, fold, rows, send)
             for member, part in zip(members, folded, strict=True):
@@ -525,12 +495,12 @@ class _Lowering:
             for number, group in enumerate(groups):
                 if group == members and found[number] is None:
                     near = number % len(members)
-                    found[number] = _send(value.layout, folded[near], members[near], number)
+                    found[number] = send_part(value.layout, folded[near], members[near], number)
         value.parts = [value.finished(part) for part in found if part is not None]
         value.groups = None
         return value.parts
 
-    def _scattered(self, value: _Spread, target: Layout, shape: Shape) -> list[Node]:
+    def _scattered(self, value: Spread, target: Layout, shape: Shape) -> list[Node]:
         """Reduce-scatter: each device folds what it needs, if that lies within its group."""
         groups, fold = value.groups, value.fold
         if groups is None or fold is None:
@@ -545,11 +515,11 @@ class _Lowering:
                 continue
             if spec.common(wanted, rows[number]) != wanted:
                 settled = self._settled(value)
-                return self._moved(_Spread(value.layout, settled), target, shape)
+                return self._moved(Spread(value.layout, settled), target, shape)
             total: Node | None = None
             for member in groups[number]:
                 part = cut(value.parts[member], value.layout.boxes[member], want, shape)
-                part = _send(value.layout, part, member, number)
+                part = send_part(value.layout, part, member, number)
                 total = part if total is None else combine(fold, total, part)
             if total is None:
                 raise InternalError("shard: a group has no members")
@@ -557,78 +527,7 @@ class _Lowering:
         return found
 
 
-def _send(layout: Layout, part: Node, source: int, target: int) -> Node:
-    """A part of the device of number `source` on that of number `target`."""
-    return part if source == target else _copied(part, layout.devices[target])
-
-
-def _copied(part: Node, device: str) -> Node:
-    """A copy on another device; what came from there is not copied back."""
-    while part.op is tensor.COPY:
-        source = part.src[0]
-        if _device_of(source) == device:
-            return source
-        part = source
-    return make(tensor.COPY, (part,), tensor.DeviceAttrs(device))
-
-
-def _device_of(part: Node) -> str:
-    """The device of a lowered value; "" if any can make it."""
-    stack, seen = [part], {part}
-    while stack:
-        node = stack.pop()
-        if node.op is memory.PARAM or node.op is tensor.COPY:
-            return str(node.attrs.device)
-        for source in node.src:
-            if source not in seen:
-                seen.add(source)
-                stack.append(source)
-    return ""
-
-
-def _is_free(part: Node) -> bool:
-    return not _device_of(part)
-
-
 def _depends_on_order(node: Node) -> bool:
     """Whether a fold gives other bits in another order."""
     is_rounded = node.op is tensor.REDUCE and node.type.dtype.is_float
     return is_rounded and node.attrs.fold in (tensor.Fold.ADD, tensor.Fold.MUL)
-
-
-def _views(view: Node, base: Node, layout: Layout) -> list[tuple[Node, Layout]] | None:
-    """The steps from a written value to the view that is written, each with its layout.
-
-    None where a step would have to move elements between devices.
-    """
-    chain: list[Node] = []
-    while view is not base:
-        chain.append(view)
-        view = view.src[0]
-    found = []
-    for step in reversed(chain):
-        if step.op in MOVES:
-            boxes = []
-            for box in layout.boxes:
-                moved = forward(step, box)
-                if moved is None:
-                    return None
-                boxes.append(moved)
-            layout = Layout(layout.devices, tuple(boxes))
-        found.append((step, layout))
-    return found
-
-
-def _has_elements(view: list[tuple[Node, Layout]], base: Layout, number: int, shape: Shape) -> bool:
-    layout = view[-1][1] if view else base
-    return spec.count(spec.numbers(layout.boxes[number], shape)) > 0
-
-
-def _rebased(view: Node, base: Node, new: Node) -> Node:
-    chain: list[Node] = []
-    while view is not base:
-        chain.append(view)
-        view = view.src[0]
-    for step in reversed(chain):
-        new = make(step.op, (new,), step.attrs)
-    return new

@@ -1,0 +1,87 @@
+"""What a value of a function becomes: one node on one device, or a part on each of several."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilework.ir.node import make
+from tilework.ir.ops import math, memory, tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tilework.dtypes import DType
+    from tilework.ir.node import Node
+    from tilework.ir.ops.multi import Layout
+
+
+class Single:
+    """A value on one device ("" if any device can make it), and whether making it costs little."""
+
+    __slots__ = ("device", "is_light", "node")
+
+    def __init__(self, node: Node, device: str, is_light: bool) -> None:
+        self.node = node
+        self.device = device
+        self.is_light = is_light
+
+
+class Spread:
+    """A value over several devices: the part of each.
+
+    Where `groups` is given, the parts are folds of what each device had, and still to be folded
+    with those of the other devices of its group.
+    """
+
+    __slots__ = ("dtype", "fold", "groups", "is_open", "layout", "parts")
+
+    def __init__(self, layout: Layout, parts: Sequence[Node], *, is_open: bool = False) -> None:
+        self.layout = layout
+        self.parts = list(parts)
+        self.fold: tensor.Fold | None = None
+        self.dtype: DType | None = None  # of what the folded bits are
+        self.groups: tuple[tuple[int, ...], ...] | None = None
+        self.is_open = is_open  # made elementwise from a fold that need not be finished
+
+    def finished(self, part: Node) -> Node:
+        """What was folded, in its dtype."""
+        if self.dtype is None or self.dtype is part.type.dtype:
+            return part
+        return make(math.BITCAST, (part,), math.CastAttrs(self.dtype))
+
+
+Value = Single | Spread
+
+
+def send_part(layout: Layout, part: Node, source: int, target: int) -> Node:
+    """A part of the device of number `source` on that of number `target`."""
+    return part if source == target else copied_to(part, layout.devices[target])
+
+
+def copied_to(part: Node, device: str) -> Node:
+    """A copy on another device; what came from there is not copied back."""
+    while part.op is tensor.COPY:
+        source = part.src[0]
+        if device_of(source) == device:
+            return source
+        part = source
+    return make(tensor.COPY, (part,), tensor.DeviceAttrs(device))
+
+
+def device_of(part: Node) -> str:
+    """The device of a lowered value; "" if any can make it."""
+    stack, seen = [part], {part}
+    while stack:
+        node = stack.pop()
+        if node.op is memory.PARAM or node.op is tensor.COPY:
+            return str(node.attrs.device)
+        for source in node.src:
+            if source not in seen:
+                seen.add(source)
+                stack.append(source)
+    return ""
+
+
+def is_free(part: Node) -> bool:
+    """Whether any device can make a lowered value."""
+    return not device_of(part)
