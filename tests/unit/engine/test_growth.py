@@ -5,6 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tilework import Tensor
 from tilework.base import settings, trace
@@ -12,6 +13,7 @@ from tilework.engine import link
 from tilework.engine.compile import clear_memory
 from tilework.engine.stats import COUNTERS
 from tilework.schedule import cache
+from tilework.schedule.passes.kernel_graph import Kernel
 
 WIDTH = 24
 
@@ -82,3 +84,27 @@ def test_a_second_run_compiles_nothing(tmp_path: Path) -> None:
         cold(run)
         again = cold(run)
     assert again[0] == 0
+
+
+def questions(count: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How often scheduling a stack of numbers asks what has become of a kernel."""
+    asked = 0
+    find = Kernel.find
+
+    def counted(kernel: Kernel) -> Kernel:
+        nonlocal asked
+        asked += 1
+        return find(kernel)
+
+    stacked = Tensor.stack(*[Tensor(float(number)) for number in range(count)])
+    with monkeypatch.context() as patch, settings.override(cache_dir=None):
+        patch.setattr(Kernel, "find", counted)
+        assert stacked.tolist() == list(range(count))
+    return asked
+
+
+def test_joining_kernels_of_many_numbers_asks_in_proportion_to_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    few, many = questions(160, monkeypatch), questions(640, monkeypatch)
+    assert 0 < many <= 6 * few

@@ -73,7 +73,9 @@ class Buffer:
                 if self.partial.get(number, True):
                     found.append(self.writers[number].find())
                 break
-            found += [reader.find() for reader in self.readers.get(number, ())]
+            readers = self.readers.get(number)
+            if readers is not None:
+                found += _living(readers)
         return found
 
     def __repr__(self) -> str:
@@ -192,9 +194,14 @@ class Kernel:
 
     def find(self) -> Kernel:
         """The kernel that this one has become part of."""
-        kernel = self
+        kernel = self.parent
+        if kernel is None:
+            return self
         while kernel.parent is not None:
             kernel = kernel.parent
+        at = self
+        while at.parent is not None and at.parent is not kernel:  # what was long is short from now
+            at.parent, at = kernel, at.parent
         return kernel
 
     def size_of_space(self) -> int:
@@ -264,6 +271,13 @@ class Kernel:
     def is_nested(self, ranges: frozenset[Node]) -> bool:
         """Does a loop level see exactly these ranges (with each, all that are outside of it)?"""
         return all(self.before.get(node, frozenset()) <= ranges for node in ranges)
+
+
+def _living(kernels: list[Kernel]) -> list[Kernel]:
+    """What has become of `kernels`, each once.  They are replaced by it, to be short next time."""
+    if any(kernel.parent is not None for kernel in kernels):
+        kernels[:] = dict.fromkeys([kernel.find() for kernel in kernels])
+    return kernels
 
 
 def ranges_of(space: Shape) -> Index:

@@ -266,6 +266,8 @@ class Rangeify(StepMaker):
 
     def _reaches(self, kernel: Kernel, goal: Kernel) -> bool:
         """Does `goal` need what `kernel` writes, directly or not?  True if that is not clear."""
+        if not goal.reads and all(not store.version for store in goal.stores):
+            return False  # it needs nothing that any kernel writes
         seen = {kernel}
         stack = [kernel]
         while stack:
