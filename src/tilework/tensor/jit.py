@@ -26,6 +26,7 @@ from tilework.base.forks import new_rlock
 from tilework.engine import capture
 from tilework.engine.explain import explain_program
 from tilework.engine.latency import WINDOW, Latency, start_filling
+from tilework.engine.profile import Profile, profile_measured
 from tilework.engine.stats import COUNTERS
 from tilework.engine.validate import Report
 from tilework.tensor import realize
@@ -244,6 +245,25 @@ class Jit(Generic[P, R]):
         seconds = [] if self._latency is None else self._latency.kernel_seconds()
         head = explain_program(recipe.program, seconds, f"{len(recipe.guards.entries)} guards")
         return "\n".join([head, *(f"not watched: {text}" for text in recipe.guards.unseen)])
+
+    def profile(self) -> Profile:
+        """The kernels of the capture that was used last, with their times and rates.
+
+        Calls after `measure(kernels=True)` are what it knows.  Bandwidth is compared with a copy's,
+        which is measured now.
+
+        Returns:
+            A row for each kernel, those that take longest first: `print` it for a table.
+
+        Raises: CaptureError before such calls.
+        """
+        seconds = [] if self._latency is None else self._latency.kernel_seconds()
+        if not self._kept or not seconds:
+            raise CaptureError(
+                "jit: no kernel has been timed",
+                try_="call measure(kernels=True), then the function",
+            )
+        return profile_measured(self._kept[0].recipe.program, seconds)
 
     def reset(self) -> None:
         """Forget all captures and give back their memory."""
