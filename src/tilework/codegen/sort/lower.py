@@ -85,7 +85,7 @@ def lower_sort(sink: Node, target: TargetSpec, plan: SortPlan | None = None) -> 
     if plan is not None and plan not in sort_plans(sink):
         raise PlanError("plan: these rows are not sorted so", got=repr(plan))
     plan = plan or choose_sort_plan(sink)
-    out = Statements()
+    out = Statements(compresses="compress" in target.native_ops)
     ranges = sorted(
         (node for node in toposort(sink) if node.op is RANGE), key=lambda r: int(r.attrs.number)
     )

@@ -5,6 +5,9 @@ begin.  So a task that wants a few ranks sorts only what it must: it takes the e
 buckets, in order, in one pass over the row.  Tasks that share a row each take some buckets, of
 about as many elements; a histogram of a sample is enough for that.
 
+Where the first ranks are few of many, no bucket is needed: the key of some rank in a sample is a
+threshold that little of the row is below, and that is what gets sorted.
+
 Where buckets begin and how wide they are follows from a sample of the row.  Whatever lies outside
 of the sample goes into the first or the last one, so a poor sample costs time and nothing else.
 """
@@ -19,8 +22,8 @@ from tilework.codegen.sort.keys import UNSIGNED, key_bits, sorting_key
 from tilework.dtypes import index, uint32, uint64
 from tilework.ir.build import bitcast, cast, const_bits, const_index
 from tilework.ir.ops import math
-from tilework.ir.ops.control import BROADCAST, FOLD_LANES, FoldAttrs
-from tilework.ir.ops.index import LanesAttrs
+from tilework.ir.ops.control import BROADCAST, COMPRESS, FOLD_LANES, FoldAttrs
+from tilework.ir.ops.index import LANES, LanesAttrs
 from tilework.ir.ops.tensor import Fold
 from tilework.ir.symbolic import simplify
 
@@ -39,6 +42,10 @@ _FEW = 8
 _SPARE = 4
 #: The bytes of a vector that is compared with a threshold.
 _LANE_BYTES = 64
+#: The most elements of a sample that gives a threshold.
+_MOST_SAMPLES = 512
+#: The most lanes whose numbers are moved together.
+_MOST_COMPRESSED = 16
 _ALL = (1 << 64) - 1
 
 KeyAt = Callable[["Node"], "Node"]
@@ -174,26 +181,21 @@ def _by_threshold(
     A sample of so many elements says below which key some multiple of the wanted ranks should be.
     Where it has misled, the histogram of the whole row decides.
     """
-    samples = min(_PART_SAMPLES, row.limit // 8)
-    table = _Table.sampled(out, row, key_at, min(bits, samples.bit_length()))
-    table.count(samples, lambda i: key_at(_sample_position(out, row, i, samples)))
-    wanted = const_index(3 * row.count * samples // (2 * row.limit) + _SPARE)
-    _, highest, _ = _bounds(out, table.counts, table.bits, (const_index(0), wanted), False)
-    threshold = table.buckets.greatest(out, highest)
-    taker = _Taker(out, take, is_wide=is_wide)
     lanes = _LANE_BYTES // row.source.dtype.itemsize
     kind = UNSIGNED[key_bits(row.source.dtype)]
+    samples = min(_MOST_SAMPLES, row.limit // 8)
+    rank = 3 * row.count * samples // (2 * row.limit) + _SPARE
+    threshold = _key_of_rank(out, row, key_at, samples, rank)
+    taker = _Taker(out, take, is_wide=is_wide)
     limit = out.emit(BROADCAST(cast(threshold, kind), attrs=LanesAttrs(lanes)))
     whole = row.limit // lanes
     with out.loop(whole) as block:
         start = out.emit(simplify.scale(block, lanes))
         vector = out.load(row.source, simplify.add(row.source_start, start), lanes)
         keys = sorting_key(vector, descending=row.descending)
-        found = FOLD_LANES(math.LE(keys, limit), attrs=FoldAttrs(Fold.MAX))
-        with out.when(found), out.loop(lanes) as i:
-            at = out.emit(simplify.add(start, i))
-            key = out.emit(key_at(at))
-            taker.take(key, at, math.LE(key, threshold))
+        found = out.emit(math.LE(keys, limit))
+        with out.when(FOLD_LANES(found, attrs=FoldAttrs(Fold.MAX))):
+            taker.take_lanes(start, found, threshold, key_at)
     with out.loop(row.limit - whole * lanes) as i:
         at = out.emit(simplify.add(i, const_index(whole * lanes)))
         key = out.emit(key_at(at))
@@ -208,6 +210,33 @@ def _by_threshold(
     return Selected(size, begin, varying)
 
 
+def _key_of_rank(out: Statements, row: Row, key_at: KeyAt, samples: int, rank: int) -> Node:
+    """The key of a rank in a sample of a row, bit by bit: below it are at most `rank` keys."""
+    bits = key_bits(row.source.dtype)
+    kind = UNSIGNED[bits]
+    lanes = _LANE_BYTES // kind.itemsize
+    blocks = -(-samples // lanes)
+    keys = out.allocate(kind, blocks * lanes)
+    with out.loop(samples) as i:
+        key = key_at(_sample_position(out, row, i, samples))
+        out.store(keys, i, cast(key, kind))
+    with out.loop(blocks * lanes - samples) as i:
+        out.store(keys, simplify.add(i, const_index(samples)), const_bits((1 << bits) - 1, kind))
+    found = out.variable(_word(0))
+    with out.loop(bits) as step:
+        place = bitcast(simplify.sub(const_index(bits - 1), step), uint64)
+        trial = out.emit(math.OR(found, math.SHL(_word(1), place)))
+        limit = out.emit(BROADCAST(cast(trial, kind), attrs=LanesAttrs(lanes)))
+        below = out.variable(const_index(0))
+        with out.loop(blocks) as block:
+            mask = math.LT(out.load(keys, simplify.scale(block, lanes), lanes), limit)
+            count = FOLD_LANES(cast(mask, index), attrs=FoldAttrs(Fold.ADD))
+            out.assign(below, math.ADD(below, count))
+        is_fine = math.LE(below, const_index(rank))
+        out.assign(found, math.WHERE(is_fine, trial, found))
+    return found
+
+
 class _Taker:
     """Writes what is wanted, one element behind the other."""
 
@@ -216,6 +245,7 @@ class _Taker:
         self._take = take
         self._is_wide = is_wide
         self.place = out.variable(const_index(0))
+        self._lanes = out.allocate(uint32, _MOST_COMPRESSED)
         self._united, self._common = out.variable(_word(0)), out.variable(_word(_ALL))
 
     def take(self, key: Node, position: Node, condition: Node) -> None:
@@ -229,6 +259,22 @@ class _Taker:
             out.assign(self._united, united)
             common = math.AND(self._common, math.WHERE(wanted, key, _word(_ALL)))
             out.assign(self._common, common)
+
+    def take_lanes(self, start: Node, chosen: Node, threshold: Node, key_at: KeyAt) -> None:
+        """Write the elements from a position on that a mask chooses: keys up to a threshold."""
+        out, lanes = self._out, chosen.type.lanes
+        if not out.compresses or lanes > _MOST_COMPRESSED:
+            with out.loop(lanes) as i:
+                at = out.emit(simplify.add(start, i))
+                key = out.emit(key_at(at))
+                self.take(key, at, math.LE(key, threshold))
+            return
+        numbers = cast(LANES(attrs=LanesAttrs(lanes)), uint32)
+        out.store(self._lanes, const_index(0), COMPRESS(numbers, chosen))
+        count = FOLD_LANES(cast(chosen, index), attrs=FoldAttrs(Fold.ADD))
+        with out.loop(out.emit(count)) as i:
+            at = out.emit(simplify.add(start, cast(out.load(self._lanes, i), index)))
+            self.take(out.emit(key_at(at)), at, simplify.TRUE)
 
     def varying(self) -> Node:
         """The bits in which keys differ."""

@@ -39,9 +39,13 @@ class Statements:
     """A growing list of statements.
 
     A LOAD is a node like any other: within one block, two loads of one address node are one load.
+
+    Args:
+        compresses: Whether the target moves chosen lanes together.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, compresses: bool = False) -> None:
+        self.compresses = compresses
         self.items: list[Node] = []
         self.scopes: list[set[Node]] = [set()]
         self.effects: set[Node] = set()

@@ -26,6 +26,7 @@ from tilework.dtypes import (
 from tilework.ir.build import const_index
 from tilework.ir.interpret import run_kernel, run_linear
 from tilework.ir.node import Node
+from tilework.ir.ops.control import COMPRESS
 from tilework.ir.ops.index import RANGE, RangeAttrs
 from tilework.ir.ops.memory import INDEX, PARAM, SINK, ParamAttrs
 from tilework.ir.ops.sort import SORT_ROWS, SortRowsAttrs
@@ -158,3 +159,20 @@ def test_the_first_ranks_are_found_where_most_elements_have_the_greatest_key(
         case = Case(sink, [bytes(8 * count), elements.tobytes()])
         found = np.frombuffer(run_on_machine(case, "llvm").buffers[0], np.int64)
         np.testing.assert_array_equal(found, np.argsort(elements, kind="stable")[:count])
+
+
+@pytest.mark.parametrize("level", ["x86-64", "x86-64-v4"])
+@pytest.mark.parametrize("dtype", [float32, int8, float64], ids=lambda dtype: dtype.name)
+def test_few_ranks_are_found_with_and_without_lanes_that_move_together(
+    dtype: DType, level: str
+) -> None:
+    rows, size, count = 2, 300, 5
+    raw = random_bits(dtype, rows * size, 11, few=False)
+    lowered = lower_kernel(rank_kernel(dtype, rows, size, True, (0, count)), target(level))
+    compressed = any(node.op is COMPRESS for node in lowered.linear.src)
+    assert compressed == (level == "x86-64-v4" and dtype is not int8)
+    buffers = [bytearray(8 * rows * count), bytearray(raw)]
+    run_linear(lowered.linear, buffers, {})
+    order = expected_positions(raw, dtype, rows, descending=True).reshape(rows, size)
+    found = np.frombuffer(bytes(buffers[0]), np.int64).reshape(rows, count)
+    np.testing.assert_array_equal(found, order[:, :count])
