@@ -26,6 +26,7 @@ from tilework.ir.ops.control import (
     STACK,
 )
 from tilework.ir.ops.index import RANGE, Unit
+from tilework.ir.ops.matrix_registers import DOT_MATRIX, LOAD_MATRIX, STORE_MATRIX
 from tilework.ir.ops.memory import INDEX, LOAD, STORE
 from tilework.ir.symbolic import simplify
 from tilework.ir.symbolic.bounds import bounds
@@ -47,8 +48,11 @@ _SLOW: Final[dict[OpDef, float]] = {
     EXTRACT: 1.0,
     BROADCAST: 0.25,
 }
-#: Cycles from an operand of an addition to its result, and of other instructions.
-_ADD_LATENCY, _OTHER_LATENCY = 4.0, 1.0
+#: Cycles to load one row of a matrix register, and to store one; of a product whose instruction
+#: does not say.
+_MATRIX_ROW, _MATRIX_STORED_ROW, _MATRIX_PRODUCT = 0.5, 1.0, 16.0
+#: Cycles from an operand of an addition to its result, of a product of matrices, and of others.
+_ADD_LATENCY, _MATRIX_LATENCY, _OTHER_LATENCY = 4.0, 52.0, 1.0
 _LOOP_CYCLES = 0.7
 #: What a task takes besides its work, and a launch that is shared out.
 _TASK_CYCLES, _LAUNCH_CYCLES = 8.0, 2500.0
@@ -59,6 +63,10 @@ _STORED_LINES = 2.0
 #: Lines that lie in pages of their own take longer, and so do those at computed places.
 _PAGE_FACTOR, _COMPUTED_FACTOR = 2.0, 3.0
 _PAGE_BYTES, _LINE_BYTES = 4096, 64
+
+
+_MATRIX_OPS: Final = frozenset({LOAD_MATRIX, DOT_MATRIX, STORE_MATRIX})
+_ACCESSES: Final = frozenset({LOAD, STORE, LOAD_MATRIX, STORE_MATRIX})
 
 
 @dataclass(slots=True, eq=False)
@@ -169,7 +177,7 @@ class _Walk:
         else:
             self.loop.cycles += self._cycles(node)
             self._follow(node)
-            if node.op in (LOAD, STORE):
+            if node.op in _ACCESSES:
                 self._touch(node)
 
     def total(self) -> float:
@@ -217,6 +225,8 @@ class _Walk:
             own = node.type if op is LOAD else node.src[1].type
             registers = max(-(-(own.lanes or 1) * own.dtype.itemsize // self.vector_bytes), 1)
             return registers * (0.5 if op is LOAD else 1.0) * (1.5 if gated else 1.0)
+        if op in _MATRIX_OPS:
+            return self._matrix_cycles(node)
         if op is STACK:
             return float(len(node.src))
         if op is FOLD_LANES:
@@ -224,6 +234,18 @@ class _Walk:
         if node.type.lanes == 0 and node.type.dtype.is_integer and not _reads_memory(node):
             return _SCALAR_INDEX
         return self._registers(node) * _SLOW.get(op, _VECTOR)
+
+    def _matrix_cycles(self, node: Node) -> float:
+        """Of an instruction for matrix registers, by the rows that it is asked for."""
+        if node.op is LOAD_MATRIX:
+            return _MATRIX_ROW * float(node.attrs.rows)
+        if node.op is STORE_MATRIX:
+            return _MATRIX_STORED_ROW * float(node.attrs.rows)
+        for found in self.target.matrix_instructions:
+            if found.registers and found.cycles:
+                rows, most = node.type.shape[0], found.m
+                return found.cycles * (rows / most if isinstance(rows, int) and most else 1.0)
+        return _MATRIX_PRODUCT
 
     def _follow(self, node: Node) -> None:
         """The latency from the accumulators of this iteration to a value."""
@@ -239,6 +261,7 @@ class _Walk:
             return
         slow = node.op in (math.ADD, math.MUL, math.MULACC, math.SUB)
         own = _ADD_LATENCY if slow and node.type.dtype.is_float else _OTHER_LATENCY
+        own = _MATRIX_LATENCY if node.op is DOT_MATRIX else own
         self.latency[node] = max(known) + own * (4.0 if node.op in (math.FDIV, math.SQRT) else 1.0)
 
     # ---- memory
@@ -249,19 +272,22 @@ class _Walk:
             return
         buffer, offset = address.src
         constant, terms = simplify.terms(offset)
-        own = node.type if node.op is LOAD else node.src[1].type
+        own = node.type if node.op in (LOAD, LOAD_MATRIX) else node.src[1].type
         item = own.dtype.itemsize
+        lanes, rows, stride = own.lanes or 1, 1, 0
+        if node.op in _MATRIX_OPS:
+            lanes, rows, stride = node.attrs.columns, node.attrs.rows, node.attrs.stride
         key = (buffer, self.loop, node.op, tuple(terms.items()))
         place = self.places.get(key)
         if place is None:
             steps = [(factor * item, *self._span(term)) for term, factor in terms.items()]
             computed = any(_reads_memory(term) for term in terms)
             place = self.places[key] = _Place(
-                self.loop, steps, (own.lanes or 1) * item, node.op is STORE, computed
+                self.loop, steps, lanes * item, node.op in (STORE, STORE_MATRIX), computed
             )
             for loop in self.loop.around():
                 loop.touched[place] = None
-        place.constants.add(constant * item)
+        place.constants.update((constant + row * stride) * item for row in range(rows))
 
     def _span(self, term: Node) -> tuple[int, frozenset[Node]]:
         """How many values a term has at most, and the ranges that it moves with."""

@@ -16,12 +16,13 @@ from tilework.codegen.plan.check import check
 from tilework.codegen.plan.dot_products import ready_for_plans
 from tilework.codegen.plan.plan import Plan
 from tilework.codegen.plan.tilings import tilings
+from tilework.codegen.predict import predict
 from tilework.dtypes import DType, int8, int32, uint8
 from tilework.ir.build import cast, const_index
 from tilework.ir.interpret.linear import run_linear
 from tilework.ir.node import Node, in_use
 from tilework.ir.ops import math
-from tilework.ir.ops.index import RANGE, RangeAttrs
+from tilework.ir.ops.index import RANGE, RangeAttrs, Unit
 from tilework.ir.ops.memory import INDEX, LOAD, PARAM, SINK, STORE, ParamAttrs
 from tilework.ir.ops.tensor import REDUCE, Fold, ReduceAttrs
 from tilework.ir.symbolic import simplify
@@ -214,3 +215,36 @@ def test_convolutions_of_bytes_are_exact(channels: int, padding: int) -> None:
     )
     wanted = np.einsum("bchwij,ocij->bohw", windows, w.astype(np.int64))
     np.testing.assert_array_equal(found, wanted)
+
+
+def cycles(plan: Plan, size: int = 256) -> float:
+    kernel = ready_for_plans(product(uint8, int8, size, size, size), AMX)
+    return predict(lower_kernel(kernel, AMX, plan), AMX)
+
+
+def test_predictions_know_what_matrix_registers_take() -> None:
+    kernel = product(uint8, int8, 256, 256, 256)
+    with_matrices = matrix_plans(kernel)
+    vectors = min(
+        (
+            each
+            for each in tilings(analyse(ready_for_plans(kernel, AMX)), AMX)
+            if not each[1].matrix
+        ),
+        key=lambda each: each[0],
+    )
+    assert cycles(with_matrices[0][1]) < cycles(vectors[1]) / 2
+    # A step of a product takes at least the cycles of its instruction: 4 x 16 for 32 x 32 x 64.
+    steps = 256**3 / (32 * 32 * 64) / AMX.cores
+    assert cycles(with_matrices[0][1]) >= steps * 4 * 16
+    one_by_one = [plan for _, plan in with_matrices if plan_tile(plan) == 1]
+    assert cycles(with_matrices[0][1]) < cycles(one_by_one[0])
+
+
+def plan_tile(plan: Plan) -> int:
+    """How many registers of sums a tile has."""
+    registers = 1
+    for split in plan.splits:
+        for part in split.tile:
+            registers *= part.size if part.unit is Unit.UNROLL else 1
+    return registers
