@@ -146,22 +146,25 @@ def _serial_ranges(kernel: Kernel, *, bounded: bool = False) -> set[Node]:
     unbound = set(kernel.outputs)
     for store in kernel.stores:
         offset = store.src[0].src[1]
-        extents = _extents(offset, store) if bounded else {}
+        extents = loaded_extents(offset, store) if bounded else {}
         for node in [] if extents else toposort(offset):
             if node.op is LOAD:
                 serial.update(unbound.intersection(kernel.free.of(node)))
         serial.update(_meeting_ranges(kernel, offset, extents) - serial)
-        if not serial:
+        if not serial or bounded:
             # An output range that does not move the store would write one place many times.
             missing = kernel.free.mask[store] & ~kernel.free.mask[store.src[0]]
-            serial.update(r for i, r in enumerate(kernel.free.ranges) if missing >> i & 1)
+            classes = _classes(store, extents)
+            serial.update(
+                r for i, r in enumerate(kernel.free.ranges) if missing >> i & 1 and r not in classes
+            )
     for node in kernel.order:
         if node.op is SCAN:
             serial.add(node.src[1])
     return serial
 
 
-def _extents(offset: Node, store: Node) -> dict[Node, int]:
+def loaded_extents(offset: Node, store: Node) -> dict[Node, int]:
     """How many values each loaded term of an offset has at the most; {} where one is not bounded.
 
     The condition under which a store is done bounds what it loads its index from.
@@ -183,6 +186,22 @@ def _extents(offset: Node, store: Node) -> dict[Node, int]:
         if low is None or high is None:
             return {}
         found[term] = max(high - low + 1, 1)
+    return found
+
+
+def _classes(store: Node, extents: Mapping[Node, int]) -> set[Node]:
+    """The ranges each value of which writes where a loaded place falls into a class of its own."""
+    found: set[Node] = set()
+    for gate in simplify.conjuncts(store.src[2]) if extents else []:
+        if gate.op is not math.EQ or not gate.src[0].type.dtype.is_integer:
+            continue
+        constant, total = simplify.terms(simplify.sub(*gate.src))
+        ranges = [term for term in total if term.op is RANGE]
+        rests = [term for term in total if term.op is math.MOD and term.src[0] in extents]
+        if constant or len(total) != 2 or len(ranges) != 1 or len(rests) != 1:
+            continue
+        if sorted(total.values()) == [-1, 1]:
+            found.add(ranges[0])
     return found
 
 

@@ -59,7 +59,8 @@ class _Division:
         self.arenas: dict[str, int] = {}
         for device, split in splits.values():
             sizes = [-(-pack.size_bytes // _ALIGNMENT) * _ALIGNMENT for pack in split.packs]
-            self.arenas[device] = max(self.arenas.get(device, 0), sum(sizes))
+            if sizes:  # a kernel may be written anew alone
+                self.arenas[device] = max(self.arenas.get(device, 0), sum(sizes))
 
     def result(self) -> Schedule:
         """The new schedule; its new arenas are its last slots."""
@@ -83,6 +84,8 @@ class _Division:
         if found is None:
             return [call]
         device, split = found
+        if not split.packs:
+            return [make(CALL, (split.kernel, *call.src[1:]), None)]
         slot = len(self.schedule.slots) + list(self.arenas).index(device)
         size = self.arenas[device]
         arena = make(PARAM, (), ParamAttrs(slot, (size,), uint8, device))

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from tilework.codegen.analysis import Kernel, analyse, substitute_ranges
 from tilework.codegen.gpu.choose import choose_gpu_plan, column_plan
+from tilework.codegen.gpu.classes import by_classes
 from tilework.codegen.gpu.copies import (
     OPERATIONS,
     STRAIGHT,
@@ -80,6 +81,9 @@ def divide(sink: Node, target: TargetSpec) -> Prepacked | None:
         return None
     with in_use():
         kernel = analyse(_prepared(sink))
+        if kernel.meeting:
+            shared = by_classes(kernel, target)
+            return None if shared is None else Prepacked(shared, ())
         found = best_ring(kernel, target)
         cycles = _cycles_without_ring(kernel, target) if found is None else found.cycles
         if not cycles:

@@ -1,0 +1,91 @@
+"""Writes at loaded places in classes: threads share them, and each place keeps its order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from tilework import Tensor
+from tilework.backends import cuda
+from tilework.codegen.analysis import analyse
+from tilework.codegen.gpu.classes import by_classes
+from tilework.dtypes import float32, index, int64
+from tilework.engine.device import Device
+from tilework.ir.build import cast, const_index
+from tilework.ir.node import Node
+from tilework.ir.ops import math
+from tilework.ir.ops.index import RANGE, RangeAttrs
+from tilework.ir.ops.memory import INDEX, LOAD, PARAM, SINK, STORE, ParamAttrs
+from tilework.target.known.cuda import cuda_spec
+from tilework.testing.emulators.cuda import EmulatedCuda
+from tilework.testing.emulators.cuda_device import emulated_backend
+
+HOPPER = cuda_spec(90)
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatedCuda]:
+    found = EmulatedCuda()
+    monkeypatch.setattr(cuda, "BACKEND", emulated_backend(found))
+    yield found
+    for name in Device.opened():
+        if name.startswith("CUDA"):
+            Device[name].close()
+
+
+def added(rows: int, columns: int, *, step: int) -> Node:
+    """table[place[row] * step + column] += x[row, column], as far as the place is below 100."""
+    row, column = (
+        RANGE(const_index(size), attrs=RangeAttrs(n)) for n, size in enumerate((rows, columns))
+    )
+    table = PARAM(attrs=ParamAttrs(0, (100 * step + columns,), float32))
+    places = PARAM(attrs=ParamAttrs(1, (rows,), int64))
+    x = PARAM(attrs=ParamAttrs(2, (rows * columns,), float32))
+    place = cast(LOAD(INDEX(places, row)), index)
+    inside = math.AND(
+        math.LT(math.MUL(place, const_index(-1)), const_index(1)),
+        math.LT(place, const_index(100)),
+    )
+    at = INDEX(table, math.ADD(math.MUL(place, const_index(step)), column))
+    value = LOAD(INDEX(x, math.ADD(math.MUL(row, const_index(columns)), column)))
+    return SINK(STORE(at, math.ADD(LOAD(at, inside), value), inside))
+
+
+def test_rows_that_add_to_chosen_rows_are_shared_by_classes_of_places() -> None:
+    kernel = analyse(added(1000, 8, step=8))
+    found = by_classes(kernel, HOPPER)
+    assert found is not None
+    shared = analyse(found)
+    (class_,) = (r for r in shared.outputs if r not in kernel.outputs)
+    assert class_ not in shared.meeting
+    assert [int(r.attrs.number) for r in shared.meeting] == [0]  # rows stay in order
+
+
+def test_places_that_overlap_are_no_classes() -> None:
+    assert by_classes(analyse(added(1000, 8, step=7)), HOPPER) is None
+
+
+def test_few_rows_are_not_worth_classes() -> None:
+    assert by_classes(analyse(added(100, 8, step=8)), HOPPER) is None
+
+
+def test_the_gradient_of_an_embedding_is_the_same_bit_for_bit(library: EmulatedCuda) -> None:
+    draw = np.random.default_rng(0)
+    rows, columns, count = 40, 16, 300
+    places = draw.integers(0, rows, count).astype(np.int32)
+    gradient = draw.standard_normal((count, columns)).astype(np.float32)
+    table = Tensor.zeros(rows, columns, device="CUDA").contiguous().realize()
+    table.requires_grad_(True)
+    taken = table[Tensor(places, device="CUDA").realize()]
+    given = Tensor(gradient, device="CUDA").realize()
+    library.launches.clear()
+    (found,) = taken.gradient(table, gradient=given)
+    got = found.numpy()
+    ((blocks, threads),) = (row[1:3] for row in library.launches if row[0].startswith("scatter"))
+    assert blocks * threads > columns  # 32 classes of places, beside the columns
+    want = np.zeros((rows, columns), np.float32)
+    for place, row in zip(places, gradient, strict=True):
+        want[place] += row
+    assert np.array_equal(got, want)
