@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
-from math import isfinite, isnan
 from typing import TYPE_CHECKING, Final
 
 from tilework.base.errors import TileworkError
-from tilework.dtypes import encode
+from tilework.engine.bench_data import contents, index_limits
 from tilework.engine.compile import compile_with_plan
 from tilework.ir.node import toposort
 from tilework.ir.ops.memory import PARAM
@@ -29,12 +27,6 @@ _LEAST_RUNS: Final = 3
 _MOST_RUNS: Final = 200
 #: Runs of each plan where two are compared, in turns.
 _TURNS: Final = 5
-#: The largest difference of floats, by the largest value, that another order may make.
-_TOLERANCE: Final = 1e-3
-#: About how many floats of a result are compared.
-_MOST_COMPARED: Final = 1 << 16
-#: How many different numbers floats are filled with: a prime, so that no row equals the next.
-_VALUES: Final = 4093
 
 
 class KernelBench:
@@ -54,9 +46,10 @@ class KernelBench:
         self._dtypes = [dtypes.get(slot) for slot in range(len(call.operands))]
         self._buffers: list[Buffer] = []
         self._contents: list[bytes] = []
-        for operand, dtype in zip(call.operands, self._dtypes, strict=True):
+        limits = index_limits(sink)
+        for slot, (operand, dtype) in enumerate(zip(call.operands, self._dtypes, strict=True)):
             self._buffers.append(device.allocate(max(operand.size_bytes, 1), zero=True))
-            self._contents.append(_contents(dtype, operand.size_bytes))
+            self._contents.append(contents(dtype, operand.size_bytes, limits.get(slot)))
         self._written: list[bytes] = []
 
     def seconds(self, plan: AnyPlan) -> float:
@@ -160,36 +153,3 @@ class KernelBench:
         data = bytearray(self._buffers[slot].size_bytes)
         self._device.copy_out(self._buffers[slot], memoryview(data))
         return data
-
-
-def _contents(dtype: DType | None, size_bytes: int) -> bytes:
-    """Normal numbers for floats; zeros for all else, which are indices that are in range."""
-    if dtype is None or not dtype.is_float:
-        return bytes(size_bytes)
-    generator = random.Random(0)
-    count = min(_VALUES, size_bytes // dtype.itemsize + 1)
-    values = [generator.gauss(0.0, 0.5) for _ in range(count)]
-    row = b"".join(encode(value, dtype).to_bytes(dtype.itemsize, "little") for value in values)
-    return (row * (size_bytes // len(row) + 1))[:size_bytes]
-
-
-def is_close(got: bytes, wanted: bytes, dtype: DType | None) -> bool:
-    """Whether results agree: exactly, or floats but for the order of additions."""
-    if got == wanted:
-        return True
-    if dtype is None or dtype.name not in ("float32", "float64"):
-        return False
-    one, other = (_sample(data, dtype) for data in (got, wanted))
-    largest = max((abs(value) for value in other if isfinite(value)), default=0.0)
-    return all(
-        a == b or abs(a - b) <= _TOLERANCE * largest or (isnan(a) and isnan(b))
-        for a, b in zip(one, other, strict=True)
-    )
-
-
-def _sample(data: bytes, dtype: DType) -> Sequence[float]:
-    """Floats of a result, from all over it."""
-    view = memoryview(data)
-    values = view.cast("f") if dtype.name == "float32" else view.cast("d")
-    step = max(len(values) // _MOST_COMPARED, 1) | 1  # odd, so that all columns come by
-    return values[::step].tolist()

@@ -23,8 +23,9 @@ from tilework.base.errors import PlanError, TileworkError
 from tilework.codegen.alternatives import alternatives
 from tilework.codegen.plan.database import Record, database, plan_digest
 from tilework.codegen.plan.shipped import shipped_plan
+from tilework.engine.bench_data import agree, longest_sum
 from tilework.engine.device import Device
-from tilework.engine.kernel_bench import KernelBench, is_close
+from tilework.engine.kernel_bench import KernelBench
 from tilework.engine.link import CACHE
 from tilework.engine.steps import KernelCall
 from tilework.schedule import cache as schedule_cache
@@ -190,6 +191,7 @@ class _Job:
         known = database().find(plans.sink, plans.target)
         seconds = self.bench.seconds(self.default)
         self.expected = self.bench.results()
+        self.summands = longest_sum(plans.sink)
         self.record = known or Record(None, seconds, seconds, {plan_digest(self.default)})
         self.record.default_seconds = seconds
         if self.record.plan is None:
@@ -268,7 +270,7 @@ class _Job:
 
     def _is_right(self) -> bool:
         return all(
-            is_close(got, wanted, dtype)
+            agree(got, wanted, dtype, self.summands)
             for got, (wanted, dtype) in zip(
                 [data for data, _ in self.bench.results()], self.expected, strict=True
             )
