@@ -163,5 +163,10 @@ def load_stride(node: Node, range_: Node) -> int | None:
     return moving.pop() if moving else 0
 
 
+def load_count(node: Node) -> int:
+    """From how many loads a factor is made: a word of bytes that lie apart takes several."""
+    return max(len(_loads(node)), 1)
+
+
 def _loads(node: Node) -> list[Node]:
     return [part for part in toposort(node) if part.op is LOAD]

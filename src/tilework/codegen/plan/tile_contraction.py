@@ -16,6 +16,7 @@ from tilework.codegen.plan.contraction import (
     Contraction,
     is_gated,
     is_plain_load,
+    load_count,
     load_stride,
 )
 from tilework.codegen.plan.extents import (
@@ -154,6 +155,7 @@ class Tiling:
         self.plain_a = is_plain_load(contraction.a)
         self.gated_a = is_gated(contraction.a)
         self.gated_b = is_gated(contraction.b)
+        self.loads_a, self.loads_b = load_count(contraction.a), load_count(contraction.b)
         self.along = load_stride(contraction.b, lane) == 1
         self.direct_b = self.along and is_plain_load(contraction.b)
         self.square = 1 if self.along or not is_plain_load(contraction.b) else self._square()
@@ -261,7 +263,7 @@ class Tiling:
         staged: list[Staged] = []
         if self._stage_a(panels):
             staged.append(Staged(0, Memory.TILE, len(nest), 1))
-            copied = around * block * self.height * self.depth
+            copied = around * block * self.height * self.depth * self.loads_a
             cycles += copied * (_COPY_SCALAR_GATED if self.gated_a else _COPY_SCALAR)
         else:
             cycles += self._read_a(around * panels)
@@ -310,7 +312,8 @@ class Tiling:
         # The last block, and the last share, may be smaller than those that all wait for.
         whole = ceil_div(tiles, block) * block * ceil_div(passes, share) * share
         cycles = self._compute() * whole / (tiles * passes)
-        cycles += tasks * self._window_elements(block) * _COPY_WINDOW / self.lanes
+        copied = tasks * self._window_elements(block) * self.loads_a
+        cycles += copied * _COPY_WINDOW / self.lanes
         own = [*self.n_rest, self.lane]
         nest += [(number(r), int(shares > 1 and r is shared)) for r in own]
         panels = product(self.n_rest) * self.lane_tiles
@@ -457,7 +460,7 @@ class Tiling:
         tiles = product(self.m_rest) * self.row_tiles
         if not self.plain_a:
             cost = _COPY_SCALAR_GATED if self.gated_a else _COPY_SCALAR
-            return panels * tiles * self.height * self.depth * cost
+            return panels * tiles * self.height * self.depth * cost * self.loads_a
         step = load_stride(self.contraction.a, self.contraction.k[-1])
         converted = 0.0
         if self.contraction.a.op is math.CAST:  # no operand of the multiplication as it is
@@ -499,7 +502,7 @@ class Tiling:
     def _copy_b(self) -> float:
         if self.square > 1:
             return _COPY_SQUARE + 2.0 / self.square
-        return _copy_cost(self.along, self.gated_b, self.lanes)
+        return self.loads_b * _copy_cost(self.along, self.gated_b, self.lanes)
 
     def _stream_a(self, times: int) -> float:
         """a read from far away once for each block of columns."""
