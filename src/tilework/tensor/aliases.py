@@ -246,14 +246,16 @@ class Aliases(Quantising):
         count = _positive(n, "fftfreq")
         name = Device.canonicalize(device)
         numbers = [*range((count + 1) // 2), *range(-(count // 2), 0)]
-        return cls._from_numbers([each / (count * d) for each in numbers], dtypes.float32, name)
+        return cls._from_numbers(
+            [each / (count * _distance(d)) for each in numbers], dtypes.float32, name
+        )
 
     @classmethod
     def rfftfreq(cls, n: int, d: float = 1.0, device: str | None = None) -> Self:
         """The frequencies of the parts that `rfft` of `n` elements gives; see `fftfreq`."""
         count = _positive(n, "rfftfreq")
         name = Device.canonicalize(device)
-        numbers = [each / (count * d) for each in range(count // 2 + 1)]
+        numbers = [each / (count * _distance(d)) for each in range(count // 2 + 1)]
         return cls._from_numbers(numbers, dtypes.float32, name)
 
     # --- positions ---------------------------------------------------------------------------
@@ -499,3 +501,9 @@ def _positive(n: int, what: str) -> int:
     if n < 1:
         raise ShapeError(f"{what}: the number must be at least 1", got=n, expected="from 1 on")
     return n
+
+
+def _distance(d: float) -> float:
+    if not d:
+        raise UserError("fftfreq: the distance of the elements is 0", got=d, expected="not 0")
+    return d

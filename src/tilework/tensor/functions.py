@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tilework.ir.ops import math as ops
 from tilework.tensor.elementwise import Elementwise, Operand
@@ -157,8 +157,11 @@ class Functions(Elementwise):
     def logaddexp(self, other: Operand) -> Self:
         """log(exp(self) + exp(other)) without overflow."""
         x, y = self._matched(other, "logaddexp", as_float=True)
-        distance = (x == y).where(0.0, (x - y).abs())
-        return x.maximum(y) + (-distance).exp().log1p()
+        # Both branches are smooth where x and y are equal, which `maximum` and `abs` are not.
+        is_more = x > y
+        large, small = is_more.where(x, y), is_more.where(y, x)
+        is_same = x.eq(y) & x.abs().eq(math.inf)
+        return large + is_same.where(0.0, small - large).exp().log1p()
 
     def hypot(self, other: Operand) -> Self:
         """sqrt(self**2 + other**2) without overflow in between."""
@@ -168,4 +171,13 @@ class Functions(Elementwise):
         ratio = small / is_plain.where(large, 1.0)
         found = is_plain.where(large * (ratio * ratio + 1).sqrt(), large)
         is_infinite = x.abs().eq(math.inf) | y.abs().eq(math.inf)
-        return is_infinite.where(math.inf, found)
+        return is_infinite.where(math.inf, found)._with_gradient(_gradient_of_hypot, x, y)
+
+
+def _gradient_of_hypot(sources: tuple[Any, ...], g: Any) -> tuple[Any, ...]:
+    """Smooth where the two are equal; 0 where both are 0 or one is infinite."""
+    x, y = sources
+    length = x.hypot(y)
+    is_plain = length.ne(0) & length.ne(math.inf)
+    share = is_plain.where(g / is_plain.where(length, 1.0), 0.0)
+    return is_plain.where(x, 0.0) * share, is_plain.where(y, 0.0) * share

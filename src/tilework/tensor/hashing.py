@@ -88,6 +88,11 @@ class Hashing(Familiar):
         if isinstance(cfg, str) and cfg not in _KINDS:
             raise UserError("keccak: unknown kind", got=cfg, expected=", ".join(_KINDS))
         rate, end = _KINDS[cfg] if isinstance(cfg, str) else cfg
+        if not 0 < rate < _STATE_BYTES or rate % 8:
+            raise UserError(
+                "keccak: a block has no such size", got=rate,
+                expected=f"a multiple of 8 below {_STATE_BYTES}",
+            )  # fmt: skip
         size = (_STATE_BYTES - rate) // 2
         shape = self._sizes()
         blocks = self._padded_blocks(rate, end)

@@ -225,6 +225,12 @@ class Movement(TensorBase):
         """Axes `source` moved to positions `destination`; the others keep their order."""
         src = [source] if isinstance(source, int) else list(source)
         dst = [destination] if isinstance(destination, int) else list(destination)
+        if len(src) != len(dst):
+            raise ShapeError(
+                "movedim: the axes and their places differ in number",
+                got=f"{source} to {destination}",
+                expected="a place for each axis",
+            )
         moved = dict(
             zip(
                 [self._axis(axis, "movedim") for axis in dst],

@@ -9,8 +9,9 @@ import math
 from typing import Self, overload
 
 from tilework import dtypes
-from tilework.base.errors import ShapeError
+from tilework.base.errors import DTypeError, ShapeError
 from tilework.ir.ops import tensor
+from tilework.tensor.core import TensorBase
 from tilework.tensor.indexing import Indexing
 from tilework.tensor.variable import format_shape
 
@@ -64,6 +65,7 @@ class Sorting(Indexing):
         """
         axis = self._axis(dim, "topk")
         length = self._fixed_size(axis, "topk") if self.ndim else 1
+        _check_count(k, "topk")
         if not 0 <= k <= length:
             raise ShapeError(
                 "topk: there are not so many elements",
@@ -83,6 +85,7 @@ class Sorting(Indexing):
     def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Self, Self]:
         """The k-th least element along `dim` (counted from 1), and its position."""
         axis = self._axis(dim, "kthvalue")
+        _check_count(k, "kthvalue")
         if not self.ndim:
             if k != 1:
                 raise ShapeError("kthvalue: k is out of range", got=k, expected="1")
@@ -121,3 +124,12 @@ class Sorting(Indexing):
         has_nan = is_nan.any(axis, keepdim)
         first = is_nan.argmax(axis, keepdim).cast(place.dtype)
         return has_nan.where(math.nan, middle), has_nan.where(first, place)
+
+
+def _check_count(k: int, what: str) -> None:
+    given: object = k
+    if isinstance(given, TensorBase) or not hasattr(type(k), "__index__"):
+        raise DTypeError(
+            f"{what}: k is not an integer", got=f"{k!r} of type {type(k).__name__}",
+            expected="an integer",
+        )  # fmt: skip

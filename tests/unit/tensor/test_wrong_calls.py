@@ -167,6 +167,13 @@ ONCE_MISSED: dict[str, tuple[Callable[[], object], type[TileworkError], str]] = 
     "a scale of nothing": (lambda: Tensor(X).fake_quantize(0.0), UserError, "not positive"),
     "a factor beyond 64 bits": (
         lambda: Tensor([1]).sub_([], alpha=-(2**70)), DTypeError, "cannot be used here"),
+    "a block of no bytes": (
+        lambda: Tensor(b"abc").keccak((0, 1)), UserError, "no such size"),
+    "a tensor for a count": (
+        lambda: Tensor(X).topk(Tensor(1)), DTypeError, "k is not an integer"),  # type: ignore[arg-type]
+    "fewer places than axes": (
+        lambda: Tensor(X).movedim((0, 1), (1,)), ShapeError, "differ in number"),
+    "elements at no distance": (lambda: Tensor.fftfreq(4, 0.0), UserError, "distance"),
     "several elements as a number": (lambda: float(Tensor(X)), ShapeError, "exactly one"),
     "a format of several elements": (lambda: format(Tensor(X), "f"), ShapeError, "exactly one"),
     "a factor with a fraction for integers": (

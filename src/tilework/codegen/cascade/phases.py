@@ -354,7 +354,7 @@ class Phases:
         binders: dict[Node, tuple[Node, ...]] | None = None,
     ) -> Node:
         """A phase for the rows of its tile, with ranges numbered from the outside in."""
-        sink = substitute_ranges(sink, self._rows | values, binders or {})
+        sink = _with_folds_of_their_own(substitute_ranges(sink, self._rows | values, binders or {}))
         order = toposort(sink)
         bound = {r for node in order if node.op is REDUCE for r in node.src[1:]}
         first = any(m.rows_first and m.param in order for m in self.memories.values())
@@ -366,6 +366,28 @@ class Phases:
             for position, range_ in enumerate(ranges)
         }
         return substitute_ranges(sink, fresh, {old: (new,) for old, new in fresh.items()})
+
+
+def _with_folds_of_their_own(sink: Node) -> Node:
+    """Folds run over ranges that no store of the phase runs over.
+
+    A value is kept under the names of the fold that reads it, so one store of a phase may run over
+    what a fold of another binds.
+    """
+    order = toposort(sink)
+    free = FreeRanges(order)
+    outside = set(free.of(sink))
+    first = max([number(range_) for range_ in free.ranges], default=0) + 1
+    done: dict[Node, Node] = {}
+    for node in order:
+        src = tuple([done[source] for source in node.src])
+        done[node] = node if src == node.src else simplify.rebuild(node, src)
+        shared = outside.intersection(node.src[1:]) if node.op is REDUCE else ()
+        if shared:
+            fresh = {r: RANGE(*r.src, attrs=RangeAttrs(first + number(r))) for r in shared}
+            binders = {old: (new,) for old, new in fresh.items()}
+            done[node] = substitute_ranges(done[node], fresh, binders)
+    return done[sink]
 
 
 def _read_by(node: Node, cascade: Cascade) -> set[Node]:
