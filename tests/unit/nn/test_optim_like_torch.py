@@ -27,6 +27,7 @@ OPTIMIZERS: list[tuple[str, dict[str, Any]]] = [
     ("Adam", {"lr": 0.1, "weight_decay": 0.1}),
     ("Adam", {"lr": 0.1, "betas": (0.8, 0.95), "amsgrad": True}),
     ("Adam", {"lr": 0.1, "maximize": True}),
+    ("Adam", {"lr": 0.1, "weight_decay": 0.1, "decoupled_weight_decay": True}),
     ("AdamW", {"lr": 0.1, "weight_decay": 0.1, "amsgrad": True}),
     ("NAdam", {"lr": 0.1, "weight_decay": 0.01}),
     ("RAdam", {"lr": 0.1, "weight_decay": 0.01}),
@@ -76,7 +77,7 @@ SCHEDULES: dict[str, Callable[[Any, Any], Any]] = {
     "PolynomialLR": lambda kinds, o: kinds.PolynomialLR(o, 9, 2.0),
     "CosineAnnealingLR": lambda kinds, o: kinds.CosineAnnealingLR(o, 10, 0.01),
     "warm restarts": lambda kinds, o: kinds.CosineAnnealingWarmRestarts(o, 3, 2, 0.01),
-    "OneCycleLR": lambda kinds, o: kinds.OneCycleLR(o, 1.0, 20),
+    "OneCycleLR": lambda kinds, o: kinds.OneCycleLR(o, 1.0, None, 4, 5),
     "CyclicLR": lambda kinds, o: kinds.CyclicLR(o, 0.01, 0.5, 4, 6, "triangular2"),
     "SequentialLR": lambda kinds, o: kinds.SequentialLR(
         o, [kinds.LinearLR(o, 0.1, 1.0, 5), kinds.ExponentialLR(o, 0.9)], [5]
@@ -114,7 +115,7 @@ def test_nesterovs_momentum_with_dampening_is_refused() -> None:
 @pytest.mark.parametrize("share", [0.1, 1.0])
 def test_one_cycle_of_one_slope_starts_or_ends_at_the_greatest_rate(share: float) -> None:
     optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=0.1)
-    schedule = optim.OneCycleLR(optimizer, 1.0, 10, share)
+    schedule = optim.OneCycleLR(optimizer, 1.0, 10, pct_start=share)
     rates = [optimizer.lr.item()]
     for _ in range(9):
         schedule.step()
@@ -169,3 +170,117 @@ def test_the_average_of_asgd_is_that_of_the_last_steps() -> None:
 def test_shares_of_old_means_are_checked() -> None:
     with pytest.raises(UserError, match="shares of old means"):
         optim.RAdam([Tensor([1.0])], betas=(0.9, 1.0))
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+@pytest.mark.parametrize("threshold_mode", ["rel", "abs"])
+def test_a_plateau_lowers_the_rate_as_pytorchs_does(mode: str, threshold_mode: str) -> None:
+    ours = optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
+    theirs = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=1.0)
+    options: Any = {"threshold_mode": threshold_mode, "threshold": 0.1, "cooldown": 2}
+    own = optim.ReduceLROnPlateau(ours, mode, 0.5, 1, min_lr=0.1, **options)
+    other: Any = torch.optim.lr_scheduler.ReduceLROnPlateau
+    expected = other(theirs, mode, 0.5, 1, min_lr=0.1, **options)
+    for measure in [1.0, 0.9, 0.95, 0.93, 0.9, 1.2, 1.3, 1.25, 1.2, 0.2, 0.3, 0.3, 0.3, 0.3, 0.3]:
+        own.step(measure)
+        expected.step(measure)
+        assert own.get_last_lr() == pytest.approx(theirs.param_groups[0]["lr"])
+
+
+#: What PyTorch has in the place of a flag.
+NUMBER: Any = (5e-4,)
+
+
+def valley(x: Any) -> Any:
+    """Rosenbrock's function of two numbers."""
+    return (1 - x[0]) ** 2 + 100 * (x[1] - x[0] ** 2) ** 2
+
+
+def hollow(x: Any) -> Any:
+    return ((x - 0.5) ** 4).sum() + (x[0] * x[1]) ** 2
+
+
+def minimised(library: Any, kind: Any, loss: Any, calls: int, **options: Any) -> list[float]:
+    """Where `calls` steps of L-BFGS lead, from the same start."""
+    start = [-0.5, 1.5]
+    x = (
+        Tensor(start, requires_grad=True)
+        if library is Tensor
+        else torch.tensor(start, requires_grad=True)
+    )
+    optimizer = kind([x], **options)
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        value = loss(x)
+        value.backward()
+        return value
+
+    for _ in range(calls):
+        optimizer.step(closure)
+    found: list[float] = x.tolist()
+    return found
+
+
+@pytest.mark.parametrize("history", [1, 10])
+@pytest.mark.parametrize("calls", [1, 3])
+def test_lbfgs_without_a_search_takes_pytorchs_steps(history: int, calls: int) -> None:
+    options = {"lr": 0.1, "max_iter": 4, "history_size": history}
+    own = minimised(Tensor, optim.LBFGS, hollow, calls, **options)
+    theirs = minimised(torch, torch.optim.LBFGS, hollow, calls, **options)
+    np.testing.assert_allclose(own, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_lbfgs_with_a_search_finds_the_end_of_a_valley() -> None:
+    found = minimised(Tensor, optim.LBFGS, valley, 2, line_search_fn="strong_wolfe")
+    np.testing.assert_allclose(found, [1.0, 1.0], atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda x: optim.SGD([x], 0.1, 0.9, 0.0, *NUMBER), "nesterov and classic"),
+        (lambda x: optim.Adam([x], 0.1, (0.9, 0.99), 1e-6), "followed by another argument"),
+        (lambda x: optim.AdamW([x], 0.1, (0.9, 0.99), betas=(0.9, 0.99)), "given twice"),
+        (lambda x: optim.Muon([x], 0.1, 0.1, 0.95, True), "ns_steps must be a number"),
+        (lambda x: optim.LBFGS([x], line_search_fn="armijo"), "unknown search"),
+        (lambda x: optim.LBFGS([x]).step(), "needs a closure"),
+        (
+            lambda x: optim.ReduceLROnPlateau(optim.SGD([x], 0.1), "least"),
+            "options make no sense",
+        ),
+        (lambda x: optim.OneCycleLR(optim.SGD([x], 0.1), 1.0), "needs total_steps"),
+    ],
+)
+def test_arguments_in_another_librarys_order_are_refused(
+    make: Callable[[Tensor], Any], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        make(Tensor([1.0], requires_grad=True))
+
+
+def test_pairs_of_shares_may_stand_where_pytorch_has_them() -> None:
+    x = Tensor([1.0], requires_grad=True)
+    found = optim.Adam([x], 0.1, (0.8, 0.95))
+    assert (found.b1, found.b2) == (0.8, 0.95)
+
+
+def test_a_step_may_compute_its_loss_itself() -> None:
+    x = Tensor([2.0], requires_grad=True)
+
+    def closure() -> Tensor:
+        loss = (x * x).sum()
+        loss.backward()
+        return loss
+
+    loss = optim.SGD([x], 0.25).step(closure)
+    assert loss is not None
+    assert (loss.item(), x.tolist()) == (4.0, [1.0])
+
+
+def test_gradients_may_be_set_to_zero() -> None:
+    x = Tensor([2.0], requires_grad=True)
+    (x * 3).sum().backward()
+    optim.SGD([x], 0.1).zero_grad(set_to_none=False)
+    assert x.grad is not None
+    assert x.grad.tolist() == [0.0]

@@ -37,11 +37,13 @@ class Builder(Protocol[Raw]):
     """Makes raw values; each method is one operation of the target.
 
     `has_scale` says whether it multiplies by powers of 2 in one operation, rounded once, and
-    `has_branches` whether what few lanes need is computed for them alone.
+    `has_branches` whether what few lanes need is computed for them alone.  `checks_domains` says
+    whether `check_domain` is to be called, as in a build for finding mistakes.
     """
 
     has_scale: bool
     has_branches: bool
+    checks_domains: bool
 
     def const(self, value: Number, dtype: Dtype) -> Raw:
         """Return the constant `value`, which `dtype` holds exactly."""
@@ -72,6 +74,9 @@ class Builder(Protocol[Raw]):
 
     def bitcast(self, x: Raw, source: Dtype, target: Dtype) -> Raw:
         """Reinterpret the bits of `x`, of the same width."""
+
+    def check_domain(self, x: Raw, low: float, high: float, helper: str) -> None:
+        """Refuse an `x` outside of what a helper's text says of it, if `checks_domains`."""
 
 
 class Value(Generic[Raw]):
@@ -180,6 +185,15 @@ class Value(Generic[Raw]):
     def bits(self, dtype: Dtype) -> Value[Raw]:
         """Reinterpret the bits as `dtype`, of the same width."""
         return Value(self.builder, self.builder.bitcast(self.raw, self.dtype, dtype), dtype)
+
+
+def needs(x: Value[Raw], low: float, high: float, helper: str) -> None:
+    """State that `x` lies in [low, high] or is NaN: the domain of a helper.
+
+    It costs nothing; a builder that `checks_domains` looks at every lane.
+    """
+    if x.builder.checks_domains:
+        x.builder.check_domain(x.raw, low, high, helper)
 
 
 def fma(x: Value[Raw], y: Value[Raw] | Number, z: Value[Raw] | Number) -> Value[Raw]:

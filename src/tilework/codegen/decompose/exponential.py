@@ -9,7 +9,7 @@ since the first is exact.
 
 from __future__ import annotations
 
-from tilework.codegen.decompose.builder import Raw, Value, fma, polynomial, where
+from tilework.codegen.decompose.builder import Raw, Value, fma, needs, polynomial, where
 from tilework.codegen.decompose.formats import clamp, format_of
 
 
@@ -17,11 +17,13 @@ def scale_by_power(p: Value[Raw], shifted: Value[Raw], offset: int = 0) -> Value
     """Return `p * 2**(n + offset)`.
 
     Args:
-        p: in [1/2, 2].
-        shifted: `n + magic + 2 * bias`, for an integer n of at most 2 * bias in magnitude.
+        p: in [1/2, 2], or the second word of such a number.
+        shifted: `n + magic + 2 * bias`, for an integer n of at most 2 * bias in magnitude, or NaN.
         offset: added to n.
     """
     form = format_of(p)
+    n_limit = 2.0 * form.bias
+    needs(shifted, form.magic, form.magic + 2 * n_limit, "scale_by_power")
     if p.builder.has_scale:
         n = shifted - (form.magic + 2 * form.bias)
         return p.scale(n + float(offset) if offset else n)
@@ -41,10 +43,11 @@ def reduce_exp(x: Value[Raw], excess: int) -> tuple[Value[Raw], Value[Raw] | Non
     The second word is left out for float32, whose bounds hold without it.
 
     Args:
-        x: at most four times the exponent's bias in magnitude.
+        x: at most four times the exponent's bias in magnitude, or NaN.
         excess: what the integer in the low bits of the last result is larger than n.
     """
     form = format_of(x)
+    needs(x, -4.0 * form.bias, 4.0 * form.bias, "reduce_exp")
     ln2_high, ln2_low = form.tables["LN2"]
     magic = form.magic + excess
     shifted = fma(x, form.tables["LOG2_E"][0], magic)

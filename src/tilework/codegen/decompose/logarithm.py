@@ -13,7 +13,12 @@ from tilework.codegen.decompose.formats import format_of
 
 
 def split(x: Value[Raw]) -> tuple[Value[Raw], Value[Raw]]:
-    """Return `e` and `f` with `x = 2**e * (1 + f)`, for positive finite `x`."""
+    """Return `e` and `f` with `x = 2**e * (1 + f)`, for positive finite `x`.
+
+    For any other x they are numbers without a meaning, which `with_specials` and its kin replace:
+    bits are taken apart as integers, so nothing is out of range. `e` is at most the bias and the
+    mantissa's bits in magnitude, f in [-0.3, 0.42) where x is positive and finite.
+    """
     form = format_of(x)
     small = x.less(form.smallest_normal)
     scaled = where(small, x * 2.0**form.mantissa_bits, x)

@@ -55,6 +55,8 @@ class NodeBuilder:
         has_branches: whether what few lanes need is computed for them alone.
     """
 
+    checks_domains = False
+
     def __init__(
         self, shape: Shape, *, has_fma: bool, has_scale: bool = False, has_branches: bool = False
     ) -> None:
@@ -105,3 +107,6 @@ class NodeBuilder:
     def bitcast(self, x: Node, source: Dtype, target: Dtype) -> Node:
         """Reinterpret the bits."""
         return bitcast(x, _dtype(target))
+
+    def check_domain(self, x: Node, low: float, high: float, helper: str) -> None:
+        """Not called: see `checks_domains`."""

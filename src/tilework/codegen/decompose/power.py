@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from tilework.codegen.decompose import coefficients
-from tilework.codegen.decompose.builder import Raw, Value, fma, polynomial, where
+from tilework.codegen.decompose.builder import Raw, Value, fma, needs, polynomial, where
 from tilework.codegen.decompose.exponential import power_near_one, scale_by_power
 from tilework.codegen.decompose.formats import clamp, format_of
 from tilework.codegen.decompose.logarithm import split
@@ -30,6 +30,7 @@ def wide_log2(magnitude: Value[Raw]) -> Value[Raw]:
 def wide_exp2(t: Value[Raw]) -> Value[Raw]:
     """Return 2**t for a float64 `t`, rounded to float32."""
     t = clamp(t, -160.0, 160.0)
+    needs(t, -160.0, 160.0, "wide_exp2")
     shifted = t + MAGIC_FLOAT64
     power = polynomial(t - (shifted - MAGIC_FLOAT64), coefficients.FLOAT64["EXP2_WIDE"])
     return (power.bits("int64") + (shifted.bits("int64") << 52)).bits("float64").cast("float32")

@@ -14,7 +14,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilework.codegen.decompose import coefficients
-from tilework.codegen.decompose.builder import Raw, Value, fma, polynomial, unless_rare, where
+from tilework.codegen.decompose.builder import (
+    Raw,
+    Value,
+    fma,
+    needs,
+    polynomial,
+    unless_rare,
+    where,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,6 +128,7 @@ def tan(x: Value[Raw]) -> Value[Raw]:
 
 def _quadrant(x: Value[Raw]) -> tuple[Value[Raw], Value[Raw], Value[Raw]]:
     """Return `n` in low bits and two words of `x - n * pi/2`, for |x| <= FLOAT32_LIMIT."""
+    needs(x, -FLOAT32_LIMIT, FLOAT32_LIMIT, "_quadrant")
     first, second, third = coefficients.FLOAT32["HALF_PI"]
     shifted = fma(x, TWO_OVER_PI, MAGIC)
     n = shifted - MAGIC

@@ -11,6 +11,7 @@ from tilework.nn.optim.clipping import (
     clip_grads_with_norm_,
     get_total_norm,
 )
+from tilework.nn.optim.lbfgs import LBFGS
 from tilework.nn.optim.optimizer import Optimizer, OptimizerGroup
 from tilework.nn.optim.schedule import (
     ChainedScheduler,
@@ -34,9 +35,9 @@ from tilework.nn.optim.schedule import (
 from tilework.nn.optim.sgd import LARS, SGD, Muon
 
 __all__ = [
-    "ASGD", "EMA", "LAMB", "LARS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW",
-    "Adamax", "ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts",
-    "CosineWarmupLR", "CyclicLR", "ExponentialLR", "LambdaLR", "LinearLR", "MultiStepLR",
+    "ASGD", "EMA", "LAMB", "LARS", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam",
+    "AdamW", "Adamax", "ChainedScheduler", "ConstantLR", "CosineAnnealingLR",
+    "CosineAnnealingWarmRestarts", "CosineWarmupLR", "CyclicLR", "ExponentialLR", "LambdaLR", "LinearLR", "MultiStepLR",
     "MultiplicativeLR", "Muon", "NAdam", "OneCycleLR", "Optimizer", "OptimizerGroup",
     "PolynomialLR", "RAdam", "RMSprop", "ReduceLROnPlateau", "Rprop", "Schedule", "SequentialLR",
     "StepLR", "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm",

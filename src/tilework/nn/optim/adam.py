@@ -141,13 +141,33 @@ def _trust(value: Tensor, step: Tensor) -> Tensor:
     return is_usable.where(a / is_usable.where(b, 1.0), 1.0)
 
 
+def _shares(
+    b1: float | tuple[float, float], b2: float, betas: tuple[float, float] | None
+) -> tuple[float, float]:
+    """The shares of the old means, however they are given.
+
+    Raises:
+        UserError: they are given twice, or an argument follows a pair in PyTorch's order.
+    """
+    if not isinstance(b1, tuple | list):
+        return (b1, b2) if betas is None else betas
+    if betas is not None or b2 != 0.999 or len(b1) != 2:
+        raise UserError(
+            "Adam: a pair of shares is followed by another argument, or given twice",
+            got=f"{b1}, {b2}",
+            try_="eps and what follows by name: their order differs between libraries",
+        )
+    return b1[0], b1[1]
+
+
 class AdamW(LAMB):
     """Adam with weight decay of its own (Loshchilov and Hutter, 2017).
 
     Args:
         params: see `Optimizer`.
         lr: the learning rate.
-        b1: share of the old mean of gradients.
+        b1: share of the old mean of gradients, or PyTorch's pair `betas`; what follows is then
+            given by name.
         b2: share of the old mean of their squares.
         eps: added to the root of the mean square.
         weight_decay: of the parameter, added to the step.
@@ -162,7 +182,7 @@ class AdamW(LAMB):
         self,
         params: Sequence[Tensor],
         lr: float = 0.001,
-        b1: float = 0.9,
+        b1: float | tuple[float, float] = 0.9,
         b2: float = 0.999,
         eps: float = 1e-8,
         weight_decay: float = 0.01,
@@ -173,9 +193,9 @@ class AdamW(LAMB):
         amsgrad: bool = False,
         maximize: bool = False,
     ) -> None:
-        b1, b2 = (b1, b2) if betas is None else betas
+        first, second = _shares(b1, b2, betas)
         super().__init__(
-            params, lr, b1, b2, eps, weight_decay, True, device, fused,
+            params, lr, first, second, eps, weight_decay, True, device, fused,
             amsgrad=amsgrad, maximize=maximize,
         )  # fmt: skip
 
@@ -183,7 +203,8 @@ class AdamW(LAMB):
 class Adam(AdamW):
     """Adam (Kingma and Ba, 2014); arguments as of `AdamW`.
 
-    `weight_decay` is 0 by default, and the parameter's share is added to its gradient.
+    `weight_decay` is 0 by default, and the parameter's share is added to its gradient, unless
+    `decoupled_weight_decay` is asked for.
     """
 
     _decays_gradient = True
@@ -192,7 +213,7 @@ class Adam(AdamW):
         self,
         params: Sequence[Tensor],
         lr: float = 0.001,
-        b1: float = 0.9,
+        b1: float | tuple[float, float] = 0.9,
         b2: float = 0.999,
         eps: float = 1e-8,
         device: str | None = None,
@@ -202,7 +223,9 @@ class Adam(AdamW):
         weight_decay: float = 0.0,
         amsgrad: bool = False,
         maximize: bool = False,
+        decoupled_weight_decay: bool = False,
     ) -> None:
+        self._decays_gradient = not decoupled_weight_decay
         super().__init__(
             params, lr, b1, b2, eps, weight_decay, device, fused,
             betas=betas, amsgrad=amsgrad, maximize=maximize,
@@ -218,8 +241,8 @@ class _Counted(Moments):
         betas: see `Moments`.
         eps: see `Moments`.
         weight_decay: of the parameter, added to its gradient, or to the step if decoupled.
-        maximize: see `Moments`.
         decoupled_weight_decay: add the decay to the step.
+        maximize: see `Moments`.
     """
 
     def __init__(
@@ -229,9 +252,9 @@ class _Counted(Moments):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
+        decoupled_weight_decay: bool = False,
         *,
         maximize: bool = False,
-        decoupled_weight_decay: bool = False,
     ) -> None:
         super().__init__(params, lr, betas, eps, weight_decay, maximize=maximize)
         self._decays_gradient = not decoupled_weight_decay
@@ -258,8 +281,8 @@ class NAdam(_Counted):
         eps: added to the root of the mean square.
         weight_decay: of the parameter, added to its gradient, or to the step if decoupled.
         momentum_decay: how fast the momentum grows to its full value.
-        maximize: go along the gradient, not against it.
         decoupled_weight_decay: add the decay to the step.
+        maximize: go along the gradient, not against it.
     """
 
     def __init__(
@@ -270,14 +293,13 @@ class NAdam(_Counted):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         momentum_decay: float = 0.004,
+        decoupled_weight_decay: bool = False,
         *,
         maximize: bool = False,
-        decoupled_weight_decay: bool = False,
     ) -> None:
         super().__init__(
-            params, lr, betas, eps, weight_decay,
-            maximize=maximize, decoupled_weight_decay=decoupled_weight_decay,
-        )  # fmt: skip
+            params, lr, betas, eps, weight_decay, decoupled_weight_decay, maximize=maximize
+        )
         self.momentum_decay = momentum_decay
         self.product = self._number(1.0, dtypes.float64)
 

@@ -10,7 +10,7 @@ from tilework.engine.device import Device
 from tilework.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tilework.dtypes import DType
 
@@ -71,14 +71,26 @@ class Optimizer:
             self._first_rate = float(self.lr.item())
         return self._first_rate
 
-    def zero_grad(self) -> None:
-        """Forget the gradients."""
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients, or set them to 0."""
         for param in self.params:
-            param.grad = None
+            if set_to_none or param.grad is None:
+                param.grad = None
+            else:
+                param.grad = param.grad.zeros_like()
 
-    def step(self) -> None:
-        """Change all parameters that have a gradient."""
+    def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
+        """Change all parameters that have a gradient.
+
+        Args:
+            closure: computes the loss and its gradients anew, before the step.
+
+        Returns:
+            What the closure gave.
+        """
+        loss = None if closure is None else closure()
         Tensor.realize(*self.schedule_step())
+        return loss
 
     def schedule_step(self) -> list[Tensor]:
         """Write the changes, and return the tensors that have to be realized for them."""
@@ -160,10 +172,10 @@ class OptimizerGroup:
         """One of them."""
         return self.optimizers[i]
 
-    def zero_grad(self) -> None:
-        """Forget the gradients."""
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients, or set them to 0."""
         for each in self.optimizers:
-            each.zero_grad()
+            each.zero_grad(set_to_none)
 
     def schedule_step(self) -> list[Tensor]:
         """Write all changes, and return the tensors that have to be realized for them."""

@@ -203,7 +203,9 @@ class OneCycleLR(Schedule):
     Args:
         optimizer: whose rate is set.
         max_lr: the greatest rate.
-        total_steps: all steps.
+        total_steps: all steps, or else ...
+        epochs: ... so many times ...
+        steps_per_epoch: ... so many.
         pct_start: the share of them in which the rate grows.
         div_factor: the first rate is `max_lr` divided by it.
         final_div_factor: the last rate is the first divided by it.
@@ -213,11 +215,21 @@ class OneCycleLR(Schedule):
         self,
         optimizer: Optimizer,
         max_lr: float,
-        total_steps: int,
+        total_steps: int | None = None,
+        epochs: int | None = None,
+        steps_per_epoch: int | None = None,
         pct_start: float = 0.3,
+        *,
         div_factor: float = 25.0,
         final_div_factor: float = 1e4,
     ) -> None:
+        if total_steps is None:
+            if epochs is None or steps_per_epoch is None:
+                raise UserError(
+                    "OneCycleLR: needs total_steps, or epochs and steps_per_epoch",
+                    got=f"{epochs=}, {steps_per_epoch=}",
+                )
+            total_steps = epochs * steps_per_epoch
         _check_counts("OneCycleLR", total_steps=total_steps)
         if not 0 <= pct_start <= 1 or not div_factor > 0 or not final_div_factor > 0:
             raise UserError(
@@ -337,41 +349,77 @@ def _waved(start: float, end: float, share: float) -> float:
 
 
 class ReduceLROnPlateau:
-    """The rate times `factor` when a measure has not become less for more than `patience` steps.
+    """The rate times `factor` when a measure has not become better for more than `patience` steps.
 
     Args:
         optimizer: whose rate is set.
+        mode: "min" or "max": what is better.
         factor: what the rate is multiplied with.
         patience: steps without progress that are tolerated.
-        threshold: progress is a measure below (1 - threshold) times the best one.
+        threshold: how much better counts as progress.
+        threshold_mode: "rel": as a share of the best measure, or "abs".
+        cooldown: steps after a change in which none is counted.
         min_lr: the least rate.
+        eps: a smaller change of the rate is not made.
+
+    Raises:
+        UserError: a mode is unknown, or the factor does not make rates smaller.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # PyTorch's arguments
         self,
         optimizer: Optimizer,
+        mode: str = "min",
         factor: float = 0.1,
         patience: int = 10,
         threshold: float = 1e-4,
+        threshold_mode: str = "rel",
+        cooldown: int = 0,
         min_lr: float = 0.0,
+        eps: float = 1e-8,
     ) -> None:
+        if mode not in ("min", "max") or threshold_mode not in ("rel", "abs") or factor >= 1:
+            raise UserError(
+                "ReduceLROnPlateau: the options make no sense",
+                got=f"{mode}, {threshold_mode}, factor {factor}",
+                expected="min or max, rel or abs, a factor below 1",
+            )
         self.optimizer = optimizer
+        self.mode = mode
         self.factor = factor
         self.patience = patience
         self.threshold = threshold
+        self.threshold_mode = threshold_mode
+        self.cooldown = cooldown
         self.min_lr = min_lr
-        self.best = math.inf
+        self.eps = eps
+        self.best = math.inf if mode == "min" else -math.inf
         self.waited = 0
+        self.resting = 0
 
-    def step(self, measure: float | Tensor) -> None:
+    def step(self, metrics: float | Tensor) -> None:
         """Tell the measure of a step."""
-        value = float(measure.item()) if isinstance(measure, Tensor) else float(measure)
-        if value < self.best * (1 - self.threshold):
+        value = float(metrics.item()) if isinstance(metrics, Tensor) else float(metrics)
+        if self._is_better(value):
             self.best, self.waited = value, 0
-            return
-        self.waited += 1
-        if self.waited > self.patience:
-            lr = self.optimizer.lr
-            rate = max(float(lr.item()) * self.factor, self.min_lr)
-            lr.assign(Tensor([rate], dtype=lr.dtype, device=lr.device)).realize()
+        else:
+            self.waited += 1
+        if self.resting:
+            self.resting -= 1
             self.waited = 0
+        if self.waited > self.patience:
+            old = float(self.optimizer.lr.item())
+            new = max(old * self.factor, self.min_lr)
+            if old - new > self.eps:
+                _set_rate(self.optimizer, new)
+            self.resting, self.waited = self.cooldown, 0
+
+    def _is_better(self, value: float) -> bool:
+        sign = 1.0 if self.mode == "max" else -1.0
+        if self.threshold_mode == "abs":
+            return value * sign > self.best * sign + self.threshold
+        return value * sign > self.best * (sign + self.threshold)
+
+    def get_last_lr(self) -> float:
+        """The rate as it is."""
+        return float(self.optimizer.lr.item())

@@ -56,6 +56,12 @@ class LARS(Optimizer):
     ) -> None:
         if momentum < 0:
             raise UserError("optimizer: the momentum is negative", got=momentum)
+        if not isinstance(nesterov, bool) or not isinstance(classic, bool):
+            raise UserError(
+                "optimizer: nesterov and classic must be True or False",
+                got=f"{nesterov!r}, {classic!r}",
+                try_="what follows momentum by name: its order differs between libraries",
+            )
         super().__init__(params, lr, device, fused, maximize=maximize)
         self.momentum = momentum
         self.wd = weight_decay
@@ -182,6 +188,12 @@ class Muon(LARS):
         device: str | None = None,
         fused: bool = False,
     ) -> None:
+        if isinstance(ns_steps, bool):
+            raise UserError(
+                "Muon: ns_steps must be a number",
+                got=ns_steps,
+                try_="what follows lr by name: its order differs between libraries",
+            )
         super().__init__(
             params, lr, momentum, weight_decay, ns_steps, ns_coefficients, nesterov,
             classic=False, pre_wd=False, tcoef=0.0, device=device, fused=fused,

@@ -43,6 +43,7 @@ class CBuilder:
 
     has_scale = False
     has_branches = False
+    checks_domains = False
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -122,3 +123,6 @@ class CBuilder:
         names = {"float32": "f32", "float64": "f64", "int32": "i32", "int64": "i64"}
         names |= {"uint32": "u32", "uint64": "u64"}
         return self._emit("bitcast", f"{names[target]}_{names[source]}({x})", target)
+
+    def check_domain(self, x: str, low: float, high: float, helper: str) -> None:
+        """Not called: see `checks_domains`."""

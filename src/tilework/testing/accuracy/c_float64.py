@@ -80,9 +80,7 @@ int main(int argc, char **argv) {
       a[i] = sample(i % 8, low, high);
       b[i] = 0;
       if (@binary@) {
-        double t = (double)(draw() >> 11) * 0x1p-53 * 2200 - 1100;
-        b[i] = i % 5 == 0 ? f64(draw()) : i % 7 == 0 ? rint(t / 100) : t / log2(fabs(a[i]));
-      }
+@second@      }
     }
     kernel(a, b, out);
     for (int i = 0; i < 1024; i++) {
@@ -104,4 +102,17 @@ int main(int argc, char **argv) {
          isinf(worst) ? 1e300 : worst, at, at_y, done, over_one, misrounded, signs, doubt);
   return 0;
 }
+"""
+
+#: How the second operand of a function of two is drawn: exponents that keep powers in range, ...
+EXPONENTS = """        double t = (double)(draw() >> 11) * 0x1p-53 * 2200 - 1100;
+        b[i] = i % 5 == 0 ? f64(draw()) : i % 7 == 0 ? rint(t / 100) : t / log2(fabs(a[i]));
+"""
+#: ... or divisors of all kinds, and every other time such that the quotient lies within some
+#: 2**-11 units of the middle between two floats.
+DIVISORS = """        b[i] = sample((i / 8) % 8, low, high);
+        if (i & 1) {
+          double q = ldexp(1 + (double)(draw() >> 12) * 0x1p-52, (int)(draw() % 100) - 50);
+          a[i] = (double)((long double)b[i] * ((long double)q + ldexpl(0x1p-53L, ilogb(q))));
+        }
 """

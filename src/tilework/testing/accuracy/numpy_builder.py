@@ -47,6 +47,7 @@ class NumpyBuilder:
 
     has_scale = False
     has_branches = False
+    checks_domains = False
 
     def const(self, value: Number, dtype: Dtype) -> Array:
         """Return the constant `value`."""
@@ -92,6 +93,9 @@ class NumpyBuilder:
     def bitcast(self, x: Array, source: Dtype, target: Dtype) -> Array:
         """Reinterpret the bits."""
         return np.ascontiguousarray(x).reshape(x.shape).view(target)
+
+    def check_domain(self, x: Array, low: float, high: float, helper: str) -> None:
+        """Not called: see `checks_domains`."""
 
 
 def _odd_sum(x: Array, y: Array) -> Array:

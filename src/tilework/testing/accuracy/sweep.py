@@ -26,7 +26,7 @@ from tilework.codegen.decompose import transcendental
 from tilework.codegen.decompose.builder import Dtype, Value
 from tilework.testing.accuracy.c_builder import CBuilder
 from tilework.testing.accuracy.c_float16 import PAIRS_FLOAT16
-from tilework.testing.accuracy.c_float64 import SAMPLED_FLOAT64
+from tilework.testing.accuracy.c_float64 import DIVISORS, EXPONENTS, SAMPLED_FLOAT64
 from tilework.testing.accuracy.c_sources import PAIRS_FLOAT32, PRELUDE, UNARY_FLOAT32
 
 CHUNK = 2**26
@@ -40,6 +40,7 @@ SAMPLE_CHUNK, FIRST_CHUNK = 10**7, 2**10
 ORACLES = {
     "acos": "acos{q}(x)",
     "cos_limited": "cos{q}(x)",
+    "div": "x / y",
     "reciprocal": "1 / x",
     "sigmoid": "1 / (1 + exp{q}(-x))",
     "sin_limited": "sin{q}(x)",
@@ -63,9 +64,11 @@ DOMAINS = {
 #: Angles at which reductions of other libraries change, and so many inputs of them in a chunk.
 ZONE = (30.0, 39800.0)
 ZONE_CHUNK = 2**22
-BINARY = ("pow", "atan2", "fmod")
+BINARY = ("pow", "atan2", "fmod", "div")
 SKIPPED = ("mulacc", "fmod")
 LIBRARIES = ("-lquadmath", "-lm")
+#: What ends a program at the first operation that C does not define.
+SANITIZE = ("-fsanitize=undefined,float-cast-overflow", "-fsanitize-undefined-trap-on-error")
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ class Report:
 
 def operation_counts(name: str, dtype: Dtype = "float32") -> tuple[CBuilder, str]:
     """Return the builder that holds the construction's operations, and its result."""
-    table = transcendental.FLOAT64 if dtype == "float64" else _float32_table()
+    table = _float64_table() if dtype == "float64" else _float32_table()
     builder = CBuilder()
     operands = ("x", "y") if name in BINARY else ("x",)
     own: Dtype = "float64" if dtype == "float64" else "float32"
@@ -93,12 +96,17 @@ def _float32_table() -> dict[str, transcendental.Construction]:
     return transcendental.FLOAT32 | transcendental.MORE_FLOAT32
 
 
+def _float64_table() -> dict[str, transcendental.Construction]:
+    """The constructions, and the quotient, which every target computes itself."""
+    return transcendental.FLOAT64 | {"div": lambda x, y: x / y}
+
+
 def function_names(dtype: Dtype) -> list[str]:
     """Return the names of all functions of a dtype."""
-    return sorted(transcendental.FLOAT64 if dtype == "float64" else _float32_table())
+    return sorted(_float64_table() if dtype == "float64" else _float32_table())
 
 
-def build(name: str, dtype: Dtype, folder: Path) -> tuple[Path, Report]:
+def build(name: str, dtype: Dtype, folder: Path, *, sanitize: bool = False) -> tuple[Path, Report]:
     """Compile the sweep of one function in `folder`; float16 is for functions of two operands."""
     builder, result = operation_counts(name, dtype)
     binary = name in BINARY
@@ -112,13 +120,15 @@ def build(name: str, dtype: Dtype, folder: Path) -> tuple[Path, Report]:
         "body": "\n    ".join(builder.lines),
         "result": result,
         "binary": str(int(binary)),
+        "second": DIVISORS if name == "div" else EXPONENTS,
     }
     text = PRELUDE + template
     for mark, replacement in replacements.items():
         text = text.replace(f"@{mark}@", replacement)
     source, program = folder / f"{name}.c", folder / name
     source.write_text(text)
-    subprocess.run([*COMPILE, str(source), "-o", str(program), *LIBRARIES], check=True)
+    options = [*COMPILE, *(SANITIZE if sanitize else ())]
+    subprocess.run([*options, str(source), "-o", str(program), *LIBRARIES], check=True)
     return program, Report(name, dtype, builder.operations, builder.counts)
 
 
@@ -159,7 +169,14 @@ def _in_chunks(program: Path, chunks: list[tuple[float, ...]], kept_in: Path) ->
 
 
 def sweep(
-    name: str, dtype: Dtype, kept_in: Path, *, step: int = 1, count: int = 10**6, seed: int = 1
+    name: str,
+    dtype: Dtype,
+    kept_in: Path,
+    *,
+    step: int = 1,
+    count: int = 10**6,
+    seed: int = 1,
+    sanitize: bool = False,
 ) -> Report:
     """Return the report of one function.
 
@@ -170,6 +187,7 @@ def sweep(
         step: distance of the float32 inputs or of the first float16 operands, 1 for all.
         count: number of samples where not all inputs are taken.
         seed: of the first chunk of samples; each further one takes the next.
+        sanitize: end at the first operation that C does not define.
     """
     chunks: list[tuple[float, ...]]
     if dtype == "float16":
@@ -186,7 +204,7 @@ def sweep(
         size = CHUNK * step
         chunks = [(at, min(2**32, at + size), step) for at in range(0, 2**32, size)]
     with tempfile.TemporaryDirectory() as folder:
-        program, report = build(name, dtype, Path(folder))
+        program, report = build(name, dtype, Path(folder), sanitize=sanitize)
         report.found.update(_in_chunks(program, chunks, kept_in))
     return report
 
