@@ -16,7 +16,7 @@ copied on write, and the child starts its own threads.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Final
 
@@ -34,6 +34,7 @@ from tilework.base.ledger import LEDGER, Ledger
 from tilework.runtime import reclaim, self_test
 from tilework.runtime.allocator import DEFAULT_KEPT_BYTES, PLAIN, BufferSpec, HostAllocator
 from tilework.runtime.buffer import Buffer, allocate_buffer, lease_buffer
+from tilework.runtime.counted import CountsMemory
 from tilework.runtime.driver import (
     Command,
     Copy,
@@ -127,7 +128,7 @@ class CpuRecording:
         self._leases.clear()
 
 
-class CpuDriver:
+class CpuDriver(CountsMemory):
     """The processor of this machine as a device.  Thread-safe.
 
     Args:
@@ -137,6 +138,8 @@ class CpuDriver:
         memory_limit: bytes that may be allocated; 0 is no limit.
         poison: fill new memory with NaN patterns.
     """
+
+    allocator: HostAllocator
 
     def __init__(
         self,
@@ -255,20 +258,6 @@ class CpuDriver:
     def time(self, commands: Sequence[Command]) -> tuple[float, ...]:
         """Run `commands` and return the seconds of each."""
         return self.record(commands).time()
-
-    def memory_used(self) -> Mapping[str, int]:
-        """Bytes handed out, kept for reuse, and the most that was handed out at once."""
-        reclaim.run()
-        allocator = self.allocator
-        return {
-            "used": allocator.used_bytes,
-            "kept": allocator.kept_bytes,
-            "peak": allocator.peak_bytes,
-        }
-
-    def restart_peak(self) -> None:
-        """Count the peak from what is handed out now."""
-        self.allocator.restart_peak()
 
     def raise_fault(self) -> None:
         """Raise what a kernel has reported since the last look, and forget it."""

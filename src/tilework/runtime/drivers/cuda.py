@@ -18,7 +18,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -41,6 +41,7 @@ from tilework.runtime import reclaim
 from tilework.runtime.allocator import PLAIN, BufferSpec
 from tilework.runtime.buffer import Buffer, allocate_buffer, lease_buffer
 from tilework.runtime.bus.cuda import LOST, CudaCallError, CudaLibrary, open_library
+from tilework.runtime.counted import CountsMemory
 from tilework.runtime.cuda.memory import CudaMemory, as_bytes_address
 from tilework.runtime.cuda.recording import Arguments, CudaRecording, describe
 from tilework.runtime.driver import (
@@ -137,7 +138,7 @@ class CudaProgram:
         self._driver.unload(self.kernels, modules)
 
 
-class CudaDriver:
+class CudaDriver(CountsMemory):
     """One NVIDIA GPU.  Thread-safe.
 
     Args:
@@ -145,6 +146,8 @@ class CudaDriver:
         library: the door to NVIDIA's driver; tests pass another.
         memory_limit: bytes that may be allocated; 0 is no limit.
     """
+
+    allocator: CudaMemory
 
     #: Recordings are graphs, which the engine makes of what it runs again and again.
     has_graphs: Final = True
@@ -235,16 +238,6 @@ class CudaDriver:
             got=lease.owner,
             try_="copy it to the device",
         )
-
-    def memory_used(self) -> Mapping[str, int]:
-        """Bytes handed out, kept for reuse, and the most that was handed out at once."""
-        reclaim.run()
-        memory = self.allocator
-        return {"used": memory.used_bytes, "kept": memory.kept_bytes, "peak": memory.peak_bytes}
-
-    def restart_peak(self) -> None:
-        """Count the peak from what is handed out now."""
-        self.allocator.restart_peak()
 
     def copy_in(self, target: Buffer, source: memoryview) -> None:
         """Copy bytes of the host to the card, after all submitted work."""

@@ -7,7 +7,7 @@ Reading a result is refused, since nothing was computed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -25,6 +25,7 @@ from tilework.base.ledger import LEDGER, Kind, Ledger
 from tilework.runtime import reclaim
 from tilework.runtime.allocator import PLAIN, Block, BufferSpec, size_class
 from tilework.runtime.buffer import Buffer, allocate_buffer, lease_buffer
+from tilework.runtime.counted import CountsMemory
 from tilework.runtime.driver import (
     Command,
     Kernel,
@@ -58,6 +59,7 @@ class NullMemory:
         self._next = _FIRST_ADDRESS
         self._live: dict[int, int] = {}
         self.used_bytes = 0
+        self.kept_bytes = 0  # addresses are never used twice
         self.peak_bytes = 0
 
     def allocate(self, size_bytes: int, *, zero: bool = False, spec: BufferSpec = PLAIN) -> Block:
@@ -158,7 +160,7 @@ class NullRecording:
         self._commands[index] = command
 
 
-class NullDriver:
+class NullDriver(CountsMemory):
     """The null device.  Thread-safe."""
 
     def __init__(
@@ -173,7 +175,7 @@ class NullDriver:
         """
         self.name = DEVICE
         self.target = replace(target, name=f"null-{target.name}", runs_code=False)
-        self.memory = NullMemory(memory_limit, ledger)
+        self.allocator = self.memory = NullMemory(memory_limit, ledger)
         self._lock = new_lock()
         self._ticket = 0
         self._is_closed = False
@@ -240,15 +242,6 @@ class NullDriver:
     def time(self, commands: Sequence[Command]) -> tuple[float, ...]:
         """Nothing takes no time."""
         return self.record(commands).time()
-
-    def memory_used(self) -> Mapping[str, int]:
-        """Bytes that a real device would have handed out."""
-        reclaim.run()
-        return {"used": self.memory.used_bytes, "kept": 0, "peak": self.memory.peak_bytes}
-
-    def restart_peak(self) -> None:
-        """Count the peak from what is handed out now."""
-        self.memory.restart_peak()
 
     def close(self) -> None:
         """Refuse further submissions."""

@@ -7,7 +7,7 @@ Its programs are kernel graphs: the data of a `KernelCode` is the text of one.  
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from tilework.base.clock import WaitLimit
@@ -28,6 +28,7 @@ from tilework.ir.ops.index import VARIABLE
 from tilework.runtime import reclaim
 from tilework.runtime.allocator import PLAIN, BufferSpec, HostAllocator
 from tilework.runtime.buffer import Buffer, allocate_buffer, lease_buffer
+from tilework.runtime.counted import CountsMemory
 from tilework.runtime.driver import (
     Command,
     Copy,
@@ -111,8 +112,10 @@ class PythonRecording:
         self._commands.clear()
 
 
-class PythonDriver:
+class PythonDriver(CountsMemory):
     """The interpreter.  Thread-safe."""
+
+    allocator: HostAllocator
 
     def __init__(self, *, memory_limit: int = 0, ledger: Ledger = LEDGER) -> None:
         self.name = DEVICE
@@ -198,20 +201,6 @@ class PythonDriver:
         with self._lock:
             self._ticket += 1
         return tuple(spent)
-
-    def memory_used(self) -> Mapping[str, int]:
-        """Bytes handed out, kept for reuse, and the most that was handed out at once."""
-        reclaim.run()
-        allocator = self.allocator
-        return {
-            "used": allocator.used_bytes,
-            "kept": allocator.kept_bytes,
-            "peak": allocator.peak_bytes,
-        }
-
-    def restart_peak(self) -> None:
-        """Count the peak from what is handed out now."""
-        self.allocator.restart_peak()
 
     def raise_fault(self) -> None:
         """Raise what a kernel has reported since the last look, and forget it."""
