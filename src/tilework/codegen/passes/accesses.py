@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tilework.ir.node import Node
     from tilework.target.spec import TargetSpec
 
+#: The longest step between lanes that is bridged by loading what lies between them.
+LONGEST_STEP = 4
 #: The bits of elements that one access moves at a vector of addresses, and the fewest lanes.
 _BITS = (32, 64)
 _LEAST_LANES = 4

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from tilework.codegen.analysis import BINDERS, FreeRanges, depends_on, stride
 from tilework.codegen.passes.accesses import (
+    LONGEST_STEP,
     Gathers,
     any_lane,
     as_vector,
@@ -59,8 +60,6 @@ if TYPE_CHECKING:
 
 Environment = tuple[tuple[int, int], ...]  # (position of an UNROLL range, its value), ascending
 
-#: The longest step between lanes that is bridged by loading what lies between them.
-_LONGEST_STEP = 4
 #: Fewer elements side by side than this are not worth a transpose.
 _LEAST_SEGMENT = 4
 _ALIGNMENT = 64  # bytes: stages start on a cache line, so vector accesses to them are aligned
@@ -459,7 +458,7 @@ class _Expansion:
                 lanes,
             )
             return SHUFFLE(found, found, attrs=ShuffleAttrs(tuple(range(lanes - 1, -1, -1))))
-        if is_wide and 1 < step <= _LONGEST_STEP:
+        if is_wide and 1 < step <= LONGEST_STEP:
             return strided(target, _at_lane(position, lane, 0), step, lanes, after)
         return gather(target, _at_lanes(position, lane, lanes), gate, after)
 

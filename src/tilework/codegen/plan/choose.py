@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tilework.codegen.analysis import Kernel, stride
+from tilework.codegen.passes.accesses import LONGEST_STEP
 from tilework.codegen.plan.extents import fitting_lanes, lanes_for, least_size, number, size
 from tilework.codegen.plan.plan import Part, Plan, Split
 from tilework.codegen.plan.results import MOST_ACCESSES, accesses, can_roll
@@ -230,6 +231,8 @@ def _access_cost(
     if step == 1:
         gated = node.op is LOAD and len(node.src) > 1
         return count / own * (1.5 if gated else 1.0)
+    if node.op is LOAD and len(node.src) == 1 and step and 1 < step <= LONGEST_STEP and own > 1:
+        return count / own * (2 * step - 1)  # vectors that hold all between, shuffled into one
     # Lanes far apart: one access and one insertion each, and a cache line for each.  Loads may
     # become register transposes (`_transposing_split`), stores cannot.
     return count * (1.5 if node.op is LOAD else 2.5)

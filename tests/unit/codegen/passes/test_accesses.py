@@ -114,3 +114,24 @@ def test_a_place_outside_is_reported_whichever_lane_it_has(place: int) -> None:
     places[place] = 64
     with pytest.raises(BoundsError):
         x[Tensor(places).realize()].numpy()
+
+
+def stepped(step: int) -> Node:
+    """out[i] = x[step * i] + x[step * i + 1]"""
+    i = RANGE(const_index(COUNT), attrs=RangeAttrs(0))
+    out = PARAM(attrs=ParamAttrs(0, (COUNT,), float32))
+    x = PARAM(attrs=ParamAttrs(1, (COUNT * step,), float32))
+    at = math.MUL(i, const_index(step))
+    pair = [LOAD(INDEX(x, place)) for place in (at, math.ADD(at, const_index(1)))]
+    return SINK(STORE(INDEX(out, i), math.ADD(*pair)))
+
+
+@pytest.mark.parametrize("step", [2, 3, 4, 5])
+def test_short_steps_are_bridged_by_vectors(step: int) -> None:
+    x = np.random.default_rng(5).standard_normal(COUNT * step).astype(np.float32)
+    lowered = lower_kernel(stepped(step), target("host"))
+    is_vector = any(node.op is LOAD and node.type.shape for node in lowered.linear.src)
+    assert is_vector == (step <= 4)
+    expected = x[::step] + x[1::step]
+    buffers = [bytes(expected.nbytes), x.tobytes()]
+    assert run("llvm", "host", stepped(step), buffers) == expected.tobytes()
