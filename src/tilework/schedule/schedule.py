@@ -136,7 +136,7 @@ class Limits:
     matrix_cascades_on: tuple[str, ...] = ("CUDA",)
     recomputed_from: tuple[tuple[str, int], ...] = (("CPU", 1 << 24), ("CUDA", 1 << 20))
     scans_reading_twice_on: tuple[str, ...] = ("CUDA",)
-    layouts_on: tuple[str, ...] = ("CPU",)
+    layouts_on: tuple[str, ...] = ("CPU", "CUDA")
     joins_equal_loops_on: tuple[str, ...] = ("CUDA",)
 
 

@@ -62,7 +62,7 @@ _LEAST_STEPS = 8
 #: Bytes to be folded that are worth another kernel, and elements of one part of a column.
 _WORTH_PARTS, _LEAST_PART = 16 << 20, 64
 #: Elements for each result that what follows a product reads and writes, from which on it is long.
-_LONG_REST = 6
+_LONG_REST = 5
 #: Tiles for each multiprocessor from which on cutting k gains nothing.
 _MANY_TILES = 4
 
