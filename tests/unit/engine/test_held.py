@@ -1,14 +1,17 @@
 """What a capture holds is exact: nothing that somebody can still read lies in an arena."""
 
 import threading
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tilework import Tensor, jit
+from tilework import Tensor, dtypes, jit
 from tilework.base.errors import StaleOutputError
 from tilework.engine.device import Device
+from tilework.runtime.lease import Lease
+from tilework.tensor.version import from_buffer
 
 
 def arena_addresses(step: Any) -> list[tuple[int, int]]:
@@ -112,3 +115,119 @@ def test_MPL_07_results_and_state_have_memory_of_their_own() -> None:
     step.free_intermediates()
     assert [tensor.sum().item() for tensor in results[-1]] == [8.0, 3.0]
     assert Device["CPU"].memory_used()["used"] > 0
+
+
+def on_loan(numbers: np.ndarray[Any, Any]) -> tuple[Tensor, Lease]:
+    """A tensor over the memory of an array."""
+    lease = Lease(numbers.ctypes.data, numbers.nbytes, owner="test")
+    buffer = Device["CPU"].map(lease)
+    dtype = dtypes.by_name(numbers.dtype.name)
+    return Tensor._over(from_buffer(buffer, "CPU", numbers.shape, dtype)), lease
+
+
+class Program:
+    """Random steps: values are returned, kept outside, dropped, summed up or differentiated."""
+
+    def __init__(self, seed: int) -> None:
+        random = Random(seed)
+        kinds = ["value", "value", "return", "keep", "drop", "state", "gradient", "loan"]
+        self.steps = [
+            (random.choice(kinds), random.randrange(9), random.randint(1, 3))
+            for _ in range(random.randrange(2, 10))
+        ]
+        self.kept: list[Tensor] = []
+        self.keep = self.kept.append  # the list itself would be watched
+        self.loaned = np.arange(6, dtype=np.float32) - 2
+        self.state = Tensor(np.zeros(6, np.float32)).realize()
+        self.total = np.zeros(6, np.float32)
+        self.weight = Tensor(np.full(6, 2.0, np.float32), requires_grad=True)
+
+    def tensors(self, x: Tensor, loan: Tensor) -> list[Tensor]:
+        values, returned = [x * 1], [x + 0]
+        for kind, number, factor in self.steps:
+            value = values[number % len(values)]
+            if kind == "value":
+                values.append((value * factor + 1).realize())
+            elif kind == "return":
+                returned.append((value + factor).realize())
+            elif kind == "keep":
+                self.keep((value - factor).realize())
+            elif kind == "drop":
+                (value * value).realize()
+            elif kind == "state":
+                self.state.assign(self.state + value)
+            elif kind == "loan":
+                values.append((value + loan * factor).realize())
+            else:
+                self.weight.grad = None
+                (self.weight * value).sum().backward()
+                returned.append(self.weight.grad.realize())  # type: ignore[attr-defined]
+        return returned
+
+    def arrays(self, x: Any) -> list[Any]:
+        values, returned = [x * 1], [x + 0]
+        for kind, number, factor in self.steps:
+            value = values[number % len(values)]
+            if kind == "value":
+                values.append(value * factor + 1)
+            elif kind == "return":
+                returned.append(value + factor)
+            elif kind == "state":
+                self.total = self.total + value
+            elif kind == "loan":
+                values.append(value + self.loaned * factor)
+            elif kind == "gradient":
+                returned.append(value)
+        return returned
+
+
+def check_held(seed: int) -> None:
+    """Everything that somebody can still see has memory of its own, whenever it was made."""
+    program = Program(seed)
+    loan, lease = on_loan(program.loaned)
+    step = jit(lambda x: program.tensors(x, loan))
+    results: list[tuple[list[Tensor], list[Any]]] = []
+    for call in range(4):
+        x = np.arange(6, dtype=np.float32) * (call + 1)
+        results.append((step(Tensor(x).realize()), program.arrays(x)))
+    for found, wanted in results:
+        for tensor, array in zip(found, wanted, strict=True):
+            np.testing.assert_array_equal(tensor.numpy(), array, err_msg=f"{program.steps}")
+            assert not lies_in_arena(step, tensor)
+    np.testing.assert_array_equal(program.state.numpy(), program.total)
+    assert not lies_in_arena(step, program.state)
+    for tensor in program.kept:
+        with pytest.raises(StaleOutputError):
+            tensor.numpy()
+    held = [buffer.lease for buffer in step.captured.recipe.program.held]  # type: ignore[union-attr]
+    assert (lease in held) == any(kind == "loan" for kind, _, _ in program.steps)
+
+
+def test_MPL_06_what_is_made_at_random_points_of_a_capture_is_held_if_it_can_be_seen() -> None:
+    for seed in range(25):
+        check_held(seed)
+
+
+def test_MPL_06_programs_of_several_threads_hold_what_is_theirs() -> None:
+    failures: list[BaseException] = []
+
+    def work(first: int) -> None:
+        try:
+            for seed in range(first, first + 4):
+                check_held(seed)
+        except BaseException as error:  # noqa: BLE001  (raised below)
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(100 + 10 * number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+@pytest.mark.slow
+def test_MPL_06_a_thousand_random_programs_hold_what_can_be_seen() -> None:
+    for seed in range(200, 1200):
+        check_held(seed)
