@@ -15,6 +15,14 @@ ONCE_WRONG: dict[str, tuple[list[tuple[int, ...]], list[Step]]] = {
             ("prod", (924, 767, 705, 238, 782)),
         ],
     ),
+    "checks of indices over what a fold of a joined kernel runs over": (
+        [(4, 4), (1, 3), (4,)],
+        [
+            ("tanh", (382, 273, 141, 190, 887)), ("logsumexp", (346, 514, 474, 919, 619)),
+            ("scatter", (342, 567, 958, 631, 716)), ("logsumexp", (745, 388, 173, 720, 968)),
+            ("log_softmax", (974, 742, 432, 160, 172)),
+        ],
+    ),
     "logcumsumexp of equals": ([(5, 5), (3,)], [("logcumsumexp", (0, 0, 0, 0, 0))]),
     "logaddexp of equals": ([(4, 5)], [("logaddexp", (0, 0, 0, 0, 0))]),
     "hypot of equals": ([(4, 5)], [("hypot", (0, 0, 0, 0, 0))]),
