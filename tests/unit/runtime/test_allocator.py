@@ -1,5 +1,6 @@
 import ctypes
 import threading
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -17,7 +18,10 @@ from tilework.runtime.allocator import (
     HostAllocator,
     size_class,
 )
+from tilework.runtime.buffer import Buffer
+from tilework.runtime.drivers.cuda import CudaDriver
 from tilework.runtime.platform_linux import LinuxHost
+from tilework.testing.emulators.cuda import EmulatedCuda
 
 
 class CountingHost(LinuxHost):
@@ -213,3 +217,61 @@ def test_several_threads_never_share_a_block() -> None:
         thread.join()
     assert clashes == []
     assert allocator.used_bytes == 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_BKE_14_the_counters_are_what_the_system_has_handed_out(seed: int) -> None:
+    random = Random(seed)
+    host = CountingHost()
+    allocator = HostAllocator(host=host, ledger=Ledger(), kept_limit_bytes=3 << 20)
+    live: list[Block] = []
+    for _ in range(150):
+        if live and random.random() < 0.5:
+            allocator.free(live.pop(random.randrange(len(live))))
+        else:
+            live.append(allocator.allocate(1 << random.randrange(3, 22)))
+        if random.random() < 0.05:
+            allocator.trim(random.randrange(1 << 21))
+        assert allocator.used_bytes == sum(block.capacity_bytes for block in live)
+        assert allocator.used_bytes + allocator.kept_bytes == host.held_bytes
+    for block in live:
+        allocator.free(block)
+    allocator.close()
+    assert (allocator.used_bytes, host.held_bytes) == (0, 0)
+
+
+class CountingCuda(EmulatedCuda):
+    """Counts the bytes of the card's and the pinned memory that are handed out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: dict[int, int] = {}
+
+    def memory_allocate(self, size_bytes: int) -> int:
+        address = super().memory_allocate(size_bytes)
+        self.sizes[address] = size_bytes
+        return address
+
+    def memory_free(self, address: int) -> None:
+        del self.sizes[address]
+        super().memory_free(address)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_BKE_14_the_counters_of_a_card_are_what_its_driver_has_handed_out(seed: int) -> None:
+    random = Random(seed)
+    library = CountingCuda()
+    driver = CudaDriver(library=library, ledger=Ledger())
+    live: list[Buffer] = []
+    for _ in range(120):
+        if live and random.random() < 0.5:
+            live.pop(random.randrange(len(live))).close()
+        else:
+            spec = BufferSpec(host=random.random() < 0.2)
+            live.append(driver.allocate(1 << random.randrange(4, 20), spec=spec))
+        found = driver.memory_used()
+        assert found["used"] + found["kept"] == sum(library.sizes.values())
+    for buffer in live:
+        buffer.close()
+    driver.close()
+    assert library.sizes == {}
