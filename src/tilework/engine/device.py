@@ -261,6 +261,11 @@ class Devices:
         """Return the names of the open devices."""
         return tuple(str(name) for name in _registry.names())
 
+    def specs(self) -> list[tuple[str, TargetSpec]]:
+        """Return the kind of each open device, and what its compiler knows of the machine."""
+        opened = [(name.kind, _registry.peek(name)) for name in _registry.names()]
+        return [(kind, device.spec) for kind, device in opened if device is not None]
+
     def probe(self) -> tuple[tuple[Backend, Probe], ...]:
         """Return every back end and what is known of its device; opens and changes nothing."""
         return tuple((backend, backend.probe()) for backend in backends.backends())

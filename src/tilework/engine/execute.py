@@ -19,6 +19,7 @@ from tilework.base.errors import BoundsError
 from tilework.engine import link
 from tilework.engine.device import Device
 from tilework.engine.divide import divided
+from tilework.engine.limits import limits_of_devices
 from tilework.engine.stats import COUNTERS, difference
 from tilework.engine.steps import (
     check_variables,
@@ -30,7 +31,7 @@ from tilework.engine.steps import (
 from tilework.engine.validate import run_validated
 from tilework.schedule import cache
 from tilework.schedule.call import transform_to_call
-from tilework.schedule.schedule import DEFAULT_LIMITS, Schedule, SlotKind
+from tilework.schedule.schedule import Schedule, SlotKind
 
 if TYPE_CHECKING:
     from tilework.engine.steps import PlannedStep, VariableBounds
@@ -189,12 +190,13 @@ def schedule_of(function: Node) -> Schedule:
 def _find_schedule(function: Node) -> tuple[Schedule, bool]:
     """The schedule of a function, and whether it was in a cache."""
     COUNTERS.schedules += 1
-    found = cache.lookup(function, DEFAULT_LIMITS)
+    limits = limits_of_devices()
+    found = cache.lookup(function, limits)
     if found is not None:
         return found, True
     from tilework.schedule.pipeline import create_schedule  # its passes load with the first graph
 
-    return create_schedule(function), False
+    return create_schedule(function, limits), False
 
 
 def _placed(schedule: Schedule, device: str | None) -> Schedule:

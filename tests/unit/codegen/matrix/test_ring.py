@@ -220,8 +220,14 @@ def test_few_rows_are_the_columns_of_a_narrow_tile() -> None:
 
 def test_no_narrow_tile_has_part_of_a_row_of_neighbours() -> None:
     # Of the second operand neighbours along n stand side by side, 64 in a row of a slot.
-    _, plan = planned(product(11008, 16, 4096, kind="nn"))
-    assert plan.matrix == "wgmma_m64n64k16_bfloat16"
+    _, plan = planned(product(64, 11008, 4096, kind="nn"))
+    assert plan.matrix == "wgmma_m64n128k16_bfloat16"
+
+
+def test_a_narrow_tile_lets_all_multiprocessors_read() -> None:
+    # 126 tiles of 88 columns for 132 multiprocessors, where 128 columns would be read by 86.
+    _, plan = planned(product(64, 11008, 4096, kind="nt"))
+    assert plan.matrix == "wgmma_m64n88k16_bfloat16"
 
 
 def test_results_of_16_bits_leave_in_boxes() -> None:

@@ -1,0 +1,56 @@
+"""The scheduler's limits for the devices that are open.
+
+Cascades and products that are computed again run in one kernel where matrix instructions keep all
+that is between in registers.  Cards without those would compute such a kernel element by element:
+there each product is a kernel of its own, and what is between is stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from tilework.engine.device import Device
+from tilework.schedule.schedule import DEFAULT_LIMITS
+
+if TYPE_CHECKING:
+    from tilework.schedule.schedule import Limits
+    from tilework.target.spec import TargetSpec
+
+#: The unit whose products run beside other work, with factors held in registers.
+_UNIT: Final = "warp_group"
+#: By identity whether a target has it; with the target, so that the identity stays its own.
+_asked_before: Final[dict[int, tuple[TargetSpec, bool]]] = {}
+_MOST_ASKED: Final = 64
+#: Limits by the kinds that lack it.
+_made_before: Final[dict[frozenset[str], Limits]] = {}
+
+
+def limits_of_devices() -> Limits:
+    """The limits for what is scheduled now, the same object for the same devices."""
+    kinds = DEFAULT_LIMITS.matrix_cascades_on
+    lacking = frozenset(
+        kind for kind, spec in Device.specs() if kind in kinds and not _has_unit(spec)
+    )
+    if not lacking:
+        return DEFAULT_LIMITS
+    found = _made_before.get(lacking)
+    if found is None:
+        found = _made_before[lacking] = replace(
+            DEFAULT_LIMITS,
+            matrix_cascades_on=tuple([kind for kind in kinds if kind not in lacking]),
+            recomputed_from=tuple(
+                [row for row in DEFAULT_LIMITS.recomputed_from if row[0] not in lacking]
+            ),
+        )
+    return found
+
+
+def _has_unit(spec: TargetSpec) -> bool:
+    found = _asked_before.get(id(spec))
+    if found is None:
+        if len(_asked_before) >= _MOST_ASKED:
+            _asked_before.clear()
+        has = any(instruction.unit == _UNIT for instruction in spec.matrix_instructions)
+        found = _asked_before[id(spec)] = (spec, has)
+    return found[1]
