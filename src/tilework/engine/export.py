@@ -66,6 +66,7 @@ def write_export(
     signature: Any,
     code_settings: Mapping[str, Any],
     *,
+    is_proven: bool = False,
     portable: bool = False,
     key: bytes | None = None,
 ) -> None:
@@ -76,6 +77,7 @@ def write_export(
         program: what to write; held buffers become constants, written ones initial state.
         signature: plain data that `read_export` gives back.
         code_settings: the settings that its kernels were compiled under, of those that change code.
+        is_proven: whether each access of its kernels was proven to lie inside of its buffer.
         portable: write the graphs of kernels instead of object code.
         key: signs the file.
 
@@ -109,6 +111,7 @@ def write_export(
     description = {
         **_target(targets, data, portable),
         "settings": dict(code_settings),
+        "accesses": "proven" if is_proven else "trusted",
         "kernels": rows,
         "steps": steps,
         "num_inputs": program.num_inputs,
@@ -196,6 +199,7 @@ def read_export(
     description = file.description
     _check_target(description)
     code_settings = _code_settings(description)
+    _check_accesses(description)
     kernels = _kernels(file, code_settings)
     held = _held(file)
     (num_inputs,) = numbers([description.get("num_inputs")], 1, "num_inputs")
@@ -241,6 +245,21 @@ def _code_settings(description: Mapping[str, Any]) -> dict[str, Any]:
             try_=f"settings.override(fp_mode={mode!r}), if that is what you want",
         )
     return found
+
+
+def _check_accesses(description: Mapping[str, Any]) -> None:
+    """Whoever asks for proofs gets no object code without; graphs are proven when compiled."""
+    found = description.get("accesses")
+    if found not in ("proven", "trusted"):
+        raise malformed("it does not say whether its accesses are proven", found)
+    is_code = description["isa"] != PORTABLE
+    if settings.current().prove_accesses and found != "proven" and is_code:
+        raise UnsupportedError(
+            "export: the accesses of the code in the file are not proven",
+            got=found,
+            expected="proven, by the setting prove_accesses",
+            try_="export it under prove_accesses, or with portable=True",
+        )
 
 
 def _kernels(file: ExportFile, code_settings: Mapping[str, Any]) -> list[_Kernel]:

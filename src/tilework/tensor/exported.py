@@ -136,8 +136,16 @@ def export(
     }  # fmt: skip
     if recipe.variables:
         raise CaptureError("export: variables as arguments cannot be exported", field="variables")
-    code_settings = dict(recipe.ambient[0].key(Affects.CODE))
-    write_export(path, recipe.program, signature, code_settings, portable=portable, key=key)
+    current = recipe.ambient[0]
+    write_export(
+        path,
+        recipe.program,
+        signature,
+        dict(current.key(Affects.CODE)),
+        is_proven=current.prove_accesses,
+        portable=portable,
+        key=key,
+    )
 
 
 def _is_flat(tree: Tree) -> bool:
@@ -160,7 +168,8 @@ def load(path: str | os.PathLike[str], *, key: bytes | None = None) -> Exported:
     Raises:
         ModelFileError: the file is no export, damaged, or not signed with `key`.
         UnsupportedError: this processor lacks what the code needs, or the code was made for an
-            `fp_mode` that promises less than the one in force.
+            `fp_mode` that promises less than the one in force, or without the proofs that
+            `prove_accesses` asks for.
         UserError: the key is too short.
     """
     program, signature = read_export(path, key=key)

@@ -192,7 +192,7 @@ def rewrite(path: Path, change: dict[str, Any]) -> None:
         ("num_inputs", None), ("pool", [0]), ("signature", None), ("signature", {"inputs": []}),
         ("isa", 3), ("functions", None), ("functions", {"exp/float32": "perhaps"}),
         ("renderer", None), ("compiler", 7), ("settings", None),
-        ("settings", {"fp_mode": "strict"}),
+        ("accesses", None), ("accesses", "maybe"), ("settings", {"fp_mode": "strict"}),
         ("settings", {"fp_mode": "odd", "allow_tf32": False, "deterministic": False}),
     ],
 )  # fmt: skip
@@ -220,6 +220,23 @@ def test_EXE_23_code_that_promises_less_than_asked_for_is_refused(tmp_path: Path
         load(tmp_path / "f.twx")
     with settings.override(fp_mode="fast"):
         load(tmp_path / "f.twx")
+
+
+def test_CST_06_code_without_proofs_is_refused_where_they_are_asked_for(tmp_path: Path) -> None:
+    make(tmp_path / "trusted.twx")
+    assert description(tmp_path / "trusted.twx")["accesses"] == "trusted"
+    with settings.override(prove_accesses=True):
+        make(tmp_path / "proven.twx")
+        load(tmp_path / "proven.twx")
+        with pytest.raises(UnsupportedError, match="accesses of the code in the file"):
+            load(tmp_path / "trusted.twx")
+    assert description(tmp_path / "proven.twx")["accesses"] == "proven"
+
+
+def test_CST_06_a_portable_file_is_proven_when_it_is_loaded(tmp_path: Path) -> None:
+    make_portable(tmp_path / "f.twx")
+    with settings.override(prove_accesses=True):
+        assert load(tmp_path / "f.twx")(Tensor(sample())).shape == (4,)
 
 
 @pytest.mark.parametrize("change", [{"isa": "aarch64"}, {"features": ["amx-fp16"]}])
