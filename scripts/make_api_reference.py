@@ -9,7 +9,7 @@ from typing import Any
 
 import tilework
 from tilework import Tensor, nn
-from tilework.nn import media, optim, state
+from tilework.nn import functional, init, media, optim, state, utils
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference" / "api"
 NOTE = "Made by `python scripts/make_api_reference.py`; do not edit."
@@ -45,7 +45,12 @@ FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
 #: Page of functions and classes -> its title, and what it shows by name.
 PARTS: dict[str, tuple[str, Any]] = {
     "layers": ("Layers", nn),
+    "functional": ("Functions under PyTorch's names", functional),
     "optim": ("Optimizers and schedules", optim),
+    "init": ("First values of parameters", init),
+    "utils": ("Gradients, vectors and fused layers", utils),
+    "parametrize": ("Computed parameters", utils.parametrize),
+    "sequences": ("Sequences of several lengths", utils.rnn),
     "state": ("Weights in files", state),
     "media": ("Pictures and sound", media),
     "tilework": ("The package", tilework),

@@ -357,6 +357,11 @@ class Movement(TensorBase):
                 got=f"size {size}, step {step} on an axis of {length}",
                 expected=f"size in 1..{length}, step of at least 1",
             )
+        count = (length - size) // step + 1
+        if size <= step and count * step <= length:
+            # Windows that don't overlap are a view, which may be written to.
+            apart = self.narrow(axis, 0, count * step).unflatten(axis, (count, step))
+            return apart.narrow(axis + 1, 0, size).movedim(axis + 1, -1)
         return self._window(axis, size, step).movedim(axis + 1, -1)
 
 

@@ -307,3 +307,12 @@ def test_an_index_reads_and_writes_what_pytorchs_does(index: Any) -> None:
         x[own] = 7.0
         y[wanted] = 7.0
         np.testing.assert_array_equal(x.numpy(), y.numpy())
+
+
+@pytest.mark.parametrize(("length", "size", "step"), [(7, 2, 2), (7, 2, 3), (9, 3, 3), (8, 1, 4)])
+def test_windows_that_do_not_overlap_can_be_written_to(length: int, size: int, step: int) -> None:
+    array = np.arange(2.0 * length, dtype=np.float32).reshape(2, length)
+    own, theirs = Tensor(array).clone(), torch.tensor(array)
+    own.unfold(1, size, step)[:, 0] = -1.0
+    theirs.unfold(1, size, step)[:, 0] = -1.0
+    np.testing.assert_array_equal(own.numpy(), theirs.numpy())

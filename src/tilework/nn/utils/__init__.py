@@ -15,12 +15,17 @@ from tilework.nn.utils.fusing import (
     fuse_linear_bn_eval,
     fuse_linear_bn_weights,
 )
-from tilework.nn.utils.parametrizations import spectral_norm, weight_norm
+from tilework.nn.utils.parametrizations import (
+    remove_spectral_norm,
+    remove_weight_norm,
+    spectral_norm,
+    weight_norm,
+)
 from tilework.nn.utils.vectors import parameters_to_vector, vector_to_parameters
 
 __all__ = [
     "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "fuse_conv_bn_eval",
     "fuse_conv_bn_weights", "fuse_linear_bn_eval", "fuse_linear_bn_weights", "get_total_norm",
-    "parameters_to_vector", "parametrizations", "parametrize", "rnn", "spectral_norm",
+    "parameters_to_vector", "parametrizations", "parametrize", "remove_spectral_norm", "remove_weight_norm", "rnn", "spectral_norm",
     "vector_to_parameters", "weight_norm",
 ]  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any
 
 from tilework.base.errors import ShapeError, UserError
 from tilework.nn.layers.convolution import ConvTranspose2d
-from tilework.nn.utils.parametrize import register_parametrization
+from tilework.nn.utils.parametrize import register_parametrization, remove_parametrizations
 from tilework.tensor.tensor import Tensor
 
 
@@ -140,3 +140,13 @@ def spectral_norm(
     return register_parametrization(
         module, name, _SpectralNorm(value, n_power_iterations, eps, dim)
     )
+
+
+def remove_weight_norm(module: Any, name: str = "weight") -> Any:
+    """Make a weight of `weight_norm` a tensor of its own again."""
+    return remove_parametrizations(module, name)
+
+
+def remove_spectral_norm(module: Any, name: str = "weight") -> Any:
+    """Make a weight of `spectral_norm` a tensor of its own again."""
+    return remove_parametrizations(module, name)
