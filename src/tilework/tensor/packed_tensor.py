@@ -319,8 +319,10 @@ def _fill() -> None:
     own = vars(PackedTensor)
     for name in dir(Tensor):
         is_wanted = name in _SPECIAL if name.startswith("_") else name not in _KEPT
+        if not is_wanted or name in own:
+            continue
         plain = inspect.getattr_static(Tensor, name)
-        if not is_wanted or name in own or not inspect.isfunction(plain):
+        if not inspect.isfunction(plain):
             continue
         method = _moved(name, plain) if name in _MOVEMENT else _computed(plain)
         setattr(PackedTensor, name, told(method))

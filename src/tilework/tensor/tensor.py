@@ -408,18 +408,18 @@ def _constant_array(version: Version, shape: tuple[int, ...]) -> Any:
 
 def _trim_tracebacks(cls: type) -> None:
     """Let errors of all public methods end at the user's line, and name what is wrong."""
+    seen: set[str] = set()  # what a class further down has of its own
     for base in cls.__mro__:
-        if not base.__module__.startswith("tilework."):
-            continue
-        for name, member in list(vars(base).items()):
-            is_operator = name.startswith("__") and name in _OPERATORS
-            if is_operator or not name.startswith("_"):
-                _wrap(cls, name, member)
+        members = list(vars(base).items())
+        if base.__module__.startswith("tilework."):
+            for name, member in members:
+                is_public = not name.startswith("_") or name in _OPERATORS
+                if is_public and name not in seen:
+                    _wrap(cls, name, member)
+        seen.update([name for name, _ in members])
 
 
 def _wrap(cls: type, name: str, member: Any) -> None:
-    if inspect.getattr_static(cls, name) is not member:
-        return  # a class further down has its own
     if isinstance(member, classmethod | staticmethod):
         setattr(cls, name, type(member)(told(member.__func__)))
     elif inspect.isfunction(member):
