@@ -53,6 +53,8 @@ _SUM = 0.25
 _PANEL_VECTORS = 4
 #: How much better the estimate must be before a kernel is split.
 _GAIN = 0.98
+#: The same where the copies fit the first cache, so that they cost nothing that matters.
+_SMALL_GAIN = 0.998
 _WORTH_CYCLES = 4_000.0
 #: With more panels than this for each core, one more for some core does not matter.
 _FEW_PANELS = 8
@@ -117,9 +119,11 @@ def prepack(sink: Node, target: TargetSpec, constants: frozenset[int]) -> Prepac
                     cost = _cost(candidate, target)
                     if cost is not None and (best is None or cost < best[0]):
                         best = (cost, candidate)
-        if best is None or best[0] > _GAIN * default:
+        if best is None:
             return None
-        return best[1]
+        size_bytes = sum(pack.size_bytes for pack in best[1].packs)
+        gain = _SMALL_GAIN if size_bytes <= target.l1_bytes else _GAIN
+        return best[1] if best[0] <= gain * default else None
 
 
 def _packed_fold(kernel: Kernel, fold: Contraction, constants: frozenset[int]) -> Prepacked | None:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _COPY_VECTOR, _COPY_GATED, _COPY_SCALAR, _COPY_SCALAR_GATED = 1.0, 3.0, 1.5, 4.0
 #: The same in squares transposed in registers, and for a gated vector of windows, which another
 #: core has often just written.
-_COPY_SQUARE, _COPY_WINDOW = 0.4, 16.0
+_COPY_SQUARE, _COPY_WINDOW = 0.4, 32.0
 #: Cycles to store an element of vectors transposed in registers, or one by one.
 _TRANSPOSED_STORE, _SCATTERED_STORE = 0.5, 2.0
 _LEAST_TRANSPOSE = 4
@@ -72,7 +72,7 @@ _PAGE_BYTES = 4096
 #: fetching stops and begins anew; else what some steps along k use, into the first cache.
 _AHEAD_BYTES, _NEAR_AHEAD_BYTES = 4 * _PAGE_BYTES, 1024
 #: By how much of a task cores that run the same number of tasks end apart.
-_UNEVEN = 0.05
+_UNEVEN = 0.02
 
 
 @dataclass(frozen=True, slots=True)
