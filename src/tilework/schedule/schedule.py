@@ -119,6 +119,8 @@ class Limits:
         scans_reading_twice_on: kinds of devices on which a long scan folds its blocks first.
         layouts_on: kinds of devices for which intermediates may be stored in another order than
             row by row.
+        layouts_by_windows_on: of those, the kinds of devices on which only schedules that sum over
+            windows do so, and nothing that long folds read moves: blocks of threads want rows.
         joins_equal_loops_on: kinds of devices on which small kernels become one launch only if they
             have the same loops.
     """
@@ -137,6 +139,7 @@ class Limits:
     recomputed_from: tuple[tuple[str, int], ...] = (("CPU", 1 << 24), ("CUDA", 1 << 20))
     scans_reading_twice_on: tuple[str, ...] = ("CUDA",)
     layouts_on: tuple[str, ...] = ("CPU", "CUDA")
+    layouts_by_windows_on: tuple[str, ...] = ("CUDA",)
     joins_equal_loops_on: tuple[str, ...] = ("CUDA",)
 
 

@@ -58,6 +58,28 @@ def test_channels_between_convolutions_are_stored_last() -> None:
     assert moved(chain())[0].endswith(CHANNELS_LAST)
 
 
+BY_WINDOWS = Limits(layouts_by_windows_on=("CPU",))
+
+
+def test_devices_that_gain_by_windows_move_what_windows_read() -> None:
+    assert moved(chain(), limits=BY_WINDOWS)[0].endswith(CHANNELS_LAST)
+
+
+def test_devices_that_gain_by_windows_keep_what_long_folds_read() -> None:
+    x = conv2d(param(0, (1, 3, 40, 40)), param(1, (32, 3, 3, 3)))
+    y = relu(x)
+    outputs = (conv2d(y, param(2, (32, 32, 3, 3))), reduce(y, 3, fold=Fold.MAX))
+    assert moved(*outputs)
+    assert not moved(*outputs, limits=BY_WINDOWS)
+
+
+def test_devices_that_gain_by_windows_keep_products_without_windows() -> None:
+    x = conv2d(param(0, (1, 64, 28, 28)), param(1, (32, 64, 1, 1)))
+    y = conv2d(pooled(relu(x)), param(2, (64, 32, 1, 1)))
+    assert moved(y)
+    assert not moved(y, limits=BY_WINDOWS)
+
+
 def test_what_a_user_sees_keeps_its_order() -> None:
     first = conv2d(param(0, (1, 3, 28, 28)), param(1, (32, 3, 3, 3)))
     second = conv2d(first, param(2, (32, 32, 3, 3)))

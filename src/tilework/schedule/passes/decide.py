@@ -98,17 +98,13 @@ def _reduce(node: Node, steps: list[Step], costs: Costs, limits: Limits) -> str 
     rows_are_read = True
     for step in steps:
         kernel = step.kernel
-        ranges, rows = kernel.span(step.index)
+        ranges = kernel.span(step.index)[0]
         outputs = [at for at in kernel.index if at.op is RANGE]
         if not kernel.is_nested(ranges):
             return "a reduction whose index is not an outer loop of its consumer"
-        if contraction and len(ranges) != len(outputs):
-            return "a contraction is never computed again"
-        if contraction and any(at not in ranges for at in outputs):
-            return "a contraction whose consumer has other loops"
-        if contraction and kernel.contracts:
-            # One register tile serves one sum of products; the other would run as plain loops.
-            return "a second contraction in one kernel"
+        reason = _second_contraction(kernel, ranges, outputs) if contraction else None
+        if reason is not None:
+            return reason
         if numel(node.src[0]) > limits.serial_elements:
             reason = _idle_threads(step, outputs, limits)
             if reason is not None:
@@ -130,6 +126,18 @@ def _reduce(node: Node, steps: list[Step], costs: Costs, limits: Limits) -> str 
     computed = again * (cost.work + cost.loads)
     stored = cost.work + limits.memory_work * (cost.loads + 2) + limits.launch_work / count
     return None if computed <= stored else f"a reduction needed {len(steps)} times"
+
+
+def _second_contraction(kernel: Kernel, ranges: frozenset[Node], outputs: list[Node]) -> str | None:
+    """Why a contraction cannot be done in the kernel of a consumer; None if it can."""
+    if len(ranges) != len(outputs):
+        return "a contraction is never computed again"
+    if any(at not in ranges for at in outputs):
+        return "a contraction whose consumer has other loops"
+    if kernel.contracts:
+        # One register tile serves one sum of products; the other would run as plain loops.
+        return "a second contraction in one kernel"
+    return None
 
 
 def _idle_threads(step: Step, outputs: list[Node], limits: Limits) -> str | None:

@@ -13,6 +13,8 @@ the same either way, and so is the order of every sum, since it follows the loop
 
 On a GPU the same order makes accesses of neighbouring threads, vectors of 16 bytes and the boxes of
 tensor maps contiguous; `Limits.layouts_on` says which kinds of devices have plans that use it.
+There, a block of threads folds a row that lies side by side, and products of matrices have boxes
+either way: intermediates move where windows are summed, as far as no long fold reads them.
 """
 
 from __future__ import annotations
@@ -48,6 +50,8 @@ _MULTIPLIED, _LANES, _UNALIGNED, _ACROSS = 0.03, 16, 1.2, 1.15
 _SHARE, _LEAST = 0.003, 2000.0
 #: How often components are weighed again after others have moved.
 _ROUNDS = 4
+#: From how many elements on a block of threads folds a row together.
+_LONG_FOLD = 32
 #: Values that are looked at to find what a factor reads.
 _LOOKED_AT = 64
 
@@ -67,6 +71,7 @@ def choose_layouts(kernels: Sequence[Kernel], contractions: set[Node], limits: L
     if not movable:
         return
     views = [_View(kernel, contractions) for kernel in wishing]
+    movable -= _kept(views, limits)
     views = [view for view in views if any(access.buffer in movable for access in view.accesses)]
     touching: dict[Buffer, list[_View]] = {}
     for view in views:
@@ -129,6 +134,18 @@ def _movable(
     return found
 
 
+def _kept(views: Sequence[_View], limits: Limits) -> set[Buffer]:
+    """What stays as it is on devices that gain by windows alone."""
+    bound = [v for v in views if v.device.partition(":")[0] in limits.layouts_by_windows_on]
+    has_windows = any(view.has_windows() for view in bound)
+    return {
+        access.buffer
+        for view in bound
+        if not has_windows or view.folds_rows()
+        for access in view.accesses
+    }
+
+
 # --- what a kernel does -------------------------------------------------------------------------
 
 
@@ -174,6 +191,7 @@ class _View:
     """A kernel as its accesses, by the part that they have in it."""
 
     def __init__(self, kernel: Kernel, contractions: set[Node]) -> None:
+        self.device = kernel.device
         self.outputs = [at for at in kernel.index if at.op is RANGE]
         self.accesses: list[_Access] = []
         sides = _sides(kernel, contractions)
@@ -197,6 +215,18 @@ class _View:
             access.is_store = True
             self.accesses.append(access)
         self._known: dict[tuple[Stored | None, ...], float] = {}
+
+    def has_windows(self) -> bool:
+        """Is a factor read at places that an output range and a summed one give together?"""
+        return self.contracts and any(
+            access.factor >= 0 and moves is not None and len(moves) > 1
+            for access in self.accesses
+            for moves in access.moves
+        )
+
+    def folds_rows(self) -> bool:
+        """Is there a long fold that is no sum of products?"""
+        return not self.contracts and any(_size(range_) >= _LONG_FOLD for range_ in self.summed)
 
     def cost(self) -> float:
         """What moving data between memory and vectors takes, with the lanes that take least."""
