@@ -33,6 +33,8 @@ BOUNDED = {
     "dtypes/table.py:SHOWN_NAMES": "dtypes",
     "engine/device.py:on_close": "functions, added at import",
     "engine/execute.py:_placed_before": "_MOST_PLACED, then cleared",
+    "engine/limits.py:_asked_before": "_MOST_ASKED, then cleared",
+    "engine/limits.py:_made_before": "sets of kinds of devices",
     "engine/splits.py:_kept": "_MOST_KEPT, then cleared",
     "frontends/onnx/host.py:_RULES": "rules, added at import",
     "frontends/onnx/registry.py:_RULES": "rules, added at import",
