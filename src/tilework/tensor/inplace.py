@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from tilework.base.errors import ShapeError
-from tilework.tensor.aliases import Aliases
+from tilework.tensor.drawing import Drawing
 from tilework.tensor.variable import format_shape
 
 if TYPE_CHECKING:
     from tilework.tensor.promotion import Number
 
 
-class InPlace(Aliases):
+class InPlace(Drawing):
     """`x.f_(...)` is `x.assign(x.f(...))`; every view of the storage sees it.
 
     All raise what `assign` raises: `AliasError` where two elements are one place in memory, and

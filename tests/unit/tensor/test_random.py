@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -150,3 +151,48 @@ def test_large_spans_are_scaled_as_whole_numbers() -> None:
         found = _scaled(Tensor(words[0]), Tensor(words[1]), span).numpy()
         want = [((int(a) << 32 | int(b)) * span) >> 64 for a, b in words.T]
         assert [int(one) for one in found] == want
+
+
+def farthest_from(counts: Any, exact: Any) -> float:
+    """The greatest distance between the distribution functions of draws and of exact chances."""
+    found = np.bincount(counts.astype(int), minlength=len(exact))[: len(exact)] / len(counts)
+    return float(np.abs(np.cumsum(found) - np.cumsum(exact)).max())
+
+
+def log_factorials(most: int) -> Any:
+    return np.array([math.lgamma(k + 1) for k in range(most)])
+
+
+@pytest.mark.parametrize("rate", [0.3, 9.9, 10.0, 47.0])
+def test_poisson_draws_have_the_exact_distribution(rate: float) -> None:
+    Tensor.manual_seed(5)
+    counts = Tensor.full((20000,), rate).poisson().numpy()
+    k = np.arange(200)
+    exact = np.exp(k * math.log(rate) - rate - log_factorials(200))
+    assert farthest_from(counts, exact) < 0.013
+
+
+@pytest.mark.parametrize(("trials", "chance"), [(10, 0.3), (10, 0.95), (100, 0.5), (300, 0.9)])
+def test_binomial_draws_have_the_exact_distribution(trials: int, chance: float) -> None:
+    Tensor.manual_seed(6)
+    counts = Tensor.full((20000,), float(trials)).binomial(Tensor(chance)).numpy()
+    k, logs = np.arange(trials + 1), log_factorials(trials + 1)
+    ways = logs[-1] - logs - logs[::-1]
+    exact = np.exp(ways + k * math.log(chance) + (trials - k) * math.log(1 - chance))
+    assert farthest_from(counts, exact) < 0.013
+
+
+def test_counts_of_nothing_certain_and_impossible() -> None:
+    assert Tensor([0.0, -1.0, math.nan]).poisson().isnan().tolist() == [False, True, True]
+    assert Tensor([5.0, 5.0, 0.0]).binomial(Tensor([0.0, 1.0, 0.5])).tolist() == [0.0, 5.0, 0.0]
+    wrong = Tensor([2.5, -1.0, 3.0]).binomial(Tensor([0.5, 0.5, 1.5]))
+    assert wrong.isnan().tolist() == [True, True, True]
+    assert Tensor.zeros(0, 3).poisson().shape == (0, 3)
+
+
+def test_a_poisson_draw_repeats_with_the_seed() -> None:
+    drawn = []
+    for _ in range(2):
+        Tensor.manual_seed(7)
+        drawn.append(Tensor([3.0, 30.0, 300.0]).poisson().tolist())
+    assert drawn[0] == drawn[1]
