@@ -8,6 +8,7 @@ after a capture.  Generators are known by their kind: the global ones of `numpy.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Any, Final
 
 #: Where modules keep the generator behind their functions.
@@ -61,6 +62,15 @@ class Draws:
         """Look at a generator from now on."""
         if generator is not None and id(generator) not in self._seen:
             self._seen[id(generator)] = (name, generator, _state_of(generator))
+
+    def held(self) -> Iterator[Any]:
+        """Each generator that is looked at."""
+        for _, generator, _ in self._seen.values():
+            yield generator
+
+    def forget(self, gone: set[int]) -> None:
+        """Look no more at those that nobody has: the function made them for itself."""
+        self._seen = {number: row for number, row in self._seen.items() if number not in gone}
 
     def drawn(self) -> tuple[str, ...]:
         """The names of the generators that were drawn from meanwhile."""

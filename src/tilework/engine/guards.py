@@ -274,8 +274,10 @@ class Watcher:
         self._is_new = is_new
         self._entries: list[Entry] = []
         self._known: set[tuple[str, int, Any]] = set()
-        self._walked: set[tuple[int, types.CodeType | None]] = set()
+        self._walked: set[tuple[int, types.CodeType | int | None]] = set()
         self._leaves: dict[int, Any] = {}
+        #: Tensors that were reached from closure variables, and the cells of those by identity.
+        self._in_cells: dict[int, tuple[Any, frozenset[int]]] = {}
         self._unseen: list[str] = []
         self._draws = Draws()
         self._profile: Any = None
@@ -331,31 +333,41 @@ class Watcher:
     def guards(self) -> Guards:
         """Return what was seen."""
         self.forget_locals()
-        return Guards(self._entries, list(self._leaves.values()), self._unseen, self._draws.drawn())
+        held = {id(value) for entry in self._entries for value in _values_of(entry)}
+        leaves = {n: leaf for n, (leaf, cells) in self._in_cells.items() if cells or n in held}
+        leaves |= self._leaves
+        return Guards(self._entries, list(leaves.values()), self._unseen, self._draws.drawn())
 
     # --- what nobody can read any more -------------------------------------------------------
 
     def forget_locals(self) -> None:
         """Let go of what lives only because it is noted here, and of what that has kept alive.
 
-        Of tensors these are the new ones: one that was there before the call is still compared.
+        Of tensors these are the new ones, and what only variables led to that are gone, such as an
+        argument that a comprehension uses; others were there before the call and are compared.
         """
         while self._forget_some():
             continue
 
     def _forget_some(self) -> bool:
         gone = held_here_alone(self._references())
-        leaves = {number for number in gone if number in self._leaves}
-        leaves = {number for number in leaves if self._is_new(self._leaves[number])}
+        leaves = {n for n in gone if n in self._leaves and self._is_new(self._leaves[n])}
+        leaves |= {n for n in gone if n in self._in_cells and self._is_new(self._in_cells[n][0])}
         if not leaves and not any(number in self._alive for number in gone):
             return False
         self._entries = [
             _without(entry, leaves) for entry in self._entries if id(entry.owner) not in gone
         ]
         self._known = {mark for mark in self._known if mark[1] not in gone}
-        self._walked = {mark for mark in self._walked if mark[0] not in gone}
+        self._walked = {mark for mark in self._walked if gone.isdisjoint(mark)}
         self._leaves = {n: leaf for n, leaf in self._leaves.items() if n not in leaves}
+        self._in_cells = {
+            number: (leaf, cells - gone)
+            for number, (leaf, cells) in self._in_cells.items()
+            if number not in leaves
+        }
         self._alive = {n: value for n, value in self._alive.items() if n not in gone}
+        self._draws.forget(gone)
         return True
 
     def _references(self) -> Iterator[object]:
@@ -365,6 +377,9 @@ class Watcher:
             yield from _values_of(entry)
         yield from self._alive.values()
         yield from self._leaves.values()
+        for leaf, _ in self._in_cells.values():
+            yield leaf
+        yield from self._draws.held()
 
     # --- what a frame can read ---------------------------------------------------------------
 
@@ -412,7 +427,7 @@ class Watcher:
             if value is _MISSING:  # not set yet
                 continue
             self._note("cell", cell, None, value, f"closure variable {name}")
-            self._walk(value, code, names, name)
+            self._walk(value, code, names, name, cell)
 
     # --- what a value leads to ---------------------------------------------------------------
 
@@ -432,18 +447,28 @@ class Watcher:
             self._note("slot", function, "__kwdefaults__", keywords, f"{name}.__kwdefaults__")
 
     def _walk(
-        self, value: Any, code: types.CodeType | None, names: frozenset[str], name: str
+        self,
+        value: Any,
+        code: types.CodeType | None,
+        names: frozenset[str],
+        name: str,
+        cell: types.CellType | None = None,
     ) -> None:
-        """Note what `code` can read from `value` on."""
+        """Note what `code` can read from `value` on, which `cell` holds if it is given."""
         stack: list[tuple[Any, str]] = [(value, name)]
         while stack:
             value, name = stack.pop()
             if isinstance(value, _SCALARS):
                 continue
             if self._is_leaf(value):
-                self._leaves[id(value)] = value
+                if cell is None:
+                    self._leaves[id(value)] = value
+                else:
+                    known = self._in_cells.get(id(value), (value, frozenset()))[1]
+                    self._in_cells[id(value)] = (value, known | {id(cell)})
                 continue
-            mark = (id(value), code)
+            # What a variable leads to is looked at again where something that stays leads to it.
+            mark = (id(value), code if cell is None else id(cell))
             if mark in self._walked:
                 continue
             self._walked.add(mark)

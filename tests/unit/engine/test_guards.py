@@ -277,3 +277,36 @@ def test_a_collection_while_watching_begins_hides_no_function(
     collector = guards_module._Collector()
     collector.follow()
     assert not collector.runs
+
+
+def test_an_argument_that_a_comprehension_uses_is_not_listed() -> None:
+    argument = Leaf()
+
+    def function(x: Leaf) -> list[object]:
+        several = [x, x]
+        return [(x, several, k) for k in range(2)]
+
+    watcher = Watcher(lambda value: isinstance(value, Leaf))
+    with watcher.watching():
+        function(argument)
+    assert watcher.guards().leaves == ()
+
+
+def test_a_tensor_of_a_closure_that_stays_is_listed_though_an_inner_function_uses_it_too() -> None:
+    kept = Leaf()
+
+    def function(x: Leaf) -> list[object]:
+        return [(x, kept) for _ in range(2)]
+
+    watcher = Watcher(lambda value: isinstance(value, Leaf))
+    with watcher.watching():
+        function(kept)
+    assert watcher.guards().leaves == (kept,)
+
+
+def test_a_generator_that_the_function_makes_for_itself_is_no_draw() -> None:
+    def function() -> list[float]:
+        draw = np.random.default_rng(3)
+        return [draw.random() for _ in range(2)]
+
+    assert watch(function).changed() is None

@@ -705,3 +705,16 @@ def test_a_function_that_replaces_the_storage_of_a_tensor_is_refused() -> None:
     with pytest.raises(CaptureError, match="another storage"):
         jit(step)(tensor(1))
     assert other.item() == 1
+
+
+def test_arguments_that_inner_functions_use_may_be_other_tensors_in_the_next_call() -> None:
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        several = [x, y]
+        doubled = [each * 2 for each in several if each.shape == x.shape]
+        return (lambda factor: x * factor + doubled[1])(3)
+
+    captured = jit(function)
+    for start in range(3):
+        found = captured(Tensor([start, 1.0]).realize(), Tensor([2.0, start]).realize())
+        assert found.tolist() == [3.0 * start + 4, 3.0 + 2 * start]
+    assert captured.num_captures == 1
