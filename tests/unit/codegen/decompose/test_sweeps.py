@@ -151,6 +151,20 @@ def test_TRN_04_the_zone_has_a_report_of_its_own() -> None:
         assert found["worst"] <= 1.0
 
 
+@pytest.mark.needs("program:gcc")
+def test_TRN_09_quotients_next_to_the_middle_of_two_floats_are_rounded_correctly(
+    tmp_path: Path,
+) -> None:
+    found = sweep("div", "float64", tmp_path, count=2 * 10**6).found
+    assert (found["worst"], found["misrounded"], found["signs"]) == (0.5, 0, 0)
+
+
+def test_TRN_09_the_report_has_ten_to_the_nine_quotients_rounded_correctly() -> None:
+    found = reports()["div float64"]["found"]
+    assert found["count"] >= 10**9
+    assert (found["worst"], found["misrounded"], found["signs"]) == (0.5, 0, 0)
+
+
 # --- cost ----------------------------------------------------------------------------------------
 
 
