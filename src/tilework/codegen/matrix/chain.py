@@ -100,8 +100,8 @@ class Chain:
         mask: A choice, elsewhere than whose condition nothing counts.
         block: Positions of a block.
         slots: Blocks that are on their way at once.
-        settles: A block's products start when the sums of the block before are there, whose factors
-            would otherwise take registers beside them.
+        settles: A block ends when its sums are there: their factors would otherwise take registers
+            beside the next block's products.
     """
 
     cascade: Cascade

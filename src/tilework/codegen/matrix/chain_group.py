@@ -127,7 +127,7 @@ class ChainGroup:
             with out.loop(count) as block:
                 self._block(state, block, blocks, held)
             done = out.emit(MATRIX_WAIT(*state.sums, task, attrs=CountAttrs(0)))
-            if chain.sums:
+            if chain.sums and not chain.settles:
                 last = self._before(simplify.add(self.used, count))
                 with out.when(simplify.both(self.leads, simplify.less(_ZERO, count))):
                     self._hand_back(last, done)
@@ -191,8 +191,6 @@ class ChainGroup:
         at = simplify.add(self.used, turn)
         slot, parity = emission.place(at)
         wait = out.emit(SIGNAL_WAIT(INDEX(emission.full, slot), parity, held, turn))
-        if chain.settles:
-            wait = out.emit(MATRIX_WAIT(wait, *state.sums, attrs=CountAttrs(0)))
         for each, found in zip(chain.products, state.found, strict=True):
             begin = out.emit(MATRIX_BEGIN(wait))
             self._multiply(each, found, slot, begin)
@@ -211,7 +209,7 @@ class ChainGroup:
             waiting = len(chain.products) - 1 - stage
             known = state.found[: stage + 1]
             done = out.emit(MATRIX_WAIT(*known, turn, attrs=CountAttrs(waiting)))
-            if not stage:
+            if not stage and not chain.settles:
                 earlier = simplify.both(self.leads, simplify.less(_ZERO, turn))
                 with out.when(earlier):
                     self._hand_back(self._before(at), done)
@@ -225,6 +223,10 @@ class ChainGroup:
             out.emit(GROUP_BARRIER(number, turn, attrs=CountAttrs(GROUP_THREADS)))
         for last, total, own in zip(chain.sums, state.sums, pairs, strict=True):
             self._mix(block, last, total, own)
+        if chain.settles:
+            done = out.emit(MATRIX_WAIT(*state.sums, turn, attrs=CountAttrs(0)))
+            with out.when(self.leads):
+                self._hand_back(at, done)
 
     def _multiply(self, each: Product, found: Node, at: Node, begin: Node) -> None:
         """Start a product of the tile's rows and a block."""

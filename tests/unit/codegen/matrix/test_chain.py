@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
+import pytest
 
 from tilework.codegen.analysis import analyse
 from tilework.codegen.matrix.chain import find_chain
@@ -76,11 +78,12 @@ def by_keys(rows: int, keys: int, *, narrow: bool = True) -> Node:
     return SINK(*stores)
 
 
-def test_gradients_by_keys_and_values_come_from_one_kernel_without_races() -> None:
+@pytest.mark.parametrize("settles", [False, True])
+def test_gradients_by_keys_and_values_come_from_one_kernel_without_races(*, settles: bool) -> None:
     rows, keys = 72, 40
     chain = find_chain(analyse(normalise_ranges(by_keys(rows, keys))), HOPPER)
     assert chain is not None
-    linear = lower_chain(chain, HOPPER)
+    linear = lower_chain(replace(chain, settles=settles), HOPPER)
     verify(linear, Stage.LINEAR, after="chain")
     draw = np.random.default_rng(3)
     q, k, v, g = (
