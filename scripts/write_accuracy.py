@@ -48,8 +48,9 @@ WIDE = """
 
 Structured samples: random bits, the function's own range evenly and logarithmically, the
 neighbourhoods of 1, of multiples of pi/2, of powers of two and of the ends of the range, subnormal
-numbers; every other quotient (`div`) lies next to the middle of two floats. Judged by 64-bit mantissas, and whatever comes within 0.01 ULP of the largest error by
-113-bit arithmetic; both were never farther apart than 0.002 ULP where both were asked. Made by
+numbers; every other quotient (`div`) lies next to the middle of two floats. Judged by 64-bit
+mantissas, and whatever comes within 0.01 ULP of the largest error by 113-bit arithmetic; both were
+never farther apart than 0.002 ULP where both were asked. Made by
 `python -m tilework.testing.accuracy.sweep --float64 --count 1000000000`.
 
 | function | largest error (ULP) | at | operations | over 1 ULP | samples |

@@ -26,6 +26,6 @@ from tilework.nn.utils.vectors import parameters_to_vector, vector_to_parameters
 __all__ = [
     "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "fuse_conv_bn_eval",
     "fuse_conv_bn_weights", "fuse_linear_bn_eval", "fuse_linear_bn_weights", "get_total_norm",
-    "parameters_to_vector", "parametrizations", "parametrize", "remove_spectral_norm", "remove_weight_norm", "rnn", "spectral_norm",
-    "vector_to_parameters", "weight_norm",
+    "parameters_to_vector", "parametrizations", "parametrize", "remove_spectral_norm",
+    "remove_weight_norm", "rnn", "spectral_norm", "vector_to_parameters", "weight_norm",
 ]  # fmt: skip
