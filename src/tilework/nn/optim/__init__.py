@@ -38,7 +38,8 @@ __all__ = [
     "ASGD", "EMA", "LAMB", "LARS", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam",
     "AdamW", "Adamax", "ChainedScheduler", "ConstantLR", "CosineAnnealingLR",
     "CosineAnnealingWarmRestarts", "CosineWarmupLR", "CyclicLR", "ExponentialLR", "LambdaLR",
-    "LinearLR", "MultiStepLR", "MultiplicativeLR", "Muon", "NAdam", "OneCycleLR", "Optimizer", "OptimizerGroup",
+    "LinearLR", "MultiStepLR", "MultiplicativeLR", "Muon", "NAdam", "OneCycleLR",
+    "Optimizer", "OptimizerGroup",
     "PolynomialLR", "RAdam", "RMSprop", "ReduceLROnPlateau", "Rprop", "Schedule", "SequentialLR",
     "StepLR", "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm",
 ]  # fmt: skip
