@@ -314,6 +314,8 @@ def test_tables_that_are_there_are_used_themselves() -> None:
 
 
 VECTOR = Tensor.ones(4)
+#: What another order of the arguments has in the place of a flag.
+NUMBER: Any = (3,)
 
 
 @pytest.mark.parametrize(
@@ -332,7 +334,7 @@ VECTOR = Tensor.ones(4)
         (lambda: nn.RNN(3, 2, 1, "gelu"), UserError, "unknown nonlinearity"),
         (lambda: nn.LSTM(3, 2, proj_size=2), UserError, "make no sense"),
         (lambda: nn.GRU(3, 2)(Tensor.ones(2, 4, 5)), ShapeError, "input doesn't fit"),
-        (lambda: nn.MultiheadAttention(4, 2, 0.0, True, *[3]), UserError, "add_bias_kv must be"),
+        (lambda: nn.MultiheadAttention(4, 2, 0.0, True, *NUMBER), UserError, "add_bias_kv must be"),
         (
             lambda: nn.MultiheadAttention(4, 2)(VECTOR, VECTOR, VECTOR),
             ShapeError,
