@@ -241,9 +241,17 @@ def _grouped(kernel: Kernel, contraction: Contraction, grouping: _Grouping, alon
             total = math.ADD(total, math.MUL(summed, own.offset()))
     if grouping.first.has_offset and grouping.second.has_offset:
         both = math.MUL(grouping.first.offset(), grouping.second.offset())
-        count = const_bits(product(contraction.k) & 0xFFFF_FFFF, int32)
-        total = math.ADD(total, math.MUL(both, count))
+        total = math.ADD(total, math.MUL(both, _count(contraction.k)))
     return cast(total, contraction.reduce.dtype)
+
+
+def _count(ranges: tuple[Node, ...]) -> Node:
+    """How many products a sum has, as int32; extents may be symbolic."""
+    total = const_index(1)
+    for range_ in ranges:
+        total = simplify.mul(total, range_.src[0])
+    known = simplify.value_of(total)
+    return cast(total, int32) if known is None else const_bits(known & 0xFFFF_FFFF, int32)
 
 
 def _summed(op: OpDef, factor: OffsetFactor, word: Node) -> Node:

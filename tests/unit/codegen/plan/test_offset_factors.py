@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilework import Tensor, dtypes, jit
+from tilework import Tensor, Variable, dtypes, jit
 from tilework.codegen.analysis import analyse
 from tilework.codegen.plan.contraction import orientations
 from tilework.codegen.plan.dot_products import ready_for_plans
@@ -230,3 +230,14 @@ def test_the_words_of_a_matrix_are_packed_for_a_vector() -> None:
     assert found is not None
     assert [pack.size_bytes for pack in found.packs] == [256 * 192, 4 * 192]
     assert dots(found.kernel, QUADS) == ["dot_quads"]
+
+
+@pytest.mark.parametrize("taken", [1, 5, 8])
+def test_zero_points_count_the_products_of_a_sum_of_symbolic_size(taken: int) -> None:
+    x, y = filled("int8", (32, 8, 64), 15), filled("int8", (8, 64, 40), 16)
+    size = Variable("size", 1, 8).bind(taken)
+    left = Tensor(x).realize()[:, :size].cast(int32) - 3
+    right = Tensor(y).realize()[:size].cast(int32) - 7
+    found = (left.unsqueeze(3) * right.unsqueeze(0)).sum((1, 2), dtype=int32)
+    first, second = x[:, :taken].astype(np.int32) - 3, y[:taken].astype(np.int32) - 7
+    np.testing.assert_array_equal(found.numpy(), np.tensordot(first, second, 2))
