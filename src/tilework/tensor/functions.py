@@ -179,5 +179,7 @@ def _gradient_of_hypot(sources: tuple[Any, ...], g: Any) -> tuple[Any, ...]:
     x, y = sources
     length = x.hypot(y)
     is_plain = length.ne(0) & length.ne(math.inf)
-    share = is_plain.where(g / is_plain.where(length, 1.0), 0.0)
-    return is_plain.where(x, 0.0) * share, is_plain.where(y, 0.0) * share
+    factor, divisor = is_plain.where(g, 0.0), is_plain.where(length, 1.0)
+    # The quotients first: 1 / length may be beyond the dtype where they are not.
+    shares = [is_plain.where(each, 0.0) / divisor for each in (x, y)]
+    return shares[0] * factor, shares[1] * factor

@@ -85,3 +85,11 @@ def test_the_next_float_is_the_next_float() -> None:
     with np.errstate(over="ignore"):
         expected = np.nextafter(x, y)
     np.testing.assert_array_equal(Tensor(x).nextafter(Tensor(y)).numpy(), expected)
+
+
+@pytest.mark.parametrize("scale", [1e-40, 1e-30, 1.0, 6e37])
+def test_the_slope_of_hypot_is_a_quotient_at_every_scale(scale: float) -> None:
+    x = Tensor(np.array([3 * scale], np.float32), requires_grad=True)
+    y = Tensor(np.array([4 * scale], np.float32), requires_grad=True)
+    found = [each.item() for each in x.hypot(y).sum().gradient(x, y)]
+    np.testing.assert_allclose(found, [0.6, 0.8], rtol=1e-4 if scale < 1e-38 else 3e-7)
