@@ -203,6 +203,8 @@ def read_export(
     kernels = _kernels(file, code_settings)
     held = _held(file)
     (num_inputs,) = numbers([description.get("num_inputs")], 1, "num_inputs")
+    if num_inputs > len(file.mapping):  # each one is described
+        raise malformed("it has more inputs than it can describe", num_inputs)
     outputs = numbers(description.get("outputs"), None, "outputs")
     arenas = numbers(description.get("arenas"), None, "arenas")
     sizes = [None] * num_inputs + [buffer.size_bytes for buffer in held] + outputs + arenas

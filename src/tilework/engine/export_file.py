@@ -156,8 +156,8 @@ def open_file(path: Path, key: bytes | None = None) -> ExportFile:
         raise malformed("the checksum of its data is wrong")
     try:
         description = json.loads(bytes(text))
-    except ValueError as error:
-        raise malformed("its description is not JSON", error) from error
+    except (ValueError, RecursionError) as error:
+        raise malformed("its description is not JSON, or too deep", error) from error
     if not isinstance(description, dict):
         raise malformed("its description is no object")
     return ExportFile(description, view, mapping)

@@ -144,6 +144,7 @@ def from_plain(plain: object) -> Expression:
     depth = 0
     for item in plain:
         kind, argument = item if isinstance(item, list) and len(item) == 2 else ("", 0)
+        kind = kind if isinstance(kind, str) else ""
         is_number = isinstance(argument, int) and not isinstance(argument, bool)
         if (kind == "const" and is_number) or (kind == "variable" and isinstance(argument, str)):
             depth += 1

@@ -50,6 +50,10 @@ if TYPE_CHECKING:
     from tilework.runtime.buffer import Buffer
 
 _SCALARS: Final = (bool, int, float, str, type(None))
+#: What reading plain data of another form raises.
+_MALFORMED: Final = (
+    TileworkError, LookupError, TypeError, ValueError, AttributeError, RecursionError,
+)  # fmt: skip
 
 
 def export(
@@ -177,7 +181,7 @@ def load(path: str | os.PathLike[str], *, key: bytes | None = None) -> Exported:
         return Exported(program, signature)
     except ModelFileError:
         raise
-    except (TileworkError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except _MALFORMED as error:
         raise ModelFileError("load: the signature in the file is malformed", got=error) from error
 
 

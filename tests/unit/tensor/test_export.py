@@ -16,7 +16,7 @@ from tilework.base.errors import CaptureError, ModelFileError, UnsupportedError,
 from tilework.codegen.decompose.transcendental import choices
 from tilework.engine.device import Device
 from tilework.engine.export import functions_of
-from tilework.engine.export_file import HEADER, PAGE
+from tilework.engine.export_file import HEADER, PAGE, open_file
 
 WITHOUT_LLVM = """
 import importlib.util, sys
@@ -194,6 +194,7 @@ def rewrite(path: Path, change: dict[str, Any]) -> None:
         ("renderer", None), ("compiler", 7), ("settings", None),
         ("accesses", None), ("accesses", "maybe"), ("settings", {"fp_mode": "strict"}),
         ("settings", {"fp_mode": "odd", "allow_tf32": False, "deterministic": False}),
+        ("num_inputs", 1 << 30), ("num_inputs", 1 << 70),
     ],
 )  # fmt: skip
 def test_EXE_23_a_changed_field_is_refused(
@@ -202,6 +203,39 @@ def test_EXE_23_a_changed_field_is_refused(
     (tmp_path / "f.twx").write_bytes(original)
     rewrite(tmp_path / "f.twx", {field: value})
     with pytest.raises(ModelFileError):
+        load(tmp_path / "f.twx")
+
+
+@pytest.mark.parametrize("field", ["tree", "result"])
+@pytest.mark.parametrize("value", [[], "", ["tuple", None, [[]]]])
+def test_EXE_23_a_malformed_tree_of_arguments_is_refused(
+    tmp_path: Path, original: bytes, field: str, value: object
+) -> None:
+    (tmp_path / "f.twx").write_bytes(original)
+    signature = open_file(tmp_path / "f.twx").description["signature"]
+    rewrite(tmp_path / "f.twx", {"signature": signature | {field: value}})
+    with pytest.raises(ModelFileError):
+        load(tmp_path / "f.twx")
+
+
+@pytest.mark.parametrize("kind", [[], {}, None])
+def test_EXE_23_a_malformed_count_of_tasks_is_refused(
+    tmp_path: Path, original: bytes, kind: object
+) -> None:
+    (tmp_path / "f.twx").write_bytes(original)
+    kernels = open_file(tmp_path / "f.twx").description["kernels"]
+    rewrite(tmp_path / "f.twx", {"kernels": [row | {"tasks": [[kind, 1]]} for row in kernels]})
+    with pytest.raises(ModelFileError):
+        load(tmp_path / "f.twx")
+
+
+def test_EXE_23_a_description_that_is_too_deep_is_refused(
+    tmp_path: Path, original: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "f.twx").write_bytes(original)
+    monkeypatch.setattr(json, "dumps", lambda plain: "[" * 200_000)
+    rewrite(tmp_path / "f.twx", {})
+    with pytest.raises(ModelFileError, match="too deep"):
         load(tmp_path / "f.twx")
 
 
