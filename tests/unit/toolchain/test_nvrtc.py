@@ -17,6 +17,7 @@ from tilework.backends.cuda import CudaCompiler
 from tilework.base.errors import CompileError, InternalError, UnsupportedError
 from tilework.codegen.pipeline import lower_kernel
 from tilework.engine.workers import WorkerPool
+from tilework.ir.build import const_index
 from tilework.render.c_family.cuda import CudaRenderer
 from tilework.schedule.call import transform_to_call
 from tilework.schedule.pipeline import create_schedule
@@ -111,7 +112,7 @@ def test_a_worker_process_makes_the_same_code() -> None:
     assert how is not None
     text = source_of(lambda: Tensor.empty(4096).exp())
     source = KernelSource(
-        name="k", text=text, tasks=1, variables=(), num_buffers=2, scratch_bytes=0
+        name="k", text=text, tasks=const_index(1), variables=(), num_buffers=2, scratch_bytes=0
     )
     pool = WorkerPool(how, 1)
     try:

@@ -132,7 +132,8 @@ def test_products_less_zero_points_are_exact_and_follow_writes(a: str, b: str, s
 
     def expected(y: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         first = x.astype(np.int32) - p.astype(np.int32)
-        return first @ (y.astype(np.int32) - q.astype(np.int32)) + 1
+        product: np.ndarray[Any, Any] = first @ (y.astype(np.int32) - q.astype(np.int32)) + 1
+        return product
 
     given = Tensor(x).realize()
     np.testing.assert_array_equal(step(given).numpy(), expected(y))
@@ -158,7 +159,7 @@ def test_padding_of_a_convolution_is_the_zero_point(
     x, w = filled(a, (2, channels, 9, 10), 5), filled(b, (16, channels, 3, 3), 6)
     p, q = (113, 77) if a == "uint8" else (-5, -128)
     q = q if np.iinfo(b).min <= q <= np.iinfo(b).max else 9
-    shift: Any = p if is_known else Tensor(np.array(p, a)).realize().cast(int32)
+    shift: int | Tensor = p if is_known else Tensor(np.array(p, a)).realize().cast(int32)
     weight = Tensor(w).contiguous().realize()
 
     def step(x: Tensor) -> Tensor:
