@@ -30,7 +30,7 @@ _THREADS, _MOST_CLASSES = 2048, 256
 
 def by_classes(kernel: Kernel, target: TargetSpec) -> Node | None:
     """The kernel with its places in classes; None where its rows need no order, or are few."""
-    if len(kernel.stores) != 1 or not kernel.meeting or kernel.reduces:
+    if len(kernel.stores) != 1 or not kernel.meeting or kernel.reduces or kernel.overwritten:
         return None
     (store,) = kernel.stores
     if len(store.src) < 3 or any(least_size(r) != size(r) for r in kernel.outputs):

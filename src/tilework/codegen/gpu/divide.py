@@ -37,7 +37,7 @@ from tilework.codegen.matrix.choose import Costed, best_ring
 from tilework.codegen.matrix.operands import narrowed, of_one_dtype
 from tilework.codegen.passes.normalise import normalise_ranges, renumber
 from tilework.codegen.plan.contraction import Contraction, orientations, with_factors
-from tilework.codegen.plan.extents import ceil_div, product, size
+from tilework.codegen.plan.extents import ceil_div, least_size, product, size
 from tilework.codegen.plan.prepack import Pack, Prepacked
 from tilework.ir.build import const_index
 from tilework.ir.node import Node, in_use, toposort
@@ -235,7 +235,11 @@ def _columns_in_parts(kernel: Kernel, target: TargetSpec) -> Prepacked | None:
     if len(kernel.reduces) != 1:
         return None
     (reduce,) = kernel.reduces
-    bound = max(reduce.src[1:], key=size)
+    # A size that is known at run time only cannot be cut.
+    fixed = [range_ for range_ in reduce.src[1:] if least_size(range_) == size(range_)]
+    bound = max(fixed, key=size, default=None)
+    if bound is None:
+        return None
     columns = plan.unit_size(Unit.LOCAL) * max(_lanes_of(plan), 1)
     blocks = ceil_div(product(kernel.outputs), columns)
     units = max(target.unit("grid").count, 1)

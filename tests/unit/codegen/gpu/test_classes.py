@@ -67,6 +67,15 @@ def test_places_that_overlap_are_no_classes() -> None:
     assert by_classes(analyse(added(1000, 8, step=7)), HOPPER) is None
 
 
+def test_what_another_row_reads_is_in_no_class() -> None:
+    (stored,) = added(1000, 8, step=8).src
+    (address, value, inside), table = stored.src, stored.src[0].src[0]
+    other = LOAD(INDEX(table, const_index(3)))
+    assert by_classes(analyse(SINK(STORE(address, value, inside))), HOPPER) is not None
+    kernel = analyse(SINK(STORE(address, math.ADD(value, other), inside)))
+    assert by_classes(kernel, HOPPER) is None
+
+
 def test_few_rows_are_not_worth_classes() -> None:
     assert by_classes(analyse(added(100, 8, step=8)), HOPPER) is None
 

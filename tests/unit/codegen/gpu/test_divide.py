@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tilework import Tensor, dtypes, jit
+from tilework import Tensor, Variable, dtypes, jit
 from tilework.backends import cuda
 from tilework.codegen.gpu import copies
 from tilework.codegen.gpu import divide as division
@@ -71,6 +71,22 @@ def test_a_product_whose_rows_can_be_copied_in_boxes_stays_as_it_is() -> None:
 
 def test_a_small_product_is_not_worth_more_kernels() -> None:
     assert divide(product(64, 65, 63), HOPPER) is None
+
+
+@pytest.mark.parametrize("is_fixed", [True, False])
+def test_a_fold_of_columns_is_cut_along_a_range_of_known_size_alone(is_fixed: bool) -> None:
+    rows = const_index(4096) if is_fixed else Variable("rows", 1, 4096).node
+    column, outer, inner = (
+        RANGE(extent, attrs=RangeAttrs(number))
+        for number, extent in enumerate((const_index(1024), rows, const_index(64)))
+    )
+    row = simplify.add(simplify.scale(outer, 100), inner)
+    x = PARAM(attrs=ParamAttrs(1, (4096 * 100 * 1024,), float32))
+    load = LOAD(INDEX(x, simplify.add(simplify.scale(row, 1024), column)))
+    total = REDUCE(load, outer, inner, attrs=ReduceAttrs(Fold.ADD, ()))
+    target = PARAM(attrs=ParamAttrs(0, (1024,), float32))
+    found = divide(SINK(STORE(INDEX(target, column), total)), HOPPER)
+    assert (found is not None) == is_fixed
 
 
 def test_a_deep_product_of_few_tiles_is_summed_in_parts() -> None:
