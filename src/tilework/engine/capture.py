@@ -29,6 +29,7 @@ from tilework.engine.device import Device
 from tilework.engine.link import LinkedSteps, Place
 from tilework.engine.prepack import Copies, PackedConstants, run_packed, split_packing
 from tilework.engine.prune import Range, live_steps
+from tilework.engine.queued import by_device
 from tilework.engine.stats import COUNTERS
 from tilework.engine.steps import (
     CopyCall,
@@ -446,7 +447,7 @@ class CapturedProgram:
         arenas: tuple[tuple[str, int], ...],
         variables: tuple[VariableBounds, ...] = (),
     ) -> None:
-        self.steps = steps
+        self.steps = by_device(steps)
         self.num_inputs = num_inputs
         self.held = list(held)
         self.outputs = outputs

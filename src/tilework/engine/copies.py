@@ -12,16 +12,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary
 
 from tilework.base import trace
-from tilework.base.errors import DeviceError, ShapeError
+from tilework.base.errors import DeviceError, InternalError, ShapeError
 from tilework.base.text import format_bytes
 from tilework.engine.device import Device
 from tilework.runtime.driver import Copy
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tilework.engine.device import OpenDevice
     from tilework.runtime.buffer import Buffer
 
@@ -160,6 +162,10 @@ def run_copy(
             target_device.last_ticket = target_device.driver.submit([copy])
             target.memory.changes += 1
         case Route.PEER:
+            if peer_queues(target_device) is not None:
+                copy_in_order(target_device, target, source_device, source)
+                target.memory.changes += 1
+                return
             source_device.synchronize()
             copy = Copy(target, source)
             target_device.last_ticket = target_device.driver.submit([copy])
@@ -170,6 +176,60 @@ def run_copy(
             staging = memoryview(bytearray(plan.staging_bytes))
             source_device.copy_out(source, staging)
             target_device.copy_in(target, staging)
+
+
+class PeerQueues(Protocol):
+    """What a driver has as `peers` whose copies from other devices need no wait of the host."""
+
+    def copy(self, other: Any, target: Buffer, source: Buffer) -> None:
+        """Queue a copy from another device, in a queue of its own."""
+        ...
+
+    def mark(self, *, is_copying: bool) -> Any:
+        """Put a mark behind what one of the two queues was given."""
+        ...
+
+    def after(self, mark: Any, *, is_copying: bool) -> None:
+        """Let what a queue is given from now on wait for a mark of any such device."""
+        ...
+
+    def give_back(self, marks: Iterable[Any]) -> None:
+        """Marks of this device are not asked about any more."""
+        ...
+
+
+def peer_queues(device: OpenDevice) -> PeerQueues | None:
+    """The queues of a device for copies from others, if it has some."""
+    found: PeerQueues | None = getattr(device.driver, "peers", None)
+    return found
+
+
+def copy_in_order(
+    target_device: OpenDevice, target: Buffer, source_device: OpenDevice, source: Buffer
+) -> None:
+    """Queue a copy after all that both devices were given, and before all that they get."""
+    here, there = peer_queues(target_device), peer_queues(source_device)
+    if here is None or there is None:
+        raise InternalError("copy: a device without queues for copies", got=source_device.name)
+    mine, theirs = here.mark(is_copying=False), there.mark(is_copying=False)
+    here.after(mine, is_copying=True)
+    here.after(theirs, is_copying=True)
+    here.copy(source_device.driver, target, source)
+    done = here.mark(is_copying=True)
+    for device in (target_device, source_device):
+        join(device, [done])
+    here.give_back([mine, done])
+    there.give_back([theirs])
+
+
+def join(device: OpenDevice, marks: Iterable[Any]) -> None:
+    """Let all that a device gets from now on, and whoever waits for it, come after marks."""
+    queues = peer_queues(device)
+    driver: Any = device.driver
+    if queues is not None:
+        for mark in marks:
+            queues.after(mark, is_copying=False)
+        device.last_ticket = driver.ticket("copies between devices")
 
 
 def copy_between(

@@ -23,6 +23,7 @@ from tilework.engine.compile import CompiledKernel
 from tilework.engine.copies import copy_between
 from tilework.engine.device import Device, OpenDevice, on_close
 from tilework.engine.expressions import Expression
+from tilework.engine.queued import QueuedInstance, by_device, has_queues
 from tilework.engine.stats import COUNTERS
 from tilework.engine.steps import (
     CopyCall,
@@ -318,7 +319,7 @@ class LinkedSteps:
     """
 
     def __init__(self, steps: Sequence[Step], variables: Sequence[VariableBounds] = ()) -> None:
-        self.steps = tuple(steps)
+        self.steps = by_device(steps)
         self.variables = tuple(variables)
         self.written = written_slots(self.steps)
         self.groups: list[tuple[OpenDevice | None, tuple[Step, ...]]] = []
@@ -390,7 +391,7 @@ class LinkedSteps:
                 parts.append(TableInstance(device, kernels, loaded, slots, values))
             else:
                 parts.append(CommandInstance(device, kernels, loaded))
-        return parts
+        return [QueuedInstance(self.groups, parts)] if has_queues(self.groups) else parts
 
 
 class CopyInstance:

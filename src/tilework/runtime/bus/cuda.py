@@ -20,6 +20,7 @@ EXTRA: Final = "pip install tilework[cuda]"
 #: Statuses after which nothing more can be done in this context.
 LOST: Final = frozenset({214, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 999})
 OUT_OF_MEMORY: Final = 2
+_REACHED_ALREADY: Final = 704
 #: Numbers of dtypes and of swizzles (by their bytes) in CUDA's header.
 _BOX_DTYPES: Final = {
     "uint8": 0, "int8": 0, "fp8e4m3": 0, "fp8e5m2": 0, "uint16": 1, "uint32": 2, "int32": 3,
@@ -73,6 +74,14 @@ class CudaCards(Protocol):
         """Let the calls of this thread go to a context."""
         ...
 
+    def can_reach(self, ordinal: int, other: int) -> bool:
+        """Whether a card can see the memory of another one."""
+        ...
+
+    def context_reach(self, context: int) -> None:
+        """Let the context that is in use see the memory of another one's card."""
+        ...
+
 
 class CudaQueues(Protocol):
     """Queues, and marks in them."""
@@ -99,6 +108,10 @@ class CudaQueues(Protocol):
 
     def event_record(self, event: int, stream: int) -> None:
         """Put a mark into a queue."""
+        ...
+
+    def stream_wait(self, stream: int, event: int) -> None:
+        """Let what is queued from now on wait for a mark as it was put last, of any card."""
         ...
 
     def event_is_done(self, event: int) -> bool:
@@ -146,7 +159,19 @@ class CudaMemories(Protocol):
         ...
 
     def copy_on_device(self, target: int, source: int, size_bytes: int, stream: int) -> None:
-        """Queue a copy between places of the card, or of two cards."""
+        """Queue a copy between places of the card."""
+        ...
+
+    def copy_between_cards(
+        self,
+        target: int,
+        target_context: int,
+        source: int,
+        source_context: int,
+        size_bytes: int,
+        stream: int,
+    ) -> None:
+        """Queue a copy from one card to another."""
         ...
 
     def fill(self, target: int, byte: int, size_bytes: int, stream: int) -> None:
@@ -337,6 +362,14 @@ class _Cards(_Calls):
     def context_use(self, context: int) -> None:
         self._call("cuCtxSetCurrent", context)
 
+    def can_reach(self, ordinal: int, other: int) -> bool:
+        return bool(self._call("cuDeviceCanAccessPeer", self._device(ordinal), self._device(other)))
+
+    def context_reach(self, context: int) -> None:
+        (status,) = self._module.cuCtxEnablePeerAccess(context, 0)
+        if int(status) not in (0, _REACHED_ALREADY):
+            raise CudaCallError("cuCtxEnablePeerAccess", int(status), status.name)
+
 
 class _Queues(_Cards):
     """Queues and marks."""
@@ -358,6 +391,9 @@ class _Queues(_Cards):
 
     def event_record(self, event: int, stream: int) -> None:
         self._call("cuEventRecord", event, stream)
+
+    def stream_wait(self, stream: int, event: int) -> None:
+        self._call("cuStreamWaitEvent", stream, event, 0)
 
     def event_is_done(self, event: int) -> bool:
         (status,) = self._module.cuEventQuery(event)
@@ -401,6 +437,19 @@ class _Memories(_Queues):
 
     def copy_on_device(self, target: int, source: int, size_bytes: int, stream: int) -> None:
         self._call("cuMemcpyAsync", target, source, size_bytes, stream)
+
+    def copy_between_cards(
+        self,
+        target: int,
+        target_context: int,
+        source: int,
+        source_context: int,
+        size_bytes: int,
+        stream: int,
+    ) -> None:
+        self._call(
+            "cuMemcpyPeerAsync", target, target_context, source, source_context, size_bytes, stream
+        )
 
     def fill(self, target: int, byte: int, size_bytes: int, stream: int) -> None:
         self._call("cuMemsetD8Async", target, byte, size_bytes, stream)

@@ -18,7 +18,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -43,6 +43,7 @@ from tilework.runtime.buffer import Buffer, allocate_buffer, lease_buffer
 from tilework.runtime.bus.cuda import LOST, CudaCallError, CudaLibrary, open_library
 from tilework.runtime.counted import CountsMemory
 from tilework.runtime.cuda.memory import CudaMemory, as_bytes_address
+from tilework.runtime.cuda.peers import CudaPeers
 from tilework.runtime.cuda.recording import Arguments, CudaRecording, describe
 from tilework.runtime.driver import (
     Command,
@@ -176,8 +177,7 @@ class CudaDriver(CountsMemory):
         #: What memory of this driver names as its own: that of an earlier one is gone.
         self._home: Final = object()
         self._lost = ""
-        self._ticket = 0
-        self._done = 0
+        self._ticket = self._done = 0
         self._pending: deque[tuple[int, int, tuple[str, ...]]] = deque()
         self._events: list[int] = []
         self._handles: dict[int, _Loaded] = {}
@@ -188,6 +188,8 @@ class CudaDriver(CountsMemory):
         self._scratch: Buffer | None = None
         self._runway: Buffer | None = None
         self._boxes: dict[tuple[int, Box], tuple[int, ...]] = {}
+        #: Copies from other cards, and the order between their queues and those of this one.
+        self.peers = CudaPeers(self)
         self.describe_fault: Callable[[int], TileworkError] = self._plain_fault
         self.target = spec_of(self.library, ordinal)
         faults.hit("cuda.open.context")
@@ -411,11 +413,31 @@ class CudaDriver(CountsMemory):
         return seconds
 
     def raise_fault(self) -> None:
-        """Raise what a kernel has reported since the last look, and forget it."""
+        """Raise what a kernel has reported since the last look, and forget it.
+
+        So it is with those of other cards, on whose work depends what was waited for here.
+        """
         code = self._fault.value
         if code:
             self._fault.value = 0
             raise self.describe_fault(code)
+        if self.peers.unsettled and self._done == self._ticket:
+            self.peers.settle()
+
+    def report(self) -> None:
+        """Raise what ended or spoiled work that is done; for cards that have got its results."""
+        if self._is_closed:
+            return
+        with self._guard("wait"):
+            self._collect()
+        code = self._fault.value
+        if code:
+            self._fault.value = 0
+            raise self.describe_fault(code)
+
+    def can_copy_from(self, other: object) -> bool:
+        """Whether this card sees the memory of another one.  Raises: DeviceError."""
+        return isinstance(other, CudaDriver) and self.peers.can_reach(other)
 
     def close(self) -> None:
         """Wait for queued work and give everything back; buffers that live on are stale."""
@@ -554,13 +576,35 @@ class CudaDriver(CountsMemory):
     def _close_ticket(self, what: tuple[str, ...]) -> int:
         """Put a mark behind what was queued, and give it a number."""
         self._collect()
-        event = self._events.pop() if self._events else self.library.event_create(timing=False)
+        event = self.take_event()
         self.library.event_record(event, self.stream)
         self._ticket += 1
         self._pending.append((self._ticket, event, what))
         if trace.enabled():
             trace.emit(trace.Launched(f"{len(what)} commands", self.name))
         return self._ticket
+
+    def ticket(self, what: str) -> int:
+        """Return a ticket of all that was queued so far, and of what that waits for."""
+        with self._guard("submit"):
+            return self._close_ticket((what,))
+
+    def take_event(self) -> int:
+        """A mark that nobody uses; called within `guard`."""
+        return self._events.pop() if self._events else self.library.event_create(timing=False)
+
+    def return_events(self, events: Iterable[int]) -> None:
+        """Take marks back, unless they went with the context."""
+        with self._lock:
+            if not self._is_closed:
+                self._events.extend(events)
+
+    def count_queue(self, more: int) -> None:
+        """Tell the ledger of a queue that was made, or given up."""
+        if more > 0:
+            self._ledger.take(self._owner, Kind.RING)
+        else:
+            self._ledger.give_back(self._owner, Kind.RING)
 
     def submitted_graph(self, instance: int, what: tuple[str, ...]) -> int:
         """Queue a graph and return a ticket."""
@@ -702,12 +746,14 @@ class CudaDriver(CountsMemory):
                 library.graph_destroy(graph)
             for module in sorted(self._modules):
                 self._unload(module)
+            self.peers.close()
             for _, event, _ in self._pending:
                 library.event_destroy(event)
             for event in self._events:
                 library.event_destroy(event)
             if self.stream:
                 library.stream_destroy(self.stream)
+        self.peers.forget()
         if self.stream:
             ledger.give_back(self._owner, Kind.RING)
         if self._modules:  # they go with the context

@@ -9,7 +9,7 @@ back stands in `held`.
 from __future__ import annotations
 
 import ctypes
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -29,6 +29,14 @@ _ALIGNMENT = 256
 _ATTRIBUTES = {16: 4, 75: 9, 76: 0, 38: 1 << 20, 36: 3_000_000, 37: 5120, 13: 1_700_000}
 
 
+class _Put:
+    """A mark as it was put into a queue; in another queue, a wait for it."""
+
+    def __init__(self, stream: int) -> None:
+        self.stream = stream
+        self.is_passed = False
+
+
 class _Machine:
     """What is taken and not given back, what is queued, and what shall fail."""
 
@@ -44,9 +52,14 @@ class _Machine:
         self._functions: dict[int, tuple[Any, str]] = {}
         self._graphs: dict[int, list[list[Any]]] = {}
         self._failures: dict[str, int] = {}
-        self._queued: list[Any] = []
+        #: By queue: work, and marks that it waits for.
+        self._queued: dict[int, deque[Any]] = {}
         self._is_held = False
-        self._marks: dict[int, bool] = {}
+        self._is_late = False
+        #: Where each mark was put last.
+        self._marks: dict[int, _Put] = {}
+        #: (card, other): whose memory a card does not see.
+        self.missing_links: set[tuple[int, int]] = set()
 
     # ---- what tests ask for
 
@@ -65,7 +78,20 @@ class _Machine:
             yield
         finally:
             self._is_held = False
-            self._run_queue()
+            self._run_all()
+
+    @contextmanager
+    def late(self) -> Iterator[None]:
+        """Do work only when somebody waits for it, and no more of it than the queues' order asks.
+
+        What runs without a wait that it needs then finds what was there before.
+        """
+        self._is_late = True
+        try:
+            yield
+        finally:
+            self._is_late = False
+            self._run_all()
 
     def _enter(self, call: str) -> None:
         self.calls.append(call)
@@ -78,13 +104,31 @@ class _Machine:
         self._next += 1
         return self._next
 
-    def _do(self, work: Any) -> None:
-        self._queued.append(work)
-        self._run_queue()
+    def _do(self, stream: int, work: Any) -> None:
+        self._queued.setdefault(stream, deque()).append(work)
+        if not self._is_late:
+            self._run(stream)
 
-    def _run_queue(self) -> None:
-        while self._queued and not self._is_held:
-            self._queued.pop(0)()
+    def _run_all(self) -> None:
+        for stream in list(self._queued):
+            self._run(stream)
+
+    def _run(self, stream: int, until: _Put | None = None) -> None:
+        """Do what is in a queue, or as much of it as comes before a mark."""
+        queue = self._queued.get(stream, deque())
+        while queue and not self._is_held and not (until is not None and until.is_passed):
+            work = queue[0]
+            if isinstance(work, _Put) and work.stream != stream:
+                self._run(work.stream, work)
+                if not work.is_passed:
+                    return
+                queue.popleft()
+            elif isinstance(work, _Put):
+                work.is_passed = True
+                queue.popleft()
+            else:
+                queue.popleft()
+                work()
 
 
 class _Cards(_Machine):
@@ -115,6 +159,13 @@ class _Cards(_Machine):
     def context_use(self, context: int) -> None:
         self._enter("context_use")
 
+    def can_reach(self, ordinal: int, other: int) -> bool:
+        self._enter("can_reach")
+        return (ordinal, other) not in self.missing_links
+
+    def context_reach(self, context: int) -> None:
+        self._enter("context_reach")
+
 
 class _Queues(_Cards):
     """Queues and marks."""
@@ -128,8 +179,8 @@ class _Queues(_Cards):
 
     def stream_synchronize(self, stream: int) -> None:
         self._enter("stream_synchronize")
-        self._run_queue()
-        if self._queued:
+        self._run(stream)
+        if self._queued.get(stream):
             raise InternalError("emulated card: a wait without a deadline, while the card hangs")
 
     def event_create(self, *, timing: bool) -> int:
@@ -141,12 +192,23 @@ class _Queues(_Cards):
 
     def event_record(self, event: int, stream: int) -> None:
         self._enter("event_record")
-        self._marks[event] = False
-        self._do(lambda: self._marks.__setitem__(event, True))
+        self._marks[event] = put = _Put(stream)
+        self._do(stream, put)
+
+    def stream_wait(self, stream: int, event: int) -> None:
+        self._enter("stream_wait")
+        if event not in self._marks:
+            raise InternalError("emulated card: a wait for a mark that was never put")
+        put = self._marks[event]
+        if put.stream != stream:
+            self._do(stream, put)
 
     def event_is_done(self, event: int) -> bool:
         self._enter("event_is_done")
-        return self._marks[event]
+        put = self._marks[event]
+        if self._is_late:
+            self._run(put.stream, put)
+        return put.is_passed
 
     def event_seconds(self, start: int, end: int) -> float:
         return 1e-6
@@ -185,22 +247,33 @@ class _Memories(_Queues):
     def host_unregister(self, address: int) -> None:
         self.held["registered"] -= 1
 
-    def _copy(self, call: str, target: int, source: int, size_bytes: int) -> None:
+    def _copy(self, call: str, target: int, source: int, size_bytes: int, stream: int) -> None:
         self._enter(call)
-        self._do(lambda: ctypes.memmove(target, source, size_bytes))
+        self._do(stream, lambda: ctypes.memmove(target, source, size_bytes))
 
     def copy_to_device(self, target: int, source: int, size_bytes: int, stream: int) -> None:
-        self._copy("copy_to_device", target, source, size_bytes)
+        self._copy("copy_to_device", target, source, size_bytes, stream)
 
     def copy_to_host(self, target: int, source: int, size_bytes: int, stream: int) -> None:
-        self._copy("copy_to_host", target, source, size_bytes)
+        self._copy("copy_to_host", target, source, size_bytes, stream)
 
     def copy_on_device(self, target: int, source: int, size_bytes: int, stream: int) -> None:
-        self._copy("copy_on_device", target, source, size_bytes)
+        self._copy("copy_on_device", target, source, size_bytes, stream)
+
+    def copy_between_cards(
+        self,
+        target: int,
+        target_context: int,
+        source: int,
+        source_context: int,
+        size_bytes: int,
+        stream: int,
+    ) -> None:
+        self._copy("copy_between_cards", target, source, size_bytes, stream)
 
     def fill(self, target: int, byte: int, size_bytes: int, stream: int) -> None:
         self._enter("fill")
-        self._do(lambda: ctypes.memset(target, byte, size_bytes))
+        self._do(stream, lambda: ctypes.memset(target, byte, size_bytes))
 
 
 class _Code(_Memories):
@@ -246,7 +319,7 @@ class _Code(_Memories):
         linear, name = self._functions[function]
         words = _words(pointers)
         self.launches.append((name, blocks, threads, shared_bytes))
-        self._do(lambda: self._interpret(linear, words, blocks))
+        self._do(stream, lambda: self._interpret(linear, words, blocks))
 
     def _interpret(self, linear: Any, words: list[int], blocks: int) -> None:
         from tilework.ir.ops.index import VARIABLE
@@ -355,7 +428,7 @@ class EmulatedCuda(_Code):
         self._enter("graph_launch")
         for kind, *row in self._graphs[instance]:
             if kind == "copy":
-                self._copy("copy", *row)
+                self._copy("copy", row[0], row[1], row[2], stream)
             else:
                 function, blocks, threads, shared_bytes, pointers = row
                 self.launch(function, blocks, threads, shared_bytes, stream, pointers)

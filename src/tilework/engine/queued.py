@@ -1,0 +1,236 @@
+"""Programs over several devices whose queues wait for each other, while the host runs ahead.
+
+Each device has a queue for kernels and one for copies from others.  `engine.hazards` says which
+step waits for which, by the bytes that they touch, so copies of independent values go on beside
+each other and beside kernels.  A run begins after all that the devices were given before, and what
+they get after it comes after its copies: memory is handed out again in the order of kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from tilework.base import trace
+from tilework.base.errors import InternalError, TileworkError
+from tilework.engine.copies import PeerQueues, Route, can_reach, join, peer_queues
+from tilework.engine.device import Device
+from tilework.engine.hazards import Access, QueuedStep, plan_waits
+from tilework.engine.steps import CopyCall, KernelCall, Operand, Step
+
+if TYPE_CHECKING:
+    from tilework.engine.device import OpenDevice
+    from tilework.runtime.buffer import Buffer
+
+#: (device, whether it is the queue of copies).
+Queue = tuple[str, bool]
+_MOST_PLANS: Final = 16
+
+
+def by_device(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """The same program, with kernels of one device next to each other.
+
+    Kernels touch the memory of their device alone, so those of two devices may change places where
+    no copy stands between them.
+    """
+    found: list[Step] = []
+    waiting: dict[str, list[Step]] = {}
+    for step in steps:
+        if isinstance(step, KernelCall):
+            waiting.setdefault(step.device, []).append(step)
+            continue
+        found += [kernel for kernels in waiting.values() for kernel in kernels]
+        waiting.clear()
+        found.append(step)
+    return (*found, *[kernel for kernels in waiting.values() for kernel in kernels])
+
+
+def has_queues(groups: Sequence[tuple[OpenDevice | None, tuple[Step, ...]]]) -> bool:
+    """Whether all that these steps do can be queued without a wait of the host."""
+    copies = [call for device, calls in groups if device is None for call in calls]
+    return bool(copies) and all(
+        device is None or peer_queues(device) is not None for device, _ in groups
+    ) and all(
+        isinstance(call, CopyCall)
+        and can_reach(Device[call.target_device], Device[call.source_device])
+        for call in copies
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """Kernels of one device that are submitted together, or one copy."""
+
+    queue: Queue
+    run: Callable[[Sequence[Buffer | None], Mapping[str, int]], None]
+    touches: tuple[tuple[Operand, bool], ...]  # and whether it is written
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The units that each unit waits for, and those that are waited for."""
+
+    waits: tuple[tuple[int, ...], ...]
+    marked: frozenset[int]
+
+
+class QueuedInstance:
+    """The parts of a program over several devices, run in the order that its bytes ask for."""
+
+    def __init__(
+        self,
+        groups: Sequence[tuple[OpenDevice | None, tuple[Step, ...]]],
+        parts: Sequence[Any],
+    ) -> None:
+        self._parts = parts
+        self._units: list[_Unit] = []
+        for (device, calls), part in zip(groups, parts, strict=True):
+            if device is not None:
+                self._units.append(_kernels(device.name, part.run, calls))
+            else:
+                self._units += [_copy(call) for call in calls if isinstance(call, CopyCall)]
+        names = {unit.queue[0] for unit in self._units}
+        for _, calls in groups:
+            names |= {call.source_device for call in calls if isinstance(call, CopyCall)}
+        self._names = sorted(names)
+        copying = [unit.queue for unit in self._units if unit.queue[1]]
+        self._copying: list[Queue] = sorted(set(copying))
+        #: The last copy of each queue, by which it is known that all of them are done.
+        self._last = {unit.queue: number for number, unit in enumerate(self._units)}
+        self._slots = sorted({place.slot for unit in self._units for place, _ in unit.touches})
+        self._plans: dict[tuple[Any, ...], _Plan] = {}
+
+    def run(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> None:
+        """Queue all of it.  Raises what the drivers raise."""
+        plan = self._plan(slots)
+        devices = {name: Device[name] for name in self._names}
+        queues = {name: _queues(device) for name, device in devices.items()}
+        marks: dict[int, Any] = {}
+        before = {name: queues[name].mark(is_copying=False) for name in self._names}
+        try:
+            for queue in self._copying:
+                for mark in before.values():
+                    queues[queue[0]].after(mark, is_copying=True)
+            for number, unit in enumerate(self._units):
+                name, is_copying = unit.queue
+                for earlier in plan.waits[number]:
+                    queues[name].after(marks[earlier], is_copying=is_copying)
+                unit.run(slots, values)
+                if number in plan.marked:
+                    marks[number] = queues[name].mark(is_copying=is_copying)
+            for device in devices.values():
+                join(device, [marks[self._last[queue]] for queue in self._copying])
+        except BaseException:
+            self._join_all(devices, queues)
+            raise
+        finally:
+            for name, mark in before.items():
+                queues[name].give_back([mark])
+            for number, mark in marks.items():
+                queues[self._units[number].queue[0]].give_back([mark])
+
+    def time(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> list[float]:
+        """Run one step after the other, and return the seconds of each."""
+        return [seconds for part in self._parts for seconds in part.time(slots, values)]
+
+    def _join_all(
+        self, devices: Mapping[str, OpenDevice], queues: Mapping[str, PeerQueues]
+    ) -> None:
+        """After a failure: memory is not handed out again before copies of it are done."""
+        for name, _ in self._copying:
+            with suppress(TileworkError):
+                mark = queues[name].mark(is_copying=True)
+                for device in devices.values():
+                    with suppress(TileworkError):
+                        join(device, [mark])
+                queues[name].give_back([mark])
+
+    def _plan(self, slots: Sequence[Buffer | None]) -> _Plan:
+        """Who waits for whom; the same for all runs whose slots lie alike in their memories."""
+        places = self._places(slots)
+        key = tuple(places.values())
+        found = self._plans.get(key)
+        if found is None:
+            if len(self._plans) >= _MOST_PLANS:
+                self._plans.clear()
+            found = self._plans[key] = self._make_plan(places)
+        return found
+
+    def _places(self, slots: Sequence[Buffer | None]) -> dict[int, tuple[Any, int]]:
+        """In which memory each slot begins, and where there; memories count as they come."""
+        seen: dict[int, int] = {}
+        found: dict[int, tuple[Any, int]] = {}
+        for slot in self._slots:
+            buffer = slots[slot]
+            if buffer is None:
+                raise InternalError("link: a slot has no buffer", got=slot)
+            memory = buffer.memory
+            if memory.lease is None:
+                found[slot] = (seen.setdefault(id(memory), len(seen)), buffer.offset_bytes)
+            else:  # two loans may be of one memory
+                found[slot] = (buffer.device, buffer.address)
+        return found
+
+    def _make_plan(self, places: Mapping[int, tuple[Any, int]]) -> _Plan:
+        steps = [
+            QueuedStep(unit.queue, tuple([_access(*touch, places) for touch in unit.touches]))
+            for unit in self._units
+        ]
+        numbers: dict[tuple[Any, int], int] = {}
+        counts: dict[Any, int] = {}
+        for number, unit in enumerate(self._units):
+            counts[unit.queue] = counts.get(unit.queue, 0) + 1
+            numbers[unit.queue, counts[unit.queue]] = number
+        waits = tuple([tuple([numbers[each] for each in row.items()]) for row in plan_waits(steps)])
+        marked = {number for row in waits for number in row}
+        marked |= {self._last[queue] for queue in self._copying}
+        return _Plan(waits, frozenset(marked))
+
+
+def _queues(device: OpenDevice) -> PeerQueues:
+    found = peer_queues(device)
+    if found is None:
+        raise InternalError("link: a device without queues for copies", got=device.name)
+    return found
+
+
+def _kernels(device: str, run: Any, calls: Iterable[Step]) -> _Unit:
+    touches = [
+        (operand, position in call.code.writes)
+        for call in calls
+        if isinstance(call, KernelCall)
+        for position, operand in enumerate(call.operands)
+    ]
+    return _Unit((device, False), run, tuple(dict.fromkeys(touches)))
+
+
+def _copy(call: CopyCall) -> _Unit:
+    target, source = call.target, call.source
+
+    def run(slots: Sequence[Buffer | None], values: Mapping[str, int]) -> None:
+        here, there = Device[call.target_device], Device[call.source_device]
+        to, from_ = _view(slots, target), _view(slots, source)
+        if not to.size_bytes:
+            return
+        if trace.enabled():
+            name = f"copy from {call.source_device} ({Route.PEER})"
+            trace.emit(trace.Launched(name, call.target_device, moved_bytes=to.size_bytes))
+        _queues(here).copy(there.driver, to, from_)
+        to.memory.changes += 1
+
+    return _Unit((call.target_device, True), run, ((target, True), (source, False)))
+
+
+def _view(slots: Sequence[Buffer | None], operand: Operand) -> Buffer:
+    buffer = slots[operand.slot]
+    if buffer is None:
+        raise InternalError("link: a slot has no buffer", got=operand.slot)
+    return buffer.view(operand.offset_bytes, operand.size_bytes)
+
+
+def _access(operand: Operand, writes: bool, places: Mapping[int, tuple[Any, int]]) -> Access:
+    memory, start = places[operand.slot]
+    first = start + operand.offset_bytes
+    return Access(memory, first, first + operand.size_bytes, writes)

@@ -1,0 +1,100 @@
+"""Work of several cards in order: copies between them, and marks that their queues wait for.
+
+    driver.peers.copy(other, target, source)     # in a queue of its own, beside the kernels
+    mark = driver.peers.mark(is_copying=True)    # passed when all before it is done
+    other.peers.after(mark, is_copying=False)    # what `other` is given from now on comes later
+    driver.peers.give_back([mark])
+
+Nothing here waits on the host.  Whoever queues a copy says by marks what it comes after, and what
+comes after it; memory is handed out again in the order of the queue of kernels, so a copy must be
+before some mark that this queue waits for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilework.base import faults
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tilework.runtime.buffer import Buffer
+    from tilework.runtime.drivers.cuda import CudaDriver
+
+
+class CudaPeers:
+    """One card among others.  Thread-safe, by the lock of its driver."""
+
+    def __init__(self, driver: CudaDriver) -> None:
+        self._driver = driver
+        self.stream = 0
+        #: Cards whose work came before bytes that this one got and nobody has waited for yet.
+        self.unsettled: set[CudaDriver] = set()
+
+    def can_reach(self, other: CudaDriver) -> bool:
+        """Whether this card sees the memory of another one; from now on it does."""
+        driver, library = self._driver, self._driver.library
+        if other.library is not library:
+            return False
+        with driver.guard("reach"):
+            if not library.can_reach(driver.ordinal, other.ordinal):
+                return False
+            library.context_reach(other.context)
+        return True
+
+    def copy(self, other: CudaDriver, target: Buffer, source: Buffer) -> None:
+        """Queue a copy of `source` on another card to `target` here."""
+        driver = self._driver
+        place = other.address_of(source)
+        with driver.guard("copy from another card"):
+            self.unsettled |= {other} | other.peers.unsettled
+            self.unsettled.discard(driver)
+            faults.hit("cuda.copy")
+            driver.library.copy_between_cards(
+                driver.address_of(target), driver.context, place, other.context,
+                source.size_bytes, self._queue(is_copying=True),
+            )  # fmt: skip
+
+    def mark(self, *, is_copying: bool) -> int:
+        """Put a mark behind what the queue of copies, or that of kernels, was given."""
+        driver = self._driver
+        with driver.guard("mark"):
+            event = driver.take_event()
+            driver.library.event_record(event, self._queue(is_copying=is_copying))
+        return event
+
+    def after(self, mark: int, *, is_copying: bool) -> None:
+        """Let what a queue is given from now on wait for a mark of any card."""
+        with self._driver.guard("wait"):
+            self._driver.library.stream_wait(self._queue(is_copying=is_copying), mark)
+
+    def give_back(self, marks: Iterable[int]) -> None:
+        """Use marks again; waits that were queued for them stay as they are."""
+        self._driver.return_events(marks)
+
+    def settle(self) -> None:
+        """Raise what cards have reported on whose work depends what was waited for here."""
+        while self.unsettled:
+            self.unsettled.pop().report()
+
+    def close(self) -> None:
+        """Give the queue up; all in it is done."""
+        if self.stream:
+            self._driver.library.stream_destroy(self.stream)
+        self.forget()
+
+    def forget(self) -> None:
+        """The queue went with its context."""
+        if self.stream:
+            self._driver.count_queue(-1)
+        self.stream = 0
+        self.unsettled.clear()
+
+    def _queue(self, *, is_copying: bool) -> int:
+        if not is_copying:
+            return self._driver.stream
+        if not self.stream:
+            self.stream = self._driver.library.stream_create()
+            self._driver.count_queue(1)
+        return self.stream

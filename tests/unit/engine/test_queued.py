@@ -1,0 +1,150 @@
+"""Programs over several cards: copies in queues of their own, and no wait of the host."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilework import Tensor, distributed, jit
+from tilework.backends import cuda
+from tilework.base.errors import BoundsError
+from tilework.base.settings import override
+from tilework.engine.device import Device
+from tilework.testing.emulators.cuda import EmulatedCuda
+from tilework.testing.emulators.cuda_device import emulated_backend
+
+CARDS = ("CUDA:0", "CUDA:1")
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatedCuda]:
+    found = EmulatedCuda(cards=4)
+    monkeypatch.setattr(cuda, "BACKEND", emulated_backend(found))
+    yield found
+    for name in Device.opened():
+        if name.startswith("CUDA"):
+            Device[name].close()
+    gc.collect()  # tensors with gradients are in cycles
+    assert not +found.held
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return np.random.default_rng(len(shape)).standard_normal(shape).astype(np.float32)
+
+
+def test_a_tensor_goes_from_card_to_card_without_the_host(library: EmulatedCuda) -> None:
+    values = numbers(5, 7)
+    x = Tensor(values, device="CUDA:0").realize()
+    with library.late():
+        library.calls.clear()
+        moved = x.to("CUDA:1").realize()
+        assert "copy_between_cards" in library.calls
+        assert not {"copy_to_host", "stream_synchronize"} & set(library.calls)
+        assert np.array_equal(moved.numpy(), values)
+
+
+def test_MDV_14_cards_without_a_link_copy_through_the_host(library: EmulatedCuda) -> None:
+    library.missing_links |= {(0, 1), (1, 0)}
+    values = numbers(9)
+    x = Tensor(values, device="CUDA:0").realize()
+    library.calls.clear()
+    assert np.array_equal(x.to("CUDA:1").numpy(), values)
+    assert "copy_between_cards" not in library.calls
+
+
+@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("algorithm", ["naive", "ring", "all2all"])
+def test_MDV_07_sums_over_cards_are_right_when_all_work_is_late(
+    library: EmulatedCuda, count: int, algorithm: str
+) -> None:
+    cards = tuple([f"CUDA:{number}" for number in range(count)])
+
+    @jit
+    def total(x: Tensor) -> Tensor:
+        return x.exp().sum(0) * 2
+
+    with override(allreduce=algorithm):
+        for seed in range(4):
+            values = np.random.default_rng(seed).standard_normal((8, 11)).astype(np.float32)
+            x = Tensor(values).to(cards[0]).shard(cards, 0).realize()
+            with library.late():
+                found = [part.numpy() for part in total(x).shards()]
+            want = np.exp(values).sum(0) * 2
+            assert all(np.allclose(each, want, rtol=1e-5) for each in found)
+            assert all(np.array_equal(each, found[0]) for each in found)
+
+
+def test_a_replay_over_cards_never_waits_for_them(library: EmulatedCuda) -> None:
+    @jit
+    def total(x: Tensor) -> Tensor:
+        return x.sum(0) + 1
+
+    x = Tensor(numbers(6, 5), device="CUDA:0").shard(CARDS, 0).realize()
+    for _ in range(3):
+        total(x)
+    library.calls.clear()
+    total(x)
+    assert library.calls.count("copy_between_cards") == 2
+    assert "stream_synchronize" not in library.calls
+
+
+def test_memory_of_a_run_is_not_used_again_before_its_copies_are_done(
+    library: EmulatedCuda,
+) -> None:
+    values = [numbers(64) + number for number in range(4)]
+    with library.late():
+        sent = []
+        for each in values:
+            x = Tensor(each, device="CUDA:0").realize()
+            sent.append((x * 2).to("CUDA:1").realize())  # x * 2 is freed at once
+            del x
+        for each, found in zip(values, sent, strict=True):
+            assert np.array_equal(found.numpy(), each * 2)
+
+
+def test_a_training_step_over_cards_is_that_of_one_card(library: EmulatedCuda) -> None:
+    def trained(cards: tuple[str, ...]) -> np.ndarray:
+        weight = Tensor(numbers(3, 2), device=cards[0]).realize()
+        weight = weight.shard(cards).realize() if len(cards) > 1 else weight
+        weight.requires_grad = True
+
+        @jit
+        def step(x: Tensor) -> Tensor:
+            weight.grad = None
+            loss = (x @ weight).square().sum()
+            loss.backward()
+            grad: Any = weight.grad
+            weight.assign(weight.detach() - grad * 0.01)
+            return loss.realize(weight)
+
+        for seed in range(4):
+            values = np.random.default_rng(seed).standard_normal((4, 3)).astype(np.float32)
+            x = Tensor(values, device=cards[0])
+            step((x.shard(cards, 0) if len(cards) > 1 else x).realize())
+        return weight.numpy()
+
+    alone = trained(CARDS[:1])
+    with library.late():
+        assert np.allclose(trained(CARDS), alone, rtol=1e-5)
+
+
+def test_an_index_out_of_range_on_one_card_is_seen_by_who_reads_on_the_other(
+    library: EmulatedCuda,
+) -> None:
+    table = Tensor(numbers(4), device="CUDA:0").realize()
+    places = Tensor(np.array([1, 9], np.int32), device="CUDA:0").realize()
+    with pytest.raises(BoundsError):
+        table[places].to("CUDA:1").numpy()
+
+
+def test_collectives_by_name_run_between_cards(library: EmulatedCuda) -> None:
+    parts = [Tensor(numbers(6) + n, device=card).realize() for n, card in enumerate(CARDS)]
+    with library.late():
+        found = distributed.reduce_scatter(parts)
+        want = sum(part.numpy() for part in parts)
+        assert np.allclose(np.concatenate([each.numpy() for each in found]), want)
+        assert [each.numpy().shape for each in distributed.all_gather(parts)] == [(12,), (12,)]
