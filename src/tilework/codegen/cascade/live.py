@@ -9,11 +9,12 @@ factor, which is NaN where that holds a NaN or an infinity, as if it had been co
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from tilework.codegen.analysis import FreeRanges, depends_on
+from tilework.codegen.cascade.finite import sum_multiplied_with
 from tilework.dtypes import index
 from tilework.ir.build import const, const_index
 from tilework.ir.fold import identity_bits
@@ -46,10 +47,13 @@ class Masked:
     Attributes:
         condition: Where scores are used as they are.
         at_masked: What each value of the kernel is at a masked position.
+        guarded: For sums that get 0 times a sum of products there: what that 0 (or NaN) is, and the
+            sum of products, which must be finite for positions to be left out.
     """
 
     condition: Node
     at_masked: Mapping[Node, Node]
+    guarded: Mapping[Node, tuple[Node, Node]] = field(default_factory=dict)
 
 
 def find_mask(cascade: Cascade) -> Masked | None:
@@ -65,8 +69,9 @@ def find_mask(cascade: Cascade) -> Masked | None:
             continue
         condition, branch = found
         masked = Masked(condition, _at_masked(cascade, node.src[0], branch))
-        if _is_sound(cascade, masked, key):
-            return masked
+        guarded = _guarded(cascade, masked, key)
+        if guarded is not None:
+            return replace(masked, guarded=guarded)
     return None
 
 
@@ -134,8 +139,9 @@ def _at_masked(cascade: Cascade, condition: Node, branch: int) -> dict[Node, Nod
     return done
 
 
-def _is_sound(cascade: Cascade, masked: Masked, key: Node) -> bool:
-    """Does every fold over the key get what is known of masked positions?"""
+def _guarded(cascade: Cascade, masked: Masked, key: Node) -> dict[Node, tuple[Node, Node]] | None:
+    """The folds that get what is known if a sum is finite; None if some get what is not known."""
+    guarded: dict[Node, tuple[Node, Node]] = {}
     free = FreeRanges(toposort(*masked.at_masked.values()))
     for node in (*cascade.kept, *cascade.lasts):
         if node.op is not REDUCE or key not in node.src[1:]:
@@ -146,21 +152,39 @@ def _is_sound(cascade: Cascade, masked: Masked, key: Node) -> bool:
             kinds = [_kind(factor) for factor in factors]
             zero = kinds.index(_Kind.ZERO) if _Kind.ZERO in kinds else None
             if zero is None:
-                return False
+                return None
             # What is left out is added once for all rows, or for each row without its positions.
             runs_along = free.mask[factors[zero]] & free.bit(key)
             of_rows = factors if runs_along else [factors[1 - zero]]
             own = set(cascade.rows) - _batch(cascade)
             if any(free.mask[each] & free.bit(range_) for each in of_rows for range_ in own):
-                return False
+                return None
             continue
         value = masked.at_masked[body]
         wanted = _Kind.ZERO if node.attrs.fold is Fold.ADD else _Kind.LOWEST
-        if node.attrs.fold not in (Fold.ADD, Fold.MAX) or free.mask[value] & free.bit(key):
-            return False
-        if _kind(value) is not wanted:
-            return False
-    return True
+        if node.attrs.fold not in (Fold.ADD, Fold.MAX):
+            return None
+        if free.mask[value] & free.bit(key):
+            found = _multiplied_with_zero(value, cascade) if wanted is _Kind.ZERO else None
+            if found is None or free.mask[found[0]] & free.bit(key):
+                return None
+            guarded[node] = found
+        elif _kind(value) is not wanted:
+            return None
+    return guarded
+
+
+def _multiplied_with_zero(value: Node, cascade: Cascade) -> tuple[Node, Node] | None:
+    """A factor of a product that is 0 or NaN, and the sum of products that bounds the other."""
+    while value.op is math.NEG:
+        value = value.src[0]
+    if value.op is not math.MUL:
+        return None
+    for zero, other in (value.src, value.src[::-1]):
+        found = sum_multiplied_with(other, cascade)
+        if _kind(zero) is _Kind.ZERO and found is not None:
+            return zero, found
+    return None
 
 
 def _batch(cascade: Cascade) -> set[Node]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tilework.codegen.analysis import FreeRanges, substitute_ranges
+from tilework.codegen.cascade.finite import greatest, is_finite
 from tilework.codegen.cascade.live import (
     Masked,
     find_mask,
@@ -23,7 +24,8 @@ from tilework.codegen.cascade.live import (
     without_exponentials,
 )
 from tilework.codegen.plan.extents import number, product, size
-from tilework.ir.build import const_bits, const_index
+from tilework.dtypes import float32
+from tilework.ir.build import const, const_bits, const_index
 from tilework.ir.fold import combine, identity_bits
 from tilework.ir.node import Node, toposort
 from tilework.ir.ops import math
@@ -95,6 +97,10 @@ class Phases:
         self._local: dict[Node, Node] = {}
         self._slot = first_slot
         self.masked = find_mask(cascade) if tile.block else None
+        guarded = {} if self.masked is None else self.masked.guarded
+        #: What must be finite for positions to be left out, and where it is said whether it is.
+        self._sums = list(dict.fromkeys(sum_ for _, sum_ in guarded.values()))
+        self._flag = self._memory(1, float32) if self._sums else None
         self._cut_axis()
         self._keep_all()
 
@@ -189,7 +195,7 @@ class Phases:
         if not self.tile.block:
             sinks = [self._placed(self._map(node), {}) for node in self.memories]
             return [Group([*sinks, self._placed(self._stores(), {})])]
-        made = [Group([])]
+        made = [self._first_group()]
         blocks = Group([])
         for node in self.memories:
             if not self._runs_along(node):
@@ -208,6 +214,12 @@ class Phases:
         made[-1].sinks.append(self._placed(self._stores(), {}))
         return made
 
+    def _first_group(self) -> Group:
+        """What comes before all else: whether positions may be left out, if that must be asked."""
+        if self._flag is None:
+            return Group([])
+        return Group([self._placed(self._store_flag(self._flag), {})])
+
     def _runs_along(self, node: Node) -> bool:
         key = self.cascade.key
         return key in self.memories[node].along or key in node.src[1:]
@@ -223,11 +235,12 @@ class Phases:
             variable = VARIABLE(attrs=VariableAttrs(BLOCK_NAME, 0, self.whole - 1))
             start = simplify.scale(variable, block)
             sinks = [self._at(sink, start, block) for sink in group.sinks]
-            found.append(Group(sinks, simplify.sub(self.end, self.first), self.first))
+            count = self._if_finite(simplify.sub(self.end, self.first), const_index(self.whole))
+            found.append(Group(sinks, count, self._if_finite(self.first, _ZERO)))
         if self.rest:
             start = const_index(size(key) - self.rest)
             sinks = [self._at(sink, start, self.rest) for sink in group.sinks]
-            found.append(Group(sinks, self.rest_count))
+            found.append(Group(sinks, self._if_finite(self.rest_count, const_index(1))))
         return [*found, Group([])]
 
     def _at(self, sink: Node, start: Node, extent: int) -> Node:
@@ -256,6 +269,8 @@ class Phases:
     def _skipped(self, node: Node, masked: Masked) -> Node:
         """What the positions that are left out add to a sum: 0, or NaN."""
         body = node.src[0]
+        if node in masked.guarded:
+            return self._value(masked.guarded[node][0])
         if node not in self.cascade.lasts or body.op is not math.MUL:
             return self._value(masked.at_masked[body])
         row, other = (masked.at_masked[factor] for factor in body.src)
@@ -276,6 +291,41 @@ class Phases:
             left_out = substitute_ranges(added, at, {})
             total = math.ADD(total, REDUCE(left_out, range_, attrs=ReduceAttrs(Fold.ADD)))
         return math.ADD(self._value(row), self._value(total))
+
+    def _store_flag(self, flag: Node) -> Node:
+        """1 where positions may be left out, 0 where what they give might not be finite."""
+        value: Node = const(1.0, float32)
+        for node in self._sums:
+            condition = is_finite(node, self.cascade, self._most_left_out, self._most_of_tile)
+            value = math.WHERE(condition, value, const(0.0, float32))
+        return SINK(STORE(INDEX(flag, _ZERO), value))
+
+    def _most_left_out(self, value: Node, ranges: tuple[Node, ...]) -> Node:
+        """The greatest of a value at the positions that are left out, at least 0."""
+        most: Node = const_bits(0, value.type.dtype)
+        for start, count in self._left_out():
+            range_ = RANGE(count, attrs=RangeAttrs(self._next))
+            self._next += 1
+            at = {self.cascade.key: simplify.add(start, range_)} if self.cascade.key else {}
+            left_out = substitute_ranges(value, at, {})
+            most = math.MAXIMUM(most, greatest(left_out, (range_, *ranges)))
+        return most
+
+    def _most_of_tile(self, value: Node, ranges: tuple[Node, ...]) -> Node:
+        """The greatest of a value in the rows of a tile."""
+        row = self.tile.row
+        if row is None or self.tile.rows == 1:
+            return greatest(value, ranges)
+        inside = self._range(self.tile.rows)
+        (at,) = simplify.substitute([self._rows[row]], {self._inside: inside})
+        return greatest(substitute_ranges(value, {row: at}, {}), (inside, *ranges))
+
+    def _if_finite(self, live: Node, every: Node) -> Node:
+        """`live` where positions may be left out, else `every`."""
+        if self._flag is None:
+            return live
+        is_known = math.LT(const(0.0, float32), LOAD(INDEX(self._flag, _ZERO)))
+        return simplify.where(is_known, live, every)
 
     def _if_any(self, value: Node) -> Node:
         """`value` if this tile leaves positions out, else 0."""

@@ -201,7 +201,7 @@ class RunningPhases(Phases):
     def groups(self) -> list[Group]:
         """The phases in order: what starts sums, blocks, and the stores."""
         most, term = self.running.most, self.running.term
-        started, blocks = Group([]), Group([])
+        started, blocks = self._first_group(), Group([])
         for node in self.memories:
             if node is most:
                 low = const(float("-inf"), most.type.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +17,7 @@ from tests.unit.codegen.cascade.test_cascade import (
     same,
     softmax,
     spread,
+    with_small_caches,
 )
 
 from tilework.codegen.cascade.live import find_mask
@@ -33,6 +35,8 @@ from tilework.testing.kernels import Case, compile_to, execute, target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from tilework.ir.lowered import LoweredKernel
 
 HEADS, ROWS, DEPTH = 2, 263, 8
 #: Three blocks of keys, and what they leave.
@@ -78,13 +82,24 @@ def sums_of_rows(mask: str, factor: float | None = None) -> tuple[Node, list[int
     return sink, [buffer.attrs.slot for buffer in call.src[1 + len(sink.src) :]]
 
 
-def means(mask: str, inputs: Sequence[np.ndarray]) -> np.ndarray:
-    """The kernel's sums of weights times their gradients, by this machine."""
+@cache
+def compiled(
+    mask: str, by: str, *, in_one_pass: bool
+) -> tuple[Node, list[int], LoweredKernel, bytes]:
+    """The kernel, the numbers of its inputs, its statements and its code."""
     sink, slots = sums_of_rows(mask)
+    lowered = lower_kernel(sink, with_small_caches() if in_one_pass else target("host"))
+    assert ("running values" in lowered.plan) is in_one_pass
+    return sink, slots, lowered, compile_to(by, "host", lowered)
+
+
+def means(
+    mask: str, inputs: Sequence[np.ndarray], by: str = "llvm", *, in_one_pass: bool = False
+) -> np.ndarray:
+    """The kernel's sums of weights times their gradients, by this machine."""
+    sink, slots, lowered, code = compiled(mask, by, in_one_pass=in_one_pass)
     outputs = [np.zeros((HEADS, ROWS), np.float32) for _ in sink.src]
     case = Case(sink, [a.tobytes() for a in (*outputs, *(inputs[slot] for slot in slots))])
-    lowered = lower_kernel(sink, target("host"))
-    code = compile_to("llvm", "host", lowered)
     buffers = execute(lowered, code, case).buffers
     folded = [store.src[1].src[0] for store in sink.src]
     (which,) = [n for n, body in enumerate(folded) if body.op is math.MUL]
@@ -124,30 +139,37 @@ def test_nothing_is_left_out_where_no_bound_is_known() -> None:
     assert find_mask(found) is None
 
 
+@pytest.mark.parametrize("in_one_pass", [False, True])
 @pytest.mark.parametrize("mask", ["past", "future", "near"])
-def test_sums_of_rows_are_right(mask: str) -> None:
+def test_sums_of_rows_are_right(mask: str, in_one_pass: bool) -> None:
     inputs = arrays(*[SHAPE] * 4)
-    same(means(mask, inputs), exact(mask, inputs), 2e-5)
+    same(means(mask, inputs, in_one_pass=in_one_pass), exact(mask, inputs), 2e-5)
 
 
-@pytest.mark.parametrize("mask", ["past", "future"])
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("in_one_pass", [False, True])
+@pytest.mark.parametrize(
+    ("mask", "value"), [("past", np.nan), ("past", np.inf), ("future", -np.inf)]
+)
 @pytest.mark.parametrize("operand", [0, 1, 2, 3])
 @pytest.mark.parametrize("at", [2, 250])
 def test_special_values_come_out_as_if_nothing_was_left_out(
-    mask: str, value: float, operand: int, at: int
+    mask: str, value: float, operand: int, at: int, in_one_pass: bool
 ) -> None:
     inputs = arrays(*[SHAPE] * 4)
     inputs[operand][1, at, 3] = value
-    same(means(mask, inputs), exact(mask, inputs), 2e-5)
+    same(means(mask, inputs, in_one_pass=in_one_pass), exact(mask, inputs), 2e-5)
 
 
+@pytest.mark.parametrize("in_one_pass", [False, True])
+@pytest.mark.parametrize("by", ["llvm", "clang"])
 @pytest.mark.parametrize(("mask", "at"), [("past", 250), ("future", 2)])
-def test_masked_products_that_overflow_make_sums_nan(mask: str, at: int) -> None:
+def test_masked_products_that_overflow_make_sums_nan(
+    mask: str, at: int, by: str, in_one_pass: bool
+) -> None:
     inputs = arrays(*[SHAPE] * 4)
     inputs[2][1, at, 3] = 3e38
     inputs[3][1, :, 3] = 10.0
-    got = means(mask, inputs)
+    got = means(mask, inputs, by, in_one_pass=in_one_pass)
     same(got, exact(mask, inputs), 2e-5)
     assert np.isnan(got[1]).sum() > ROWS // 2
 
