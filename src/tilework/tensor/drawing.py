@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from tilework import dtypes
 from tilework.tensor.aliases import Aliases
+
+#: From here on the logarithm of n (n - 1) ... (n - k + 1) is that of its leading terms.
+_MANY_TRIALS: Final = 1e8
 
 
 class Drawing(Aliases):
@@ -64,7 +67,11 @@ class Drawing(Aliases):
 
         def log_chance(k: Self, of: Self) -> Self:
             all_, share = n.unsqueeze(-1), of
-            ways = (all_ + 1).lgamma() - (k + 1).lgamma() - (all_ - k + 1).maximum(1.0).lgamma()
+            orders = (all_ + 1).lgamma() - (all_ - k + 1).maximum(1.0).lgamma()
+            # Of many trials both have no digits left in which they differ.
+            safe_all = all_.maximum(1.0)
+            of_many = k * safe_all.log() - k * (k - 1) / (safe_all * 2)
+            ways = (all_ > _MANY_TRIALS).where(of_many, orders) - (k + 1).lgamma()
             found: Self = ways + k.xlogy(share) + (all_ - k).maximum(0.0).xlog1py(-share)
             return (k <= all_).where(found, -math.inf)
 

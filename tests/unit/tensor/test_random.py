@@ -196,3 +196,12 @@ def test_a_poisson_draw_repeats_with_the_seed() -> None:
         Tensor.manual_seed(7)
         drawn.append(Tensor([3.0, 30.0, 300.0]).poisson().tolist())
     assert drawn[0] == drawn[1]
+
+
+@pytest.mark.parametrize("trials", [1e6, 1e9, 1e13, 1e15])
+def test_few_successes_of_many_trials_are_a_poisson_draw(trials: float) -> None:
+    Tensor.manual_seed(5)
+    numbers = Tensor.full((4000,), trials, dtype="float64")
+    found = numbers.binomial(Tensor.full((4000,), 2.0 / trials, dtype="float64")).numpy()
+    assert abs(found.mean() - 2.0) < 0.12
+    assert abs(found.var() - 2.0) < 0.3
