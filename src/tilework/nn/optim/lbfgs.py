@@ -111,16 +111,16 @@ class LBFGS(Optimizer):
                 break
             begin = self._vector()
             if self.line_search_fn is None:
-                self._set(begin + d * length)
+                self._set(begin + _times(d, length))
                 used = int(iteration + 1 < self.max_iter)
                 if used:
                     loss, g = float(closure().item()), self._gradient_vector()
             else:
                 search = _Search(partial(self._at, closure, begin, d))
                 length, loss, g, used = search.run(length, (0.0, loss, g, slope), d)
-                self._set(begin + d * length)
+                self._set(begin + _times(d, length))
             self.last_length, evaluations = length, evaluations + used
-            moved = float((d * length).abs().max().item())
+            moved = abs(length) * float(d.abs().max().item())
             if (
                 evaluations >= self.max_eval
                 or float(g.abs().max().item()) <= self.tolerance_grad
@@ -139,11 +139,11 @@ class LBFGS(Optimizer):
             shares = []
             for (s, y), factor in zip(reversed(self._pairs()), reversed(scale), strict=True):
                 shares.append(float(s.dot(q).item()) * factor)
-                q = q - y * shares[-1]
+                q = (q - _times(y, shares[-1])).realize()
             s, y = self._pairs()[-1]
-            q = q * (float(s.dot(y).item()) / float(y.dot(y).item()))
+            q = _times(q, float(s.dot(y).item()) / float(y.dot(y).item()))
             for (s, y), factor, share in zip(self._pairs(), scale, reversed(shares), strict=True):
-                q = q + s * (share - float(y.dot(q).item()) * factor)
+                q = (q + _times(s, share - float(y.dot(q).item()) * factor)).realize()
         self.direction = q.contiguous().realize()
         return self.direction
 
@@ -151,7 +151,7 @@ class LBFGS(Optimizer):
         """Take the last step into the model, if the gradient grew along it."""
         if self.last_gradient is None or self.direction is None:
             return
-        y, s = g - self.last_gradient, self.direction * self.last_length
+        y, s = g - self.last_gradient, _times(self.direction, self.last_length)
         if float(y.dot(s).item()) > 1e-10:
             self.steps.append(s.contiguous().realize())
             self.changes.append(y.contiguous().realize())
@@ -177,10 +177,16 @@ class LBFGS(Optimizer):
         Tensor.realize(*self.params)
 
     def _at(self, closure: Closure, begin: Tensor, d: Tensor, length: float) -> Point:
-        self._set(begin + d * length)
+        self._set(begin + _times(d, length))
         loss = float(closure().item())
         g = self._gradient_vector()
         return length, loss, g, float(g.dot(d).item())
+
+
+def _times(vector: Tensor, number: float) -> Tensor:
+    """A vector times a number that is data: as a constant each number would have its kernel."""
+    factor = Tensor([number], dtype=vector.dtype, device=vector.device, requires_grad=False)
+    return vector * factor.realize()
 
 
 class _Search:
