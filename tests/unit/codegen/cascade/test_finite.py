@@ -56,8 +56,8 @@ def seen(row: Node, column: Node, mask: str) -> Node:
     return math.LE(column, math.ADD(row, const(20, INT, row.shape)))
 
 
-def sums_of_rows(mask: str, factor: float | None = None) -> tuple[Node, list[int]]:
-    """The kernel of what attention's gradients need of rows, and the numbers of its inputs.
+def gradients(mask: str, factor: float | None = None) -> tuple[Node, ...]:
+    """The calls that compute attention's gradients by queries, keys and values.
 
     Args:
         mask: Which positions are seen.
@@ -74,9 +74,18 @@ def sums_of_rows(mask: str, factor: float | None = None) -> tuple[Node, list[int
     total = tensor.REDUCE(math.MUL(weights, by_weight), attrs=tensor.ReduceAttrs(Fold.ADD, (2,)))
     mean = spread(tensor.RESHAPE(total, attrs=tensor.ShapeAttrs((HEADS, ROWS, 1))), *scores.shape)
     by_score = math.MUL(weights, math.SUB(by_weight, mean))
-    wanted = (product(by_score, turned(k)), product(turned(by_score), turned(q)))
-    calls = build_schedule(memory.SINK(*wanted), limits=Limits(recomputed_from=(("CPU", 0),)))
-    call = calls.linear.src[0]
+    wanted = (
+        product(by_score, turned(k)),
+        product(turned(by_score), turned(q)),
+        product(turned(weights), turned(g)),
+    )
+    again = Limits(recomputed_from=(("CPU", 0),))
+    return build_schedule(memory.SINK(*wanted), limits=again).linear.src
+
+
+def sums_of_rows(mask: str, factor: float | None = None) -> tuple[Node, list[int]]:
+    """The kernel of what attention's gradients need of rows, and the numbers of its inputs."""
+    call = gradients(mask, factor)[0]
     sink = call.src[0]
     assert len(sink.src) == 3
     return sink, [buffer.attrs.slot for buffer in call.src[1 + len(sink.src) :]]
@@ -118,6 +127,11 @@ def exact(mask: str, inputs: Sequence[np.ndarray]) -> np.ndarray:
         weights = raised / raised.sum(-1, keepdims=True)
         result: np.ndarray = (weights * (g @ v.swapaxes(1, 2))).sum(-1)
         return result
+
+
+@pytest.mark.parametrize("mask", ["past", "future", "near"])
+def test_masked_gradients_along_rows_and_columns_have_kernels_of_their_own(mask: str) -> None:
+    assert len(gradients(mask)) == 3
 
 
 @pytest.mark.parametrize("mask", ["past", "future", "near"])
