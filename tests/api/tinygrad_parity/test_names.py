@@ -112,10 +112,14 @@ def state_module() -> Any:
     return importlib.import_module("tilework.compat.tinygrad.state")
 
 
+def optim_module() -> Any:
+    return importlib.import_module("tilework.compat.tinygrad.optim")
+
+
 SUBJECTS: dict[str, tuple[Any, Any, list[str]]] = {
     "Tensor": (their_tensor.Tensor, tilework.Tensor, public_names(their_tensor.Tensor)),
     "nn": (tinygrad.nn, tilework.nn, own_names(tinygrad.nn)),
-    "optim": (tinygrad.nn.optim, tilework.nn.optim, own_names(tinygrad.nn.optim)),
+    "optim": (tinygrad.nn.optim, optim_module(), own_names(tinygrad.nn.optim)),
     "state": (tinygrad.nn.state, state_module(), own_names(tinygrad.nn.state)),
     "dtypes": (their_dtype.dtypes, served_dtype.dtypes, public_names(their_dtype.dtypes)),
 }

@@ -29,8 +29,8 @@ def run(optimizer: Any, params: Any, steps: int, square: Any) -> list[Any]:
     [
         (lambda p: nn.optim.SGD(p, 0.01), lambda p: torch.optim.SGD(p, 0.01)),
         (lambda p: nn.optim.SGD(p, 0.01, 0.9), lambda p: torch.optim.SGD(p, 0.01, 0.9)),
-        (lambda p: nn.optim.SGD(p, 0.01, 0.9, 0.1, nesterov=True),
-         lambda p: torch.optim.SGD(p, 0.01, 0.9, weight_decay=0.1, nesterov=True)),
+        (lambda p: nn.optim.SGD(p, 0.01, 0.9, 0.0, 0.1, True),
+         lambda p: torch.optim.SGD(p, 0.01, 0.9, 0.0, 0.1, True)),
         (lambda p: nn.optim.Adam(p, 0.01), lambda p: torch.optim.Adam(p, 0.01)),
         (lambda p: nn.optim.AdamW(p, 0.01, weight_decay=0.1),
          lambda p: torch.optim.AdamW(p, 0.01, weight_decay=0.1)),

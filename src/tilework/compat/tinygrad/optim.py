@@ -1,8 +1,89 @@
-"""What `from tinygrad.nn.optim import ...` gives: the optimizers."""
+"""What `from tinygrad.nn.optim import ...` gives: the optimizers, with arguments in its order."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from tilework.nn import optim
 from tilework.nn.optim import *  # noqa: F403  # all of them, whatever is added
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tilework import Tensor
+
 __all__ = [*optim.__all__]
+
+
+class SGD(optim.SGD):  # type: ignore[no-redef]  # in the place of the one above
+    """`tilework.nn.optim.SGD`; weight decay follows momentum."""
+
+    def __init__(  # the arguments that programs give
+        self,
+        params: Sequence[Tensor],
+        lr: float = 0.001,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+        classic: bool = False,
+        device: str | None = None,
+        fused: bool = False,
+    ) -> None:
+        super().__init__(
+            params, lr, momentum, weight_decay=weight_decay, nesterov=nesterov, classic=classic,
+            device=device, fused=fused,
+        )  # fmt: skip
+
+
+class Muon(optim.Muon):  # type: ignore[no-redef]  # in the place of the one above
+    """`tilework.nn.optim.Muon`; momentum is the third, and no step is scaled to its matrix."""
+
+    def __init__(  # noqa: PLR0913  # the arguments that programs give
+        self,
+        params: Sequence[Tensor],
+        lr: float = 0.001,
+        momentum: float = 0.95,
+        weight_decay: float = 0.1,
+        ns_steps: int = 5,
+        ns_coefficients: Sequence[float] = (3.4445, -4.775, 2.0315),
+        nesterov: bool = True,
+        device: str | None = None,
+        fused: bool = False,
+    ) -> None:
+        super().__init__(
+            params, lr, weight_decay, momentum, nesterov, ns_coefficients, ns_steps=ns_steps,
+            adjust_lr_fn="none", device=device, fused=fused,
+        )  # fmt: skip
+
+
+class AdamW(optim.AdamW):  # type: ignore[no-redef]  # in the place of the one above
+    """`tilework.nn.optim.AdamW`; the shares of old means are two arguments."""
+
+    def __init__(  # the arguments that programs give
+        self,
+        params: Sequence[Tensor],
+        lr: float = 0.001,
+        b1: float = 0.9,
+        b2: float = 0.999,
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+        device: str | None = None,
+        fused: bool = False,
+    ) -> None:
+        super().__init__(params, lr, (b1, b2), eps, weight_decay, device=device, fused=fused)
+
+
+class Adam(optim.Adam):  # type: ignore[no-redef]  # in the place of the one above
+    """`tilework.nn.optim.Adam`; the shares of old means are two arguments."""
+
+    def __init__(
+        self,
+        params: Sequence[Tensor],
+        lr: float = 0.001,
+        b1: float = 0.9,
+        b2: float = 0.999,
+        eps: float = 1e-8,
+        device: str | None = None,
+        fused: bool = False,
+    ) -> None:
+        super().__init__(params, lr, (b1, b2), eps, device=device, fused=fused)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tilework import dtypes
 from tilework.base.errors import UserError
 from tilework.nn.optim.optimizer import Optimizer
+from tilework.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tilework.tensor.tensor import Tensor
+    from tilework.nn.optim.groups import Params
 
 
 class Moments(Optimizer):
@@ -34,8 +33,8 @@ class Moments(Optimizer):
 
     def __init__(
         self,
-        params: Sequence[Tensor],
-        lr: float = 0.001,
+        params: Params,
+        lr: float | Tensor = 0.001,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
@@ -51,15 +50,43 @@ class Moments(Optimizer):
                 expected="two numbers of at least 0 and below 1",
             )
         super().__init__(params, lr, device, fused, weight_decay=weight_decay, maximize=maximize)
-        self.b1, self.b2 = betas
+        self.b1: float | Tensor = betas[0]
+        self.b2: float = betas[1]
         self.eps = eps
         self.m = self._state(self.params)
         self.v = self._state(self.params)
 
+    def set_momentum(self, momentum: float) -> None:
+        """Change the share of the old mean of gradients of the first group; captures follow."""
+        given = self._given
+        self._first_share_changes(given["betas"][0] if "betas" in given else given["b1"], momentum)
+        self.b1 = self._held_momentum(self.b1, momentum)
+        if "betas" in self._given:
+            self._given["betas"] = (momentum, self._given["betas"][1])
+        else:
+            self._given["b1"] = momentum
+
+    def _first_share_changes(self, old: float, new: float) -> None:
+        """What is computed of the share of the old mean, and of the number of steps."""
+
+    def _change(self, name: str, value: Any) -> None:
+        if name == "betas":
+            if float(value[1]) != self.b2:
+                raise UserError(
+                    f"{type(self).__name__}: the second of `betas` is given once", got=value
+                )
+            self.set_momentum(float(value[0]))
+        elif name == "b1":
+            self.set_momentum(float(value))
+        elif name == "b2":
+            raise UserError(f"{type(self).__name__}: `b2` is given once", got=value)
+        else:
+            super()._change(name, value)
+
     def _mean(self, number: int, g: Tensor, written: list[Tensor]) -> Tensor:
         """The running mean of the gradients of one parameter, with this one."""
         m = self.m[number]
-        m.assign(m * self.b1 + g * (1 - self.b1))
+        m.assign(m * self._as(self.b1, g) + g * self._as(1 - self.b1, g))
         written.append(m)
         return m
 
@@ -92,8 +119,8 @@ class LAMB(Moments):
 
     def __init__(  # noqa: PLR0913  # the arguments that programs give
         self,
-        params: Sequence[Tensor],
-        lr: float = 0.001,
+        params: Params,
+        lr: float | Tensor = 0.001,
         b1: float = 0.9,
         b2: float = 0.999,
         eps: float = 1e-6,
@@ -113,9 +140,12 @@ class LAMB(Moments):
         self.greatest = self._state(self.params) if amsgrad else []
 
     def _begin(self) -> list[Tensor]:
-        self.b1_t *= self.b1
+        self.b1_t *= self._as(self.b1, self.b1_t)
         self.b2_t *= self.b2
         return [self.b1_t, self.b2_t]
+
+    def _first_share_changes(self, old: float, new: float) -> None:
+        _raise_share(self.b1_t, old, new)
 
     def _step(self, number: int, value: Tensor, g: Tensor, written: list[Tensor]) -> Tensor:
         m, spread = self._mean(number, g, written), self._square(number, g, written)
@@ -141,61 +171,37 @@ def _trust(value: Tensor, step: Tensor) -> Tensor:
     return is_usable.where(a / is_usable.where(b, 1.0), 1.0)
 
 
-def _shares(
-    b1: float | tuple[float, float], b2: float, betas: tuple[float, float] | None
-) -> tuple[float, float]:
-    """The shares of the old means, however they are given.
-
-    Raises:
-        UserError: they are given twice, or an argument follows a pair in PyTorch's order.
-    """
-    if not isinstance(b1, tuple | list):
-        return (b1, b2) if betas is None else betas
-    if betas is not None or b2 != 0.999 or len(b1) != 2:
-        raise UserError(
-            "Adam: a pair of shares is followed by another argument, or given twice",
-            got=f"{b1}, {b2}",
-            try_="eps and what follows by name: their order differs between libraries",
-        )
-    return b1[0], b1[1]
-
-
 class AdamW(LAMB):
     """Adam with weight decay of its own (Loshchilov and Hutter, 2017).
 
     Args:
         params: see `Optimizer`.
         lr: the learning rate.
-        b1: share of the old mean of gradients, or PyTorch's pair `betas`; what follows is then
-            given by name.
-        b2: share of the old mean of their squares.
+        betas: shares of the old means of gradients and of their squares.
         eps: added to the root of the mean square.
         weight_decay: of the parameter, added to the step.
-        device: see `Optimizer`.
-        fused: see `Optimizer`.
-        betas: `b1` and `b2` as one pair.
         amsgrad: divide by the greatest mean square so far.
         maximize: go along the gradient, not against it.
+        device: see `Optimizer`.
+        fused: see `Optimizer`.
     """
 
     def __init__(  # noqa: PLR0913  # the arguments that programs give
         self,
-        params: Sequence[Tensor],
-        lr: float = 0.001,
-        b1: float | tuple[float, float] = 0.9,
-        b2: float = 0.999,
+        params: Params,
+        lr: float | Tensor = 0.001,
+        betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.01,
-        device: str | None = None,
-        fused: bool = False,
-        *,
-        betas: tuple[float, float] | None = None,
         amsgrad: bool = False,
+        *,
         maximize: bool = False,
+        device: str | None = None,
+        fused: bool | None = None,
     ) -> None:
-        first, second = _shares(b1, b2, betas)
+        first, second = _pair(betas)
         super().__init__(
-            params, lr, first, second, eps, weight_decay, True, device, fused,
+            params, lr, first, second, eps, weight_decay, True, device, bool(fused),
             amsgrad=amsgrad, maximize=maximize,
         )  # fmt: skip
 
@@ -211,25 +217,36 @@ class Adam(AdamW):
 
     def __init__(  # noqa: PLR0913  # the arguments that programs give
         self,
-        params: Sequence[Tensor],
-        lr: float = 0.001,
-        b1: float | tuple[float, float] = 0.9,
-        b2: float = 0.999,
+        params: Params,
+        lr: float | Tensor = 0.001,
+        betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
-        device: str | None = None,
-        fused: bool = False,
-        *,
-        betas: tuple[float, float] | None = None,
         weight_decay: float = 0.0,
         amsgrad: bool = False,
+        *,
         maximize: bool = False,
         decoupled_weight_decay: bool = False,
+        device: str | None = None,
+        fused: bool | None = None,
     ) -> None:
         self._decays_gradient = not decoupled_weight_decay
         super().__init__(
-            params, lr, b1, b2, eps, weight_decay, device, fused,
-            betas=betas, amsgrad=amsgrad, maximize=maximize,
+            params, lr, betas, eps, weight_decay, amsgrad,
+            maximize=maximize, device=device, fused=fused,
         )  # fmt: skip
+
+
+def _pair(betas: tuple[float, float]) -> tuple[float, float]:
+    """The shares of the old means.
+
+    Raises:
+        UserError: there are no two.
+    """
+    if not isinstance(betas, tuple | list) or len(betas) != 2:
+        raise UserError(
+            "Adam: the shares of old means are no pair", got=betas, expected="two numbers"
+        )
+    return betas[0], betas[1]
 
 
 class _Counted(Moments):
@@ -247,8 +264,8 @@ class _Counted(Moments):
 
     def __init__(
         self,
-        params: Sequence[Tensor],
-        lr: float = 0.001,
+        params: Params,
+        lr: float | Tensor = 0.001,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
@@ -287,8 +304,8 @@ class NAdam(_Counted):
 
     def __init__(
         self,
-        params: Sequence[Tensor],
-        lr: float = 0.002,
+        params: Params,
+        lr: float | Tensor = 0.002,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
@@ -350,8 +367,8 @@ class Adamax(Moments):
 
     def __init__(
         self,
-        params: Sequence[Tensor],
-        lr: float = 0.002,
+        params: Params,
+        lr: float | Tensor = 0.002,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
@@ -362,8 +379,11 @@ class Adamax(Moments):
         self.b1_t = self._number(1.0)
 
     def _begin(self) -> list[Tensor]:
-        self.b1_t *= self.b1
+        self.b1_t *= self._as(self.b1, self.b1_t)
         return [self.b1_t]
+
+    def _first_share_changes(self, old: float, new: float) -> None:
+        _raise_share(self.b1_t, old, new)
 
     def _step(self, number: int, value: Tensor, g: Tensor, written: list[Tensor]) -> Tensor:
         m, v = self._mean(number, g, written), self.v[number]
@@ -372,6 +392,18 @@ class Adamax(Moments):
         return m / ((1 - self.b1_t).cast(g.dtype) * v) * self._rate(g)
 
 
-def _power(base: float, steps: Tensor) -> Tensor:
+def _raise_share(power: Tensor, old: float, new: float) -> None:
+    """Make old to the power of the number of steps the same power of another share."""
+    if old == new:
+        return
+    if not old or not new:
+        raise UserError("optimizer: a share of old means of 0 does not change", got=f"{old}, {new}")
+    with Tensor.no_grad():
+        power.assign(power ** (math.log(new) / math.log(old))).realize()
+
+
+def _power(base: float | Tensor, steps: Tensor) -> Tensor:
     """A share to the power of the number of steps."""
+    if isinstance(base, Tensor):
+        return base**steps
     return (steps * math.log(base)).exp() if base else steps.zeros_like()

@@ -8,8 +8,7 @@ from tilework.base.errors import UserError
 from tilework.nn.optim.optimizer import Optimizer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    from tilework.nn.optim.groups import Params
     from tilework.tensor.tensor import Tensor
 
 
@@ -29,8 +28,8 @@ class RMSprop(Optimizer):
 
     def __init__(
         self,
-        params: Sequence[Tensor],
-        lr: float = 0.01,
+        params: Params,
+        lr: float | Tensor = 0.01,
         alpha: float = 0.99,
         eps: float = 1e-8,
         weight_decay: float = 0.0,
@@ -42,11 +41,18 @@ class RMSprop(Optimizer):
         super().__init__(params, lr, weight_decay=weight_decay, maximize=maximize)
         self.alpha = alpha
         self.eps = eps
-        self.momentum = momentum
+        self.momentum: float | Tensor = momentum
         self.centered = centered
         self.square = self._state(self.params)
         self.mean = self._state(self.params) if centered else []
         self.velocity = self._state(self.params) if momentum else []
+
+    def set_momentum(self, momentum: float) -> None:
+        """Change the share of the last step that is kept by the first group; captures follow."""
+        self.momentum = self._held_momentum(self.momentum, momentum)
+        self._given["momentum"] = momentum
+        if not self.velocity:
+            self.velocity = self._state(self.params)
 
     def _step(self, number: int, value: Tensor, g: Tensor, written: list[Tensor]) -> Tensor:
         square = self.square[number]
@@ -59,9 +65,9 @@ class RMSprop(Optimizer):
             written.append(mean)
             spread = square - mean * mean
         step = g / (spread.sqrt() + self.eps)
-        if self.momentum:
+        if self.velocity:
             velocity = self.velocity[number]
-            velocity.assign(velocity * self.momentum + step)
+            velocity.assign(velocity * self._as(self.momentum, g) + step)
             written.append(velocity)
             step = velocity
         return step * self._rate(g)
@@ -82,8 +88,8 @@ class Adagrad(Optimizer):
 
     def __init__(
         self,
-        params: Sequence[Tensor],
-        lr: float = 0.01,
+        params: Params,
+        lr: float | Tensor = 0.01,
         lr_decay: float = 0.0,
         weight_decay: float = 0.0,
         initial_accumulator_value: float = 0.0,
@@ -130,8 +136,8 @@ class Adadelta(Optimizer):
 
     def __init__(
         self,
-        params: Sequence[Tensor],
-        lr: float = 1.0,
+        params: Params,
+        lr: float | Tensor = 1.0,
         rho: float = 0.9,
         eps: float = 1e-6,
         weight_decay: float = 0.0,
@@ -167,8 +173,8 @@ class Rprop(Optimizer):
 
     def __init__(
         self,
-        params: Sequence[Tensor],
-        lr: float = 0.01,
+        params: Params,
+        lr: float | Tensor = 0.01,
         etas: tuple[float, float] = (0.5, 1.2),
         step_sizes: tuple[float, float] = (1e-6, 50.0),
         *,
@@ -182,7 +188,7 @@ class Rprop(Optimizer):
         self.last = self._state(self.params)
         self.size = self._state(self.params)
         for size in self.size:
-            size.assign(size + lr)
+            size.assign(size + self._rate(size))
 
     def _step(self, number: int, value: Tensor, g: Tensor, written: list[Tensor]) -> Tensor:
         last, size = self.last[number], self.size[number]
@@ -210,8 +216,8 @@ class ASGD(Optimizer):
 
     def __init__(
         self,
-        params: Sequence[Tensor],
-        lr: float = 0.01,
+        params: Params,
+        lr: float | Tensor = 0.01,
         lambd: float = 1e-4,
         alpha: float = 0.75,
         t0: float = 1e6,
@@ -259,8 +265,8 @@ class Adafactor(Optimizer):
 
     def __init__(
         self,
-        params: Sequence[Tensor],
-        lr: float = 0.01,
+        params: Params,
+        lr: float | Tensor = 0.01,
         beta2_decay: float = -0.8,
         eps: tuple[float | None, float] = (None, 1e-3),
         d: float = 1.0,

@@ -7,10 +7,12 @@ are read by the host, in float64, so a step is not for capturing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 from tilework.base.errors import UserError
+from tilework.nn.optim.groups import Params
 from tilework.nn.optim.optimizer import Optimizer
 from tilework.nn.utils.vectors import vector_to_parameters
 from tilework.tensor.tensor import Tensor
@@ -52,8 +54,8 @@ class LBFGS(Optimizer):
 
     def __init__(
         self,
-        params: Sequence[Tensor],
-        lr: float = 1.0,
+        params: Params,
+        lr: float | Tensor = 1.0,
         max_iter: int = 20,
         max_eval: int | None = None,
         tolerance_grad: float = 1e-7,
@@ -79,6 +81,19 @@ class LBFGS(Optimizer):
         self.last_gradient: Tensor | None = None
         self.last_length = 1.0
         self.count = 0
+
+    def add_param_group(self, param_group: Mapping[str, Any]) -> None:
+        """Refused: there is one vector.
+
+        Raises:
+            UserError: always.
+        """
+        raise UserError(
+            "LBFGS: all parameters are one group", got=sorted(param_group), try_="one list of them"
+        )
+
+    def _kept(self) -> list[str]:
+        return ["steps", "changes", "direction", "last_gradient", "last_length", "count"]
 
     def step(self, closure: Closure | None = None) -> Tensor:
         """Go to where the loss is lower.

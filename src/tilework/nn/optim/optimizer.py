@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tilework import dtypes
 from tilework.base.errors import UserError
 from tilework.engine.device import Device
+from tilework.nn.optim.groups import FIRST_RATE, ParameterGroup, Params, taking_groups
 from tilework.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tilework.dtypes import DType
 
@@ -19,10 +20,14 @@ class Optimizer:
     """Changes parameters by their gradients.
 
     A kind of optimizer says how one parameter steps (`_step`), and what it keeps for it (`_state`);
-    the walk over the parameters, their gradients, weight decay and the writing are here.
+    the walk over the parameters, their gradients, weight decay and the writing are here.  Each
+    group of parameters is served by an optimizer of its own: the first group by this one, the
+    others by those in `further`.
 
     Args:
-        params: tensors to change; those that nobody has spoken for get requires_grad.
+        params: tensors to change, or pairs of a name and a tensor; those that nobody has spoken for
+            get requires_grad. Or groups: dictionaries with such `params`, and with arguments of the
+            optimizer that are their own.
         lr: the learning rate.
         device: where the state lives; by default where the first parameter does.
         fused: accepted for programs that say it: all parameters change in one go anyway.
@@ -38,42 +43,207 @@ class Optimizer:
 
     def __init__(
         self,
-        params: Sequence[Tensor],
-        lr: float,
+        params: Params,
+        lr: float | Tensor,
         device: str | None = None,
         fused: bool = False,
         *,
         weight_decay: float = 0.0,
         maximize: bool = False,
     ) -> None:
-        if lr < 0:
-            raise UserError("optimizer: the learning rate is negative", got=lr)
+        rate = float(lr.item()) if isinstance(lr, Tensor) else float(lr)
+        if rate < 0:
+            raise UserError("optimizer: the learning rate is negative", got=rate)
+        if isinstance(weight_decay, bool):
+            raise UserError(
+                "optimizer: the weight decay is no number",
+                got=weight_decay,
+                try_="what follows lr by name: its order differs between libraries",
+            )
         if weight_decay < 0:
             raise UserError("optimizer: the weight decay is negative", got=weight_decay)
-        found = {id(param): param for param in params if param.requires_grad is not False}
-        self.params = list(found.values())
-        if not self.params:
+        given: dict[int, Tensor] = {id(param): param for param in params}  # type: ignore[misc]
+        if not given:
             raise UserError("optimizer: there is no parameter to change")
+        self.params = [param for param in given.values() if param.requires_grad is not False]
+        self.buffers = [param for param in given.values() if param.requires_grad is False]
         for param in self.params:
             if param.requires_grad is None:
                 param.requires_grad_()
-        self.buffers = [param for param in params if param.requires_grad is False]
-        self.device = self.params[0].device if device is None else Device.canonicalize(device)
+        first = [*self.params, *self.buffers][0]
+        self.device = first.device if device is None else Device.canonicalize(device)
         self.weight_decay = weight_decay
         self.maximize = maximize
         # A tensor, so that a captured step follows a change of the rate.
-        self.lr = self._number(lr)
-        self._first_rate: float | None = None
+        self.lr = self._number(rate)
+        self._last_rate = rate
+        #: What serves the groups after the first.
+        self.further: list[Optimizer] = []
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Let a kind's constructor take groups of parameters."""
+        super().__init_subclass__(**options)
+        if "__init__" in cls.__dict__:
+            setattr(cls, "__init__", taking_groups(cls.__dict__["__init__"]))  # noqa: B010
+
+    @property
+    def parts(self) -> list[Optimizer]:
+        """What serves each group: this optimizer, and the further ones."""
+        return [self, *self.further]
+
+    @property
+    def param_groups(self) -> list[ParameterGroup]:
+        """The groups of parameters with their arguments, which may be changed."""
+        return [ParameterGroup(part) for part in self.parts]
+
+    def add_param_group(self, param_group: Mapping[str, Any]) -> None:
+        """Change more parameters.
+
+        Args:
+            param_group: `params`, and arguments of the optimizer that are the group's own.
+
+        Raises:
+            UserError: an argument is unknown, or a parameter is in another group.
+
+        Example:
+            >>> from tilework.nn.optim import SGD
+            >>> optimizer = SGD([Tensor([1.0])], lr=0.5)
+            >>> optimizer.add_param_group({"params": Tensor([2.0]), "lr": 0.1})
+            >>> [group["lr"] for group in optimizer.param_groups]
+            [0.5, 0.1]
+        """
+        group = ParameterGroup.read(param_group, self.defaults, type(self).__name__)
+        taken = {id(param) for part in self.parts for param in [*part.params, *part.buffers]}
+        if any(id(param) in taken for param in group.params):
+            raise UserError(f"{type(self).__name__}: a parameter is in two groups")
+        part = type(self)(group.params, **{**self.defaults, **group.options})
+        part._extras.update(group.extras)
+        self.further.append(part)
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The arguments of groups that say nothing else."""
+        found: dict[str, Any] = self.__dict__.setdefault("_defaults", {})
+        return found
+
+    @property
+    def _given(self) -> dict[str, Any]:
+        """The arguments that this group was made with, and what they were changed to."""
+        found: dict[str, Any] = self.__dict__.setdefault("_arguments", {})
+        return found
+
+    @property
+    def _extras(self) -> dict[str, Any]:
+        """What a program keeps with the group."""
+        found: dict[str, Any] = self.__dict__.setdefault("_kept_with_group", {})
+        return found
 
     def first_rate(self) -> float:
         """The rate before the first schedule changed it: what schedules count from."""
-        if self._first_rate is None:
-            self._first_rate = float(self.lr.item())
-        return self._first_rate
+        first: float = self._extras.setdefault(FIRST_RATE, self.rate())
+        return first
+
+    def rate(self) -> float:
+        """The rate of the first group as it is."""
+        found = float(self.lr.item())
+        # The number that was asked for, if the tensor still holds it: it has fewer digits.
+        held = float(Tensor([self._last_rate], dtype=self.lr.dtype, device=self.lr.device).item())
+        return self._last_rate if held == found else found
+
+    def set_rate(self, rate: float) -> None:
+        """Change the rate of the first group; captured steps follow."""
+        lr = self.lr
+        self._last_rate = float(rate)
+        lr.assign(Tensor([self._last_rate], dtype=lr.dtype, device=lr.device)).realize()
+
+    def set_momentum(self, momentum: float) -> None:
+        """Change the momentum of the first group, or the first of its `betas`; captures follow.
+
+        Raises:
+            UserError: the kind has neither.
+        """
+        raise UserError(f"{type(self).__name__}: there is no momentum to change")
+
+    def _change(self, name: str, value: Any) -> None:
+        """Change an argument for the steps to come.
+
+        Raises:
+            UserError: it cannot be changed.
+        """
+        if name == "momentum":
+            self.set_momentum(float(value))
+        elif name == "decoupled_weight_decay":
+            self._decays_gradient = not value
+        elif hasattr(self, name):
+            setattr(self, name, value)
+        else:
+            raise UserError(f"{type(self).__name__}: `{name}` is given once", got=value)
+
+    def _held_momentum(self, old: float | Tensor, new: float) -> Tensor:
+        """A momentum as a tensor: it may change from step to step, and nothing is compiled anew."""
+        value = Tensor(new, device=self.device, dtype=dtypes.float64, requires_grad=False)
+        if isinstance(old, Tensor):
+            return old.assign(value).realize()
+        return value.contiguous().realize()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the optimizer has gathered, and its arguments.
+
+        Returns:
+            `state`: for each group a dictionary of copies of tensors, or of lists of tensors in the
+            order of the group's parameters, and of numbers, by the names of attributes.
+            `param_groups`: for each group its arguments, and as `params` the numbers of its
+            parameters, counted through all groups.
+        """
+        state: list[dict[str, Any]] = []
+        groups: list[dict[str, Any]] = []
+        count = 0
+        for part, group in zip(self.parts, self.param_groups, strict=True):
+            state.append({name: _copied(getattr(part, name)) for name in part._kept()})
+            numbers = list(range(count, count + len(part.params)))
+            count += len(numbers)
+            groups.append({**group, "params": numbers})
+        return {"state": state, "param_groups": groups}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` gave.
+
+        Args:
+            state_dict: of an optimizer of the same kind and with as many parameters.
+
+        Raises:
+            UserError: there are other groups or numbers of parameters, or a state is missing.
+        """
+        states, groups = state_dict["state"], state_dict["param_groups"]
+        sizes = [len(group["params"]) for group in groups]
+        own = [len(part.params) for part in self.parts]
+        if sizes != own or len(states) != len(own):
+            raise UserError("optimizer: a state of other groups", got=sizes, expected=str(own))
+        for part, state in zip(self.parts, states, strict=True):
+            if missing := [name for name in part._kept() if name not in state]:
+                raise UserError("optimizer: a state lacks values", got=missing)
+        for part, view, group, state in zip(
+            self.parts, self.param_groups, groups, states, strict=True
+        ):
+            for name, value in group.items():
+                if name != "params":
+                    view.load(name, value)
+            with Tensor.no_grad():
+                for name in part._kept():
+                    setattr(part, name, _loaded(getattr(part, name), state[name]))
+
+    def _kept(self) -> list[str]:
+        """The names of attributes that are state."""
+        others = {"params", "buffers", "lr", "further", "b1"}
+        return [
+            name
+            for name, value in self.__dict__.items()
+            if name not in others and name not in self._given and _is_state(value)
+        ]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients, or set them to 0."""
-        for param in self.params:
+        for param in [param for part in self.parts for param in part.params]:
             if set_to_none or param.grad is None:
                 param.grad = None
             else:
@@ -94,15 +264,18 @@ class Optimizer:
 
     def schedule_step(self) -> list[Tensor]:
         """Write the changes, and return the tensors that have to be realized for them."""
-        ready = [param for param in self.params if param.grad is not None]
-        if not ready:
+        changed: list[Tensor] = []
+        for part in self.parts:
+            ready = [param for param in part.params if param.grad is not None]
+            if ready:
+                with Tensor.no_grad():
+                    changed += [*part._update(ready), *ready]
+        if not changed:
             raise UserError(
                 "optimizer: no parameter has a gradient",
                 try_="call backward() on a loss that depends on them first",
             )
-        with Tensor.no_grad():
-            written = self._update(ready)
-        return [*written, *ready, *self.buffers]
+        return [*changed, *(buffer for part in self.parts for buffer in part.buffers)]
 
     def _update(self, params: list[Tensor]) -> list[Tensor]:
         """Write new values of `params`; returns the other tensors that were written."""
@@ -138,6 +311,11 @@ class Optimizer:
         """
         raise NotImplementedError
 
+    @staticmethod
+    def _as(value: float | Tensor, g: Tensor) -> float | Tensor:
+        """A momentum in the dtype of a gradient."""
+        return value.cast(g.dtype) if isinstance(value, Tensor) else value
+
     def _rate(self, g: Tensor) -> Tensor:
         """The rate in the dtype of a gradient."""
         return self.lr.cast(g.dtype)
@@ -160,13 +338,36 @@ class Optimizer:
         return param.grad.detach().cast(dtypes.accumulation_dtype(param.dtype))
 
 
+def _is_state(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(isinstance(each, Tensor) for each in value)
+    return isinstance(value, Tensor)
+
+
+def _copied(value: Any) -> Any:
+    """A value of the state, that later steps don't change."""
+    if isinstance(value, list):
+        return [_copied(each) for each in value]
+    return value.detach().clone().realize() if isinstance(value, Tensor) else value
+
+
+def _loaded(old: Any, new: Any) -> Any:
+    """The state `old` with the values of `new`: in place, where captured steps hold it."""
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        return [_loaded(a, b) for a, b in zip(old, new, strict=True)]
+    if isinstance(old, Tensor) and isinstance(new, Tensor) and old.shape == new.shape:
+        return old.assign(new.detach().to(old.device).cast(old.dtype)).realize()
+    return _copied(new)
+
+
 class OptimizerGroup:
     """Several optimizers as one."""
 
     def __init__(self, *optimizers: Optimizer) -> None:
         self.optimizers = optimizers
-        self.params = [param for each in optimizers for param in each.params]
-        self.buffers = [buffer for each in optimizers for buffer in each.buffers]
+        parts = [part for each in optimizers for part in each.parts]
+        self.params = [param for part in parts for param in part.params]
+        self.buffers = [buffer for part in parts for buffer in part.buffers]
 
     def __getitem__(self, i: int) -> Optimizer:
         """One of them."""
