@@ -24,8 +24,8 @@ from tilework.ir.ops.tensor import Fold
 from tilework.ir.symbolic.dims import as_node
 from tilework.schedule.passes.cost import is_contraction
 from tilework.schedule.passes.kernel_graph import leaves_in
-from tilework.schedule.passes.movement import MOVEMENT, ZERO, source_index
-from tilework.schedule.passes.prepare import IDENTITY, numel
+from tilework.schedule.passes.movement import MOVEMENT, ZERO, axis_groups, source_index
+from tilework.schedule.passes.prepare import IDENTITY, LEAVES, numel
 from tilework.schedule.passes.variation import varying_axes
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 #: Movement that changes no more than where an element lies, or repeats it.
 _MOVED = frozenset((tensor.RESHAPE, tensor.PERMUTE, tensor.EXPAND))
+#: Movement through which boxes are read.
+_READ = _MOVED | {tensor.SHRINK}
 #: How often a sum of products must have the elements of its factors, and how long it may be.
 _TIMES_LARGER, _MOST_DEPTH = 4, 256
 #: Kernels that would read a value; with fewer, the rules for cascades do.
@@ -100,10 +102,47 @@ def find_recomputed(layout: Layout, limits: Limits) -> Again:
         on_matrix_units = kind in limits.matrix_cascades_on
         if not _is_worth_it(part) or (on_matrix_units and not _suits_matrix_units(part)):
             continue
+        if on_matrix_units:
+            _store_operands(part, layout)
         values |= part.values
+        values |= _beside(part, layout)
         folds.update(part.folds)
         ends.update(end for end in part.ends if not _is_weighted(end, part))
     return Again(frozenset(values), frozenset(folds), frozenset(ends))
+
+
+def _beside(part: _Part, layout: Layout) -> set[Node]:
+    """What else is never stored: what products add up, and what positions alone decide.
+
+    Many kernels read it at many indices, for which it would be stored otherwise.
+    """
+    found: set[Node] = set()
+    for score in part.scores:
+        found |= _computed(score.src[0], layout)[0]
+    for node in part.values:
+        for source in node.src:
+            if source not in part.values and source not in part.folds:
+                nodes, is_read = _computed(source, layout)
+                found |= set() if is_read else nodes
+    return found
+
+
+def _computed(root: Node, layout: Layout) -> tuple[set[Node], bool]:
+    """What `root` is computed from element by element; and whether memory or a fold is read."""
+    found: set[Node] = set()
+    stack = [root]
+    is_read = False
+    while stack and len(found) < _FUEL:
+        node = stack.pop()
+        if node in found or (not node.src and node.op in LEAVES):
+            continue
+        is_light = node.op.elementwise or node.op in MOVEMENT or node.op in IDENTITY
+        if not is_light or layout.in_memory(node) is not None:
+            is_read = True
+            continue
+        found.add(node)
+        stack += node.src
+    return found, is_read or bool(stack)
 
 
 class _Following:
@@ -258,12 +297,21 @@ def _suits_matrix_units(part: _Part) -> bool:
         return False
     for node in part.scores:
         depth = numel(node.src[0]) // numel(node)
-        if not _fills_rows(depth) or not all(map(_is_narrow, product_of(node).src)):
+        if not _fills_rows(depth) or None in map(_operand, product_of(node).src):
             return False
     return all(
-        _fills_rows(_columns_of(node, part)) and all(map(_is_narrow, product_of(node).src))
+        _fills_rows(_columns_of(node, part)) and None not in map(_operand, product_of(node).src)
         for node in part.ends
     )
+
+
+def _store_operands(part: _Part, layout: Layout) -> None:
+    """Have the 16 bits of all factors in memory: computed beside products they are no boxes."""
+    for node in (*part.scores, *part.ends):
+        for factor in product_of(node).src:
+            operand = _operand(factor)
+            if factor not in part.values and operand is not None:
+                layout.force(operand, "an operand of matrix units, which several kernels read")
 
 
 def _fills_rows(count: int) -> bool:
@@ -283,21 +331,38 @@ def _columns_of(end: Node, part: _Part) -> int:
     return found if isinstance(found, int) else 0
 
 
-def _is_narrow(factor: Node) -> bool:
-    """Is a factor a wider copy of 16 bits, each range of which is one axis of what is copied?"""
-    is_cast = False
-    while factor.op in _MOVED or factor.op in IDENTITY or factor.op is math.CAST:
+def _operand(factor: Node) -> Node | None:
+    """The 16 bits that a factor is a wider copy of; None if there are none.
+
+    Each range of the factor must be one axis of what is copied, since boxes of it are moved.
+    """
+    wide: Node | None = None
+    while factor.op in _READ or factor.op in IDENTITY or factor.op is math.CAST:
         if factor.op is tensor.RESHAPE and not _keeps_axes(factor):
-            return False
+            return None
+        if factor.op is tensor.SHRINK and not _is_whole(factor):
+            break
         if factor.op is math.CAST:
-            is_cast = is_cast or factor.src[0].type.dtype.itemsize == _MATRIX_BYTES
+            if wide is not None:
+                break
+            if factor.src[0].type.dtype.itemsize == _MATRIX_BYTES:
+                wide = factor
         factor = factor.src[0]
-    return is_cast
+    return None if wide is None else factor
 
 
 def _keeps_axes(node: Node) -> bool:
-    """Does a reshape keep the last two axes that have several elements: lines and rows?"""
-    before, after = (
-        [size for size in shape if size != 1] for shape in (node.src[0].type.shape, node.type.shape)
-    )
-    return before[-2:] == after[-2:]
+    """Does a reshape keep the last two axes that have several elements: lines and rows?
+
+    Or does it only divide axes (columns into heads)?  Then each new axis is a part of an old one.
+    """
+    shape, source = node.type.shape, node.src[0].type.shape
+    after, before = ([size for size in sizes if size != 1] for sizes in (shape, source))
+    return before[-2:] == after[-2:] or all(len(old) == 1 for _, old in axis_groups(shape, source))
+
+
+def _is_whole(node: Node) -> bool:
+    """Does a part of an array start at, and have, whole rows of a matrix unit's operand?"""
+    sizes = (node.attrs.bounds[-1][0], node.src[0].type.shape[-1])
+    steps = {step for _, _, step in node.attrs.bounds}
+    return steps == {1} and all(isinstance(n, int) and n % _MATRIX_COLUMNS == 0 for n in sizes)

@@ -1,0 +1,81 @@
+"""Roundings of parts of a value become one rounding of the value, where nobody needs more of it.
+
+Queries, keys and values are parts of one product, each of which is rounded to 16 bits where it is
+used.  Rounded first, the product's kernel stores half of the bytes, and its readers find what they
+want without a kernel that rounds.  Moving elements and rounding them commute, bit for bit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilework.ir.node import make, toposort
+from tilework.ir.ops import math, memory, tensor
+
+if TYPE_CHECKING:
+    from tilework.ir.node import Node
+    from tilework.ir.ops.math import CastAttrs
+
+#: Movement of elements that are all there: none is made up.
+_MOVED = frozenset((tensor.RESHAPE, tensor.PERMUTE, tensor.EXPAND, tensor.SHRINK, tensor.FLIP))
+#: What stays as it is: in memory already, or part of the movement.
+_LEFT = _MOVED | {memory.PARAM, memory.AFTER, tensor.COPY, tensor.IOTA, math.CONST}
+
+
+def round_sources(function: Node) -> Node:
+    """TENSOR -> TENSOR, with roundings before the movement that leads to them.
+
+    Ensures: equal values, bit for bit.
+    """
+    order = toposort(function)
+    users: dict[Node, list[Node]] = {}
+    for node in order:
+        for source in dict.fromkeys(node.src):
+            users.setdefault(source, []).append(node)
+    #: The one dtype to which everything that reads a value, moved or not, rounds it.
+    rounded: dict[Node, CastAttrs] = {}
+    #: Values of which parts are read.
+    parted: set[Node] = set()
+    for node in reversed(order):
+        found = {_asked(user, rounded) for user in users.get(node, ())}
+        asked = found.pop() if len(found) == 1 else None
+        if asked is not None:
+            rounded[node] = asked
+            if any(user.op is tensor.SHRINK or user in parted for user in users[node]):
+                parted.add(node)
+    # What is only turned stays: what is rounded may be what is stored, in the order it is read.
+    roots = {node for node in parted if node.op not in _LEFT}
+    return _rewritten(order, rounded, roots) if roots else function
+
+
+def _asked(user: Node, rounded: dict[Node, CastAttrs]) -> CastAttrs | None:
+    """To which dtype a user rounds what it reads; None where it needs all of it."""
+    if user.op in _MOVED:
+        return rounded.get(user)
+    if user.op is not math.CAST:
+        return None
+    before, after = user.src[0].type.dtype, user.type.dtype
+    is_narrower = before.is_float and after.is_float and after.itemsize < before.itemsize
+    if not is_narrower:
+        return None
+    attrs: CastAttrs = user.attrs
+    return attrs
+
+
+def _rewritten(order: list[Node], rounded: dict[Node, CastAttrs], roots: set[Node]) -> Node:
+    done: dict[Node, Node] = {}
+    #: Values that have been rounded before they were moved.
+    narrow: dict[Node, Node] = {}
+    for node in order:
+        source = narrow.get(node.src[0]) if node.src else None
+        if source is not None and node.op is math.CAST:
+            done[node] = source
+            continue
+        if source is not None:
+            narrow[node] = make(node.op, (source,), node.attrs)
+            continue
+        src = tuple([done[part] for part in node.src])
+        new = done[node] = node if src == node.src else make(node.op, src, node.attrs)
+        if node in roots:
+            narrow[node] = math.CAST(new, attrs=rounded[node])
+    return done[order[-1]]
