@@ -83,8 +83,10 @@ COSTS = """
 
 Nanoseconds for an element of an array in the second cache, by one thread. Machine: {machine}.
 The median for ordinary inputs, for the slowest of ordinary, huge, tiny and special ones, and the
-longest single run of all, which holds what the machine did besides. No function branches on its
-input; tiny inputs are slow where the processor takes a trap of its own for subnormal numbers.
+longest single run of all, which holds what the machine did besides. The angles of float32's sin,
+cos and tan are the only inputs that a function branches on: huge ones are reduced by a longer way,
+which a whole vector takes where one of its lanes has to. Other functions do the same steps for all
+inputs, and are slow for tiny ones where the processor takes a trap of its own for subnormal numbers.
 
 | function | operations | ns | slowest inputs | longest run |
 | --- | --- | --- | --- | --- |

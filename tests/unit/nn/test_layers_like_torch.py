@@ -66,7 +66,6 @@ ROWS: list[Row] = [
         x=(WORDS.flatten(), np.array([0, 4, 6]))),
     *[row(name, 8, 4, 2, x=SEQUENCES) for name in ("RNN", "GRU", "LSTM")],
     row("RNN", 8, 4, 1, "relu", False, True, 0.0, True, x=SEQUENCES),
-    row("LSTM", 8, 4, 2, bidirectional=True, proj_size=3, x=SEQUENCES[:2]),
     row("LSTM", 8, 4, proj_size=2, x=(SEQUENCES, (numbers(1, 3, 2), numbers(1, 3, 4)))),
     row("LSTM", 8, 4, proj_size=2, batch_first=True, x=SEQUENCES[0]),
     *[row(name, 8, 4, x=x)
@@ -92,12 +91,17 @@ ROWS: list[Row] = [
     row("TransformerDecoderLayer", 8, 2, 16, 0.0, norm_first=True, x=(SEQUENCES, MEMORY),
         call={"tgt_mask": CAUSAL, "memory_key_padding_mask": MEMORY_PADDING,
               "tgt_is_causal": True}),
+    row("Transformer", 8, 2, 1, 1, 16, 0.0, batch_first=True, norm_first=True, bias=False,
+        x=(MEMORY, MEMORY[::-1].copy())),
+]  # fmt: skip
+
+#: For the full run alone; smaller ones of their kinds are above.
+SLOW_ROWS: list[Row] = [
+    row("LSTM", 8, 4, 2, bidirectional=True, proj_size=3, x=SEQUENCES[:2]),
     row("Transformer", 8, 2, 1, 2, 16, 0.0, x=(MEMORY, SEQUENCES),
         call={"tgt_mask": CAUSAL, "src_key_padding_mask": MEMORY_PADDING,
               "tgt_key_padding_mask": FAR_BELOW,
               "memory_key_padding_mask": MEMORY_PADDING}),
-    row("Transformer", 8, 2, 1, 1, 16, 0.0, batch_first=True, norm_first=True, bias=False,
-        x=(MEMORY, MEMORY[::-1].copy())),
 ]  # fmt: skip
 
 
@@ -133,7 +137,11 @@ def pair(name: str, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any,
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # PyTorch's of slow paths
 @pytest.mark.parametrize(
-    ("name", "given", "named", "inputs", "call"), ROWS, ids=[r[0] for r in ROWS]
+    ("name", "given", "named", "inputs", "call"),
+    [
+        *(pytest.param(*each, id=each[0]) for each in ROWS),
+        *(pytest.param(*each, id=each[0], marks=pytest.mark.slow) for each in SLOW_ROWS),
+    ],
 )
 def test_values_and_gradients_are_pytorchs(
     name: str,

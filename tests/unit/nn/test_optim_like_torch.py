@@ -218,8 +218,10 @@ def minimised(library: Any, kind: Any, loss: Any, calls: int, **options: Any) ->
     return found
 
 
-@pytest.mark.parametrize("history", [1, 10])
-@pytest.mark.parametrize("calls", [1, 3])
+@pytest.mark.parametrize(
+    ("calls", "history"),
+    [(1, 1), (1, 10), (2, 1), pytest.param(3, 10, marks=pytest.mark.slow)],
+)
 def test_lbfgs_without_a_search_takes_pytorchs_steps(history: int, calls: int) -> None:
     options = {"lr": 0.1, "max_iter": 4, "history_size": history}
     own = minimised(Tensor, optim.LBFGS, hollow, calls, **options)
@@ -227,6 +229,14 @@ def test_lbfgs_without_a_search_takes_pytorchs_steps(history: int, calls: int) -
     np.testing.assert_allclose(own, theirs, rtol=1e-4, atol=1e-5)
 
 
+def test_lbfgs_with_a_search_takes_pytorchs_first_steps() -> None:
+    options = {"max_iter": 2, "line_search_fn": "strong_wolfe"}
+    own = minimised(Tensor, optim.LBFGS, hollow, 1, **options)
+    theirs = minimised(torch, torch.optim.LBFGS, hollow, 1, **options)
+    np.testing.assert_allclose(own, theirs, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.slow
 def test_lbfgs_with_a_search_finds_the_end_of_a_valley() -> None:
     found = minimised(Tensor, optim.LBFGS, valley, 2, line_search_fn="strong_wolfe")
     np.testing.assert_allclose(found, [1.0, 1.0], atol=2e-3)
