@@ -1,8 +1,10 @@
-"""Random generators of NumPy and Python: who draws from one gets new numbers at each call.
+"""Random generators and iterators: who draws from one gets something new at each call.
 
 A replay would give the old ones again, so `Watcher` looks at the states of generators before and
 after a capture.  Generators are known by their kind: the global ones of `numpy.random` and
-`random`, and any that the function reads.  Neither module is imported here.
+`random`, and any that the function reads.  Neither module is imported here.  Of an iterator of
+Python's own (a generator, what `iter`, `zip` or `itertools` give) the place cannot be read, so that
+each one which outlives the call counts as drawn from.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ _SHARED: Final = {"numpy.random": ("mtrand", "_rand"), "random": ("_inst",)}
 
 def _state_of(generator: Any) -> object:
     """The state of a generator as something that can be compared; None for another object."""
+    if is_iterator(generator):
+        return object()  # equal to none
     old = getattr(generator, "get_state", None)
     if callable(old):  # a RandomState, which keeps a number back besides the state of its bits
         return _frozen(old(legacy=False))
@@ -41,6 +45,12 @@ def is_generator(value: object) -> bool:
     return hasattr(kind, "bit_generator") or hasattr(value, "_bit_generator") or (
         kind.__module__ == "random" and hasattr(kind, "getstate")
     )  # fmt: skip
+
+
+def is_iterator(value: object) -> bool:
+    """Whether an object is an iterator of Python's own, which only its next item tells about."""
+    kind = type(value)
+    return kind.__module__ in ("builtins", "itertools") and hasattr(kind, "__next__")
 
 
 class Draws:

@@ -6,12 +6,13 @@ cells, defaults, and attributes of the objects that these and the arguments lead
 counts if its name occurs in the code.  `Guards.changed` compares all of it with what it was, in
 well under a microsecond for a small function, and names the first difference.
 
-Values are compared by identity first; numbers, text and the like then by type and value.  Lists,
-tuples, dictionaries and arrays are compared item by item, up to a size.  A function that draws from
-a random generator of NumPy or Python counts as changed at each call.  What C code, files and clocks
-give is not seen, nor the contents of large containers and arrays: `Guards.unseen` lists
-these.  What only the watcher still refers to, lists and cells of functions that have returned, is
-forgotten (`Watcher.forget_locals`): no later call can read it.
+Values are compared by identity first; numbers, text and the like then by type and value.
+Containers of Python and arrays are compared item by item, up to a size.  A function that draws from
+a random generator of NumPy or Python, or goes on with an iterator that was there before, counts as
+changed at each call.  What C code, files and clocks give is not seen, nor the contents of large
+containers and arrays: `Guards.unseen` lists these.  What only the watcher still refers to, lists
+and cells of functions that have returned, is forgotten (`Watcher.forget_locals`): no later call can
+read it.
 """
 
 from __future__ import annotations
@@ -26,19 +27,28 @@ import threading
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from operator import is_
 from pathlib import Path
 from typing import Any, Final
 
-from tilework.engine.draws import Draws, is_generator
+from tilework.engine.contents import (
+    bytes_of,
+    is_bytes,
+    is_collection,
+    is_mapping,
+    is_sequence,
+    targets_of,
+)
+from tilework.engine.draws import Draws, is_generator, is_iterator
 from tilework.engine.holdings import held_here_alone
 
 _SCALARS: Final = (int, float, complex, str, bytes, bool, type(None), type(...), slice, range)
 _MISSING: Final = object()
 #: Stands for a value that is not there any more, and that no value is.
 _GONE: Final = object()
-_CONTENTS: Final = ("items", "pairs", "array")
+_CONTENTS: Final = ("items", "pairs", "array", "context")
 _MAX_WATCHED: Final = 100_000
 _MAX_ITEMS: Final = 4096
 _MAX_ARRAY_BYTES: Final = 1 << 16
@@ -48,7 +58,7 @@ _STANDARD: Final = tuple(
     {sysconfig.get_path("stdlib") + "/", sysconfig.get_path("platstdlib") + "/"}
 )
 _ARRAYS: Final = "/site-packages/numpy/"  # keeps state of its own for errors and printing
-_DYNAMIC: Final = frozenset({"getattr", "vars", "__dict__", "attrgetter"})
+_DYNAMIC: Final = frozenset({"getattr", "hasattr", "vars", "__dict__", "attrgetter"})
 _CODE_FLAG_OPTIMIZED: Final = 0x01
 _CODE_FLAG_VARARGS: Final = 0x04
 _CODE_FLAG_VARKEYWORDS: Final = 0x08
@@ -67,7 +77,8 @@ def is_foreign(filename: str) -> bool:
 class Entry:
     """One thing that was read: where it is, what it was, and its name for people."""
 
-    kind: str  # "item": owner[key]; "cell"; "slot", "class": owner.key; "items"; "pairs"; "array"
+    #: "item": owner[key]; "cell"; "slot", "class": owner.key; "items"; "pairs"; "array"; "context"
+    kind: str
     owner: Any
     key: Any
     value: Any
@@ -142,7 +153,7 @@ class Guards:
                 if not _same_items(entry, now):
                     return f"{entry.name}: its items changed"
             elif entry.kind == "array":
-                if now.tobytes() != entry.value:
+                if bytes_of(now) != entry.value:
                     return f"{entry.name}: the contents of the array changed"
             elif not same_value(now, entry.value):
                 return f"{entry.name}: {_short(entry.value)} became {_short(now)}"
@@ -150,7 +161,7 @@ class Guards:
 
 
 def has_same_contents(entry: Entry) -> bool:
-    """Whether a list, dictionary or array holds the very items that it held."""
+    """Whether a container, array or context variable holds the very items that it held."""
     owner, value = entry.owner, entry.value
     if entry.kind == "items":
         return len(owner) == len(value) and all(map(is_, owner, value))
@@ -159,7 +170,9 @@ def has_same_contents(entry: Entry) -> bool:
         if len(owner) != len(keys) or list(owner) != keys:
             return False
         return all(map(is_, owner.values(), values))
-    return bool(owner.tobytes() == value)
+    if entry.kind == "context":
+        return bool(owner.get(_MISSING) is value)
+    return bool(bytes_of(owner) == value)
 
 
 def _values_of(entry: Entry) -> Iterable[object]:
@@ -190,6 +203,8 @@ def _read(entry: Entry) -> Any:
         return _contents_of(entry.owner)
     if entry.kind in ("slot", "class"):
         return getattr(entry.owner, entry.key, _MISSING)
+    if entry.kind == "context":
+        return entry.owner.get(_MISSING)
     return entry.owner
 
 
@@ -274,7 +289,7 @@ class Watcher:
         self._is_new = is_new
         self._entries: list[Entry] = []
         self._known: set[tuple[str, int, Any]] = set()
-        self._walked: set[tuple[int, types.CodeType | int | None]] = set()
+        self._walked: set[tuple[int | types.CodeType | None, ...]] = set()
         self._leaves: dict[int, Any] = {}
         #: Tensors that were reached from closure variables, and the cells of those by identity.
         self._in_cells: dict[int, tuple[Any, frozenset[int]]] = {}
@@ -445,6 +460,11 @@ class Watcher:
         if function.__code__.co_kwonlyargcount:
             keywords = function.__kwdefaults__
             self._note("slot", function, "__kwdefaults__", keywords, f"{name}.__kwdefaults__")
+        # No caller passes these, hence none has read them.
+        for default in (function.__defaults__, function.__kwdefaults__):
+            if default:
+                code = function.__code__
+                self._walk(default, code, _names_of(code), f"a default of {name}")
 
     def _walk(
         self,
@@ -468,12 +488,12 @@ class Watcher:
                     self._in_cells[id(value)] = (value, known | {id(cell)})
                 continue
             # What a variable leads to is looked at again where something that stays leads to it.
-            mark = (id(value), code if cell is None else id(cell))
+            mark = (id(value), code, id(cell))
             if mark in self._walked:
                 continue
             self._walked.add(mark)
             self._alive[id(value)] = value
-            if is_generator(value):
+            if is_generator(value) or is_iterator(value):
                 self._draws.note(value, name)
                 continue
             look = self._class_parts if isinstance(value, type) else self._parts
@@ -481,33 +501,60 @@ class Watcher:
 
     def _parts(self, value: Any, names: frozenset[str], name: str) -> list[tuple[Any, str]]:
         """Note `value`'s parts that can be read, and return them."""
-        if isinstance(value, list | tuple | dict) and len(value) > _MAX_ITEMS:
-            self._unseen.append(f"the {len(value)} items of {name}")
-            return []
-        if isinstance(value, list | tuple):
-            if isinstance(value, list):
-                self._note("items", value, None, tuple(value), name)
-            return [(item, f"{name}[{index}]") for index, item in enumerate(value)]
-        if isinstance(value, dict):
-            self._note("pairs", value, None, (list(value), list(value.values())), name)
-            return [(item, f"{name}[{key!r}]") for key, item in value.items()]
+        if is_sequence(value) or is_mapping(value):
+            return self._container_parts(value, names, name)
         if isinstance(value, types.FunctionType):
-            if not is_foreign(value.__code__.co_filename):
-                self._note_function(value, name)
-            return []
+            if is_foreign(value.__code__.co_filename):
+                return []
+            self._note_function(value, name)
+            return self._own_parts(value.__dict__, names & value.__dict__.keys(), name)
         if isinstance(value, types.MethodType):
             return [(value.__self__, name)]
         if isinstance(value, functools.partial):
             return [(value.func, name), (value.args, name), (value.keywords, name)]
-        if hasattr(value, "__array_interface__") and hasattr(value, "dtype"):
-            if value.nbytes <= _MAX_ARRAY_BYTES and hasattr(value, "tobytes"):
-                self._note("array", value, None, value.tobytes(), name)
+        if is_bytes(value):
+            size = value.nbytes if hasattr(value, "nbytes") else len(value)
+            if size <= _MAX_ARRAY_BYTES:
+                self._note("array", value, None, bytes_of(value), name)
             else:
                 self._unseen.append(f"the contents of the array {name}")
             return []
         if isinstance(value, types.ModuleType):
             return self._module_parts(value, names, name)
+        if isinstance(value, ContextVar):
+            now = value.get(_MISSING)
+            self._note("context", value, None, now, f"the context variable {value.name}")
+            return [] if now is _MISSING else [(now, name)]
+        targets = targets_of(value)
+        if targets is not None:
+            return [(target, name) for target in targets]
         return self._attribute_parts(value, names, name)
+
+    def _container_parts(
+        self, value: Any, names: frozenset[str], name: str
+    ) -> list[tuple[Any, str]]:
+        found: list[tuple[Any, str]] = []
+        if len(value) > _MAX_ITEMS:
+            self._unseen.append(f"the {len(value)} items of {name}")
+        elif is_mapping(value):
+            self._note("pairs", value, None, (list(value), list(value.values())), name)
+            found = [(item, f"{name}[{key!r}]") for key, item in value.items()]
+        else:
+            if not isinstance(value, tuple | frozenset):
+                self._note("items", value, None, tuple(value), name)
+            found = [(item, f"{name}[{index}]") for index, item in enumerate(value)]
+        if hasattr(value, "__dict__") or type(value).__module__ not in ("builtins", "collections"):
+            found += self._attribute_parts(value, names, name)
+        return found
+
+    def _own_parts(
+        self, own: dict[str, Any], wanted: Iterable[str], name: str
+    ) -> list[tuple[Any, str]]:
+        found: list[tuple[Any, str]] = []
+        for key in list(wanted):
+            self._note("item", own, key, own[key], f"{name}.{key}")
+            found.append((own[key], f"{name}.{key}"))
+        return found
 
     def _module_parts(
         self, value: types.ModuleType, names: frozenset[str], name: str
@@ -528,10 +575,13 @@ class Watcher:
         found: list[tuple[Any, str]] = []
         own = getattr(value, "__dict__", None)
         if isinstance(own, dict):
-            wanted = own.keys() if names & _DYNAMIC else names & own.keys()
-            for key in list(wanted):
-                self._note("item", own, key, own[key], f"{name}.{key}")
-                found.append((own[key], f"{name}.{key}"))
+            is_dynamic = bool(names & _DYNAMIC)
+            wanted = own.keys() if is_dynamic or is_collection(value) else names & own.keys()
+            found += self._own_parts(own, wanted, name)
+            if is_dynamic:  # it may ask for what is not there yet
+                self._note("pairs", own, None, (list(own), list(own.values())), name)
+            for key in self._overridable(type(value), names - own.keys()):
+                self._note("item", own, key, _MISSING, f"{name}.{key}")
         else:
             own = {}
         for cls in type(value).__mro__:
@@ -543,20 +593,42 @@ class Watcher:
         found.extend(self._class_parts(type(value), names - own.keys(), name))
         return found
 
+    def _overridable(self, cls: type, names: frozenset[str]) -> set[str]:
+        """Names that a class provides until an object has an attribute of that name itself."""
+        found: set[str] = set()
+        for base in cls.__mro__:
+            filename = _file_of(base)
+            if not is_foreign(filename) and not filename.startswith(_LIBRARY):
+                found |= {
+                    key
+                    for key in names & base.__dict__.keys()
+                    if not hasattr(type(base.__dict__[key]), "__set__")
+                }
+        return found
+
     def _class_parts(self, cls: type, names: frozenset[str], name: str) -> list[tuple[Any, str]]:
-        """Class attributes that hold data; methods are looked at when they are called."""
+        """Class attributes that hold data, and which methods it has: these are seen when called."""
         found: list[tuple[Any, str]] = []
         for base in cls.__mro__:
-            module = sys.modules.get(base.__module__)
-            if base is object or is_foreign(getattr(module, "__file__", None) or "<frozen"):
+            if base is object or is_foreign(_file_of(base)):
                 continue
             for key in names & base.__dict__.keys():
                 part = base.__dict__[key]
+                if isinstance(part, types.FunctionType | property):
+                    self._note("class", base, key, part, f"{name}.{key}")
+                    if isinstance(part, types.FunctionType):
+                        self._note_function(part, f"{name}.{key}")
+                    continue
                 if callable(part) or hasattr(type(part), "__get__"):
                     continue
                 self._note("class", base, key, part, f"{name}.{key}")
                 found.append((part, f"{name}.{key}"))
         return found
+
+
+def _file_of(cls: type) -> str:
+    module = sys.modules.get(cls.__module__)
+    return getattr(module, "__file__", None) or "<frozen"
 
 
 @functools.lru_cache(maxsize=16384)
@@ -580,8 +652,9 @@ def _names_of(code: types.CodeType) -> frozenset[str]:
 
 def _has_attributes(value: object) -> bool:
     """Whether it is an object of some class with attributes of its own."""
-    passive = (*_SCALARS, list, tuple, dict, set, frozenset, types.ModuleType)
-    return not isinstance(value, passive)
+    if isinstance(value, list | tuple | dict | set | frozenset):
+        return type(value).__module__ != "builtins"
+    return not isinstance(value, (*_SCALARS, types.ModuleType))
 
 
 def _is_watchable_global(value: object) -> bool:
@@ -591,8 +664,7 @@ def _is_watchable_global(value: object) -> bool:
     if isinstance(value, types.FunctionType):
         return not is_foreign(value.__code__.co_filename)
     if isinstance(value, type):
-        module = sys.modules.get(value.__module__)
-        return not is_foreign(getattr(module, "__file__", None) or "<frozen")
+        return not is_foreign(_file_of(value))
     return True
 
 

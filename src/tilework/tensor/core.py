@@ -268,7 +268,8 @@ class TensorBase:
         if self._chain and storage.version.buffer is None and sys.getrefcount(storage) == 3:
             owned = self._apply(None)
             owned._storage.version.leaves = None
-            self._storage, self._chain = owned._storage, NO_VIEW
+            # The storage stays, since a capture may know it by a weak reference.
+            storage.version, self._chain = owned._storage.version, NO_VIEW
             observe.tensor_moved()
         return self._storage.version
 

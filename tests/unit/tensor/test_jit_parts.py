@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tilework import Tensor, TinyJit, dtypes, export, jit, load
-from tilework.base.errors import AliasError, CaptureError
+from tilework.base.errors import AliasError, CaptureError, StaleOutputError
 from tilework.engine.device import Device
 from tilework.engine.stats import COUNTERS, difference
 from tilework.runtime.lease import Lease
@@ -333,3 +333,21 @@ def test_EXE_04_random_parts_agree_with_numpy(seed: int) -> None:
         assert captured(*seen).tolist() == expected.tolist()
         for each, array in zip(tensors, arrays, strict=True):
             assert each.tolist() == array.tolist()
+
+
+def test_a_gradient_left_behind_is_stale_although_it_was_read_after_the_capture() -> None:
+    weight = Tensor(np.ones((5, 3), np.float32), requires_grad=True).realize()
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        weight.grad = None
+        loss = (x @ weight).square().sum()
+        loss.backward()
+        return loss
+
+    step(counted(4, 5))
+    assert weight.grad is not None
+    weight.grad.numpy()
+    step(counted(4, 5) + 1)
+    with pytest.raises(StaleOutputError):
+        weight.grad.numpy()
