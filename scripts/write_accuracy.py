@@ -86,7 +86,8 @@ The median for ordinary inputs, for the slowest of ordinary, huge, tiny and spec
 longest single run of all, which holds what the machine did besides. The angles of float32's sin,
 cos and tan are the only inputs that a function branches on: huge ones are reduced by a longer way,
 which a whole vector takes where one of its lanes has to. Other functions do the same steps for all
-inputs, and are slow for tiny ones where the processor takes a trap of its own for subnormal numbers.
+inputs, and are slow for tiny ones where the processor takes a trap of its own for subnormal
+numbers.
 
 | function | operations | ns | slowest inputs | longest run |
 | --- | --- | --- | --- | --- |
