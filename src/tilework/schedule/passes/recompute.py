@@ -104,8 +104,8 @@ def find_recomputed(layout: Layout, limits: Limits) -> Again:
             continue
         if on_matrix_units:
             _store_operands(part, layout)
+            values |= _beside(part, layout)
         values |= part.values
-        values |= _beside(part, layout)
         folds.update(part.folds)
         ends.update(end for end in part.ends if not _is_weighted(end, part))
     return Again(frozenset(values), frozenset(folds), frozenset(ends))
