@@ -12,6 +12,8 @@ from tilework.codegen.analysis import analyse
 from tilework.codegen.cascade.lower import lower_cascade
 from tilework.codegen.gpu.pipeline import lower_for_blocks
 from tilework.codegen.gpu.plan import has_blocks
+from tilework.codegen.gpu.sort_block import lower_row_sort, tile_of_row
+from tilework.codegen.gpu.sort_passes import is_sort_pass, lower_sort_pass
 from tilework.codegen.linearize.fetch import fetch_results
 from tilework.codegen.linearize.fetch_panels import fetch_panels
 from tilework.codegen.linearize.order import linearise
@@ -91,6 +93,10 @@ def lower_kernel(
         PlanError: The plan does not fit the kernel or the target.
     """
     with in_use():
+        if has_blocks(target) and (is_sort(sink) or is_sort_pass(sink)):
+            found = _lower_sort_for_blocks(sink, target, plan)
+            if found is not None:
+                return found
         if is_sort(sink):
             linear, scratch_bytes = lower_sort(sink, target, _of_kind(plan, SortPlan))
             if settings.current().verify != "off":
@@ -171,6 +177,25 @@ def _lower_for_blocks(
     work, name = estimate_work(kernel), kernel_name(sink, kernel)
     found = _describe(target, name, sink, work, repr(chosen), linear, _scratch_bytes(lowered))
     return replace(found, threads=chosen.threads)
+
+
+def _lower_sort_for_blocks(
+    sink: Node, target: TargetSpec, plan: AnyPlan | None
+) -> LoweredKernel | None:
+    """A sort by blocks of threads; None for rows that one thread sorts."""
+    if is_sort_pass(sink):
+        linear, scratch_bytes, threads = lower_sort_pass(sink, target)
+    else:
+        tile = tile_of_row(sink, target) if plan is None and len(sink.src) == 1 else None
+        if tile is None:
+            return None
+        linear, scratch_bytes = lower_row_sort(sink, target, tile)
+        threads = tile.threads
+    if settings.current().verify != "off":
+        verify(linear, Stage.LINEAR, after="sort")
+    name, work = kernel_name(sink, None), sort_work(sink)
+    found = _describe(target, name, sink, work, "sort of rows", linear, scratch_bytes)
+    return replace(found, threads=threads)
 
 
 def _scratch_bytes(lowered: Node) -> int:

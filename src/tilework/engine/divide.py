@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from tilework.dtypes import uint8
 from tilework.engine.device import Device
 from tilework.engine.splits import find_division
-from tilework.ir.node import in_use, make
+from tilework.ir.node import in_use, make, toposort
 from tilework.ir.ops.memory import BUFFER_VIEW, PARAM, SINK, ParamAttrs, ViewAttrs
 from tilework.ir.ops.program import CALL, LINEAR
 from tilework.schedule.schedule import Slot, SlotKind
@@ -92,10 +92,15 @@ class _Division:
         arguments = list(call.src[1:])
         calls, offset = [], 0
         for pack in split.packs:
+            sources = [arguments[source] for source in pack.sources]
+            if not pack.size_bytes:  # it writes to what kernels before it have left
+                calls.append(make(CALL, (pack.kernel, *sources), None))
+                continue
             view = ViewAttrs(offset, (pack.size_bytes,), uint8)
             target = make(BUFFER_VIEW, (arena,), view)
             offset += -(-pack.size_bytes // _ALIGNMENT) * _ALIGNMENT
-            sources = [arguments[source] for source in pack.sources]
             calls.append(make(CALL, (pack.kernel, target, *sources), None))
             arguments.append(target)
-        return [*calls, make(CALL, (split.kernel, *arguments), None)]
+        # What is only for the kernels before it may come last.
+        count = 1 + max(n.attrs.slot for n in toposort(split.kernel) if n.op is PARAM)
+        return [*calls, make(CALL, (split.kernel, *arguments[:count]), None)]

@@ -9,7 +9,7 @@ from tilework.ir.node import Node, toposort
 from tilework.ir.ops.index import RANGE
 from tilework.ir.ops.math import CONST
 from tilework.ir.ops.memory import AFTER, INDEX, PARAM, STORE
-from tilework.ir.ops.sort import SORT_ROWS
+from tilework.ir.ops.sort import SORT_PASSES, SORT_ROWS
 from tilework.ir.ops.tensor import REDUCE, SCAN
 from tilework.ir.symbolic.bounds import bounds
 
@@ -20,7 +20,7 @@ def written_slots(kernel: Node) -> tuple[int, ...]:
     """Return the slots of the PARAMs that `kernel` stores to, ascending."""
     found: set[int] = set()
     for node in toposort(kernel):
-        if node.op is STORE or node.op is SORT_ROWS:
+        if node.op is STORE or node.op is SORT_ROWS or node.op in SORT_PASSES:
             found.add(_slot_of(node.src[0]))
     return tuple(sorted(found))
 
@@ -51,5 +51,7 @@ def estimate_work(kernel: Node) -> int:
             total += trips[ranges]
         if node.op is SORT_ROWS:
             total += 20 * prod(sizes.values()) * max(bounds(node.src[2])[1], 0)
+        elif node.op in SORT_PASSES:
+            total += 5 * prod(sizes.values()) * max(bounds(node.src[-1])[1], 0)
         inside[node] = ranges.difference(node.src[1:]) if node.op in (REDUCE, SCAN) else ranges
     return total

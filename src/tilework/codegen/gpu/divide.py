@@ -33,12 +33,14 @@ from tilework.codegen.gpu.copies import (
     with_one_k,
     with_slots,
 )
+from tilework.codegen.gpu.sort_passes import sort_in_passes
 from tilework.codegen.matrix.choose import Costed, best_ring
 from tilework.codegen.matrix.operands import narrowed, of_one_dtype
 from tilework.codegen.passes.normalise import normalise_ranges, renumber
 from tilework.codegen.plan.contraction import Contraction, orientations, with_factors
 from tilework.codegen.plan.extents import ceil_div, least_size, product, size
 from tilework.codegen.plan.prepack import Pack, Prepacked
+from tilework.codegen.sort.lower import is_sort
 from tilework.ir.build import const_index
 from tilework.ir.node import Node, in_use, toposort
 from tilework.ir.ops.index import RANGE, RangeAttrs, Unit
@@ -77,6 +79,9 @@ def divide(sink: Node, target: TargetSpec) -> Prepacked | None:
     Returns:
         The last kernel, which reads what those before it leave in memory after its own buffers.
     """
+    if is_sort(sink):
+        with in_use():
+            return sort_in_passes(sink, target)
     if not any(i.unit == "warp_group" for i in target.matrix_instructions):
         return None
     with in_use():

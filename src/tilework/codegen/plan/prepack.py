@@ -68,7 +68,8 @@ class Pack:
         kernel: The copy, at the KERNEL stage.
         sources: Slots of the contraction's kernel that it reads.
         slot: The slot of the new kernel that gets the packed buffer.
-        size_bytes: Its size.
+        size_bytes: Its size; 0 for a kernel without a buffer of its own, which writes to some of
+            its sources: PARAM i is what `sources[i]` names, and `slot` means nothing.
         is_constant: It reads constants alone, so one run serves every call.
         cycles: What one run costs by the estimate, on one core.
     """

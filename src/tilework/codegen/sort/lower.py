@@ -47,7 +47,7 @@ def is_sort(sink: Node) -> bool:
 def sort_work(sink: Node) -> float:
     """Element operations of a kernel that sorts rows."""
     (effect,) = sink.src
-    total = max(bounds(effect.src[2])[1], 1)
+    total = max(bounds(effect.src[-1])[1], 1)
     for node in toposort(sink):
         if node.op is RANGE:
             total *= max(bounds(node.src[0])[1], 1)

@@ -20,6 +20,7 @@ from tilework.ir.interpret.linear import compile_linear
 from tilework.ir.interpret.steps import TEAM
 from tilework.ir.ops import control, matrix
 from tilework.ir.ops import index as index_ops
+from tilework.ir.ops import sort as sort_ops
 from tilework.ir.ops.index import Unit
 from tilework.ir.symbolic.bounds import bounds
 
@@ -35,7 +36,13 @@ if TYPE_CHECKING:
 NEIGHBOURS: Final = 32
 _WAIT_SECONDS: Final = 60.0
 _MEETINGS = frozenset(
-    [control.BARRIER, control.FOLD_THREADS, control.SCAN_THREADS, matrix.SIGNAL_INIT]
+    [
+        control.BARRIER,
+        control.FOLD_THREADS,
+        control.SCAN_THREADS,
+        matrix.SIGNAL_INIT,
+        sort_ops.RANK_IN_WARP,
+    ]
 )
 
 
@@ -276,6 +283,21 @@ class Member:
         else:
             found = [combine(before, part) for part in sums]
         return tuple(found) if isinstance(value, tuple) else found[0]
+
+    def rank(self, node: Node, counter: tuple[Any, int], value: int) -> int:
+        """The rank of this thread among those of its warp with its value, on top of a counter."""
+        cells, at = counter
+        others = self.share_in_warp((at, value))
+        if any((place == at) is not (other == value) for place, other in others):
+            raise InternalError("rank_in_warp: values and counters do not fit", got=repr(node))
+        before = sum(place == at for place, _ in others[: self.thread % NEIGHBOURS])
+        known: int = cells.load(at, node)
+        self.meet_some(("warp", self.thread // NEIGHBOURS), NEIGHBOURS)
+        if not before:
+            cells.store(at, known + sum(place == at for place, _ in others), node)
+        self.meet_some(("warp", self.thread // NEIGHBOURS), NEIGHBOURS)
+        rank: int = known + before
+        return rank
 
     def _along(self, value: Any, unit: Unit) -> list[Any]:
         """What the threads along a unit have, in its order."""

@@ -9,6 +9,7 @@ from tilework.ir.interpret.program import Block, Program, loop_step
 from tilework.ir.interpret.steps import FAULTS, make_step, move
 from tilework.ir.ops import control, memory
 from tilework.ir.ops import index as index_ops
+from tilework.ir.ops.sort import RANK_IN_WARP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -177,7 +178,7 @@ class _Emitter:
             steps.append(move(slot, sources[0]))
         else:
             steps.append(make_step(node, slot, sources))
-        if node.op.pure:
+        if node.op.pure or node.op is RANK_IN_WARP:
             self.block.slots[node] = slot
 
     def _is_variable(self, node: Node) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tilework.base.errors import InternalError, UnsupportedError
-from tilework.ir.interpret import folds, matrices, rings
+from tilework.ir.interpret import folds, matrices, rings, sorts
 from tilework.ir.interpret.scalars import (
     bitcast_scalars,
     scalar_from_bits,
@@ -301,6 +301,18 @@ def _scan_threads(node: Node, target: int, sources: list[int]) -> Any:
     return step
 
 
+def _rank_in_warp(node: Node, target: int, sources: list[int]) -> Any:
+    counter, value = sources
+
+    def step(frame: Frame) -> None:
+        member = frame[TEAM]
+        if member is None:
+            raise UnsupportedError("rank_in_warp: needs the threads of a block", got=repr(node))
+        frame[target] = member.rank(node, frame[counter], frame[value])
+
+    return step
+
+
 _EFFECTS: frozenset[OpDef] = frozenset(
     [
         memory.STORE,
@@ -311,6 +323,8 @@ _EFFECTS: frozenset[OpDef] = frozenset(
         control.END,
         program_ops.FAULT_IF,
         sort_ops.SORT_ROWS,
+        sort_ops.RANK_IN_WARP,
+        *sort_ops.SORT_PASSES,
         *(op for op in (*rings.MAKERS, *matrices.MAKERS) if not op.pure),
     ]
 )
@@ -324,6 +338,7 @@ _MAKERS: dict[OpDef, Callable[[Node, int, list[int]], Any]] = {
     control.BARRIER: _barrier,
     program_ops.FAULT_IF: _fault_if,
     sort_ops.SORT_ROWS: _sort_rows,
+    sort_ops.RANK_IN_WARP: _rank_in_warp,
     index_ops.LANES: _lanes,
     control.BROADCAST: _broadcast,
     control.STACK: _stack,
@@ -333,6 +348,7 @@ _MAKERS: dict[OpDef, Callable[[Node, int, list[int]], Any]] = {
     control.FOLD_LANES: _fold_lanes,
     control.FOLD_THREADS: _fold_threads,
     control.SCAN_THREADS: _scan_threads,
+    **sorts.MAKERS,
     **rings.MAKERS,
     **matrices.MAKERS,
 }

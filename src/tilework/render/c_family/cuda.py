@@ -21,12 +21,13 @@ from tilework.ir.ops.control import LaneAttrs
 from tilework.ir.ops.index import LANES, RANGE, VARIABLE, Unit
 from tilework.ir.ops.memory import AFTER, INDEX, LOAD, PARAM, SINK, STORE
 from tilework.ir.ops.program import FAULT_IF
+from tilework.ir.ops.sort import RANK_IN_WARP
 from tilework.ir.symbolic.bounds import bounds
 from tilework.ir.symbolic.simplify import TRUE
 from tilework.ir.types import Memory
 from tilework.render.base import cannot_render
 from tilework.render.c_family import cuda_matrix, dialect
-from tilework.render.c_family.cuda_folds import fold_helper, scan_helper
+from tilework.render.c_family.cuda_folds import fold_helper, rank_helper, scan_helper
 from tilework.render.c_family.cuda_prelude import PRELUDE
 from tilework.render.c_family.dialect import CFamily, Emit, type_name
 from tilework.target.cuda_code import ANY_SUFFIX, SOURCE_HEAD
@@ -443,6 +444,12 @@ class _Function:
         else:
             self.names[node] = found[0]
 
+    def _rank_in_warp(self, node: Node) -> None:
+        name, helper = rank_helper(node.attrs.bits)
+        self.helpers[name] = helper
+        counter, value = (self[source] for source in node.src)
+        self.names[node] = self.define("i32", f"{name}({counter}, {value})")
+
     # ---- memory
 
     def _index(self, node: Node) -> None:
@@ -630,6 +637,7 @@ _STATEMENTS: Final[Mapping[OpDef, Callable[[_Function, Node], None]]] = {
     control.FOLD_LANES: _Function._fold_lanes,
     control.FOLD_THREADS: _Function._fold_threads,
     control.SCAN_THREADS: _Function._scan_threads,
+    RANK_IN_WARP: _Function._rank_in_warp,
     AFTER: _Function._after,
     SINK: _Function._nothing,
     INDEX: _Function._index,

@@ -153,3 +153,28 @@ def _along_warps(kind: str, combine: str, local: int, warps: int) -> list[str]:
         lines.append(f"  for (int i = 0; i < {half}; i++) r[i] = {combine}(r[i], r[i + {half}]);\n")
         half //= 2
     return [*lines, "  x = r[0];\n"]
+
+
+def rank_helper(bits: int) -> tuple[str, str]:
+    """The name and the text of the function that ranks a thread among those with its value.
+
+    One ballot for each bit says which threads have the same value.
+    """
+    name = f"rank_in_warp_{bits}"
+    return name, (
+        f"HELPER i32 {name}(i32 *counter, u32 value) {{\n"
+        "  u32 peers = ~0u, below;\n"
+        "#pragma unroll\n"
+        f"  for (int bit = 0; bit < {bits}; bit++) {{\n"
+        "    const bool is_set = (value >> bit) & 1u;\n"
+        "    const u32 others = __ballot_sync(~0u, is_set);\n"
+        "    peers &= is_set ? others : ~others;\n"
+        "  }\n"
+        '  asm("mov.u32 %0, %%lanemask_lt;" : "=r"(below));\n'
+        "  const i32 before = __popc(peers & below), known = *(volatile i32 *)counter;\n"
+        "  __syncwarp();\n"
+        "  if (!before) *(volatile i32 *)counter = known + __popc(peers);\n"
+        "  __syncwarp();\n"
+        "  return known + before;\n"
+        "}\n"
+    )
