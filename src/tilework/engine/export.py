@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -208,7 +209,9 @@ def read_export(
     outputs = numbers(description.get("outputs"), None, "outputs")
     arenas = numbers(description.get("arenas"), None, "arenas")
     sizes = [None] * num_inputs + [buffer.size_bytes for buffer in held] + outputs + arenas
-    steps = [_step(row, kernels, sizes) for row in _list(description, "steps", list)]
+    constants = _list(description, "constants", dict)
+    mapped = {num_inputs + at for at, row in enumerate(constants) if not row.get("is_written")}
+    steps = [_step(row, kernels, sizes, mapped) for row in _list(description, "steps", list)]
     variables = tuple(_variable(row) for row in _list(description, "variables", list))
     name = "CPU"
     program = CapturedProgram(
@@ -411,7 +414,13 @@ def _address_of(view: memoryview) -> int:
     return address
 
 
-def _step(row: list[Any], kernels: Sequence[_Kernel], sizes: Sequence[int | None]) -> KernelCall:
+def _step(
+    row: list[Any],
+    kernels: Sequence[_Kernel],
+    sizes: Sequence[int | None],
+    mapped: AbstractSet[int],
+) -> KernelCall:
+    """One launch; `mapped` are the slots of constants, whose memory the system forbids to write."""
     if len(row) != 3 or not isinstance(row[1], list) or not isinstance(row[2], bool):
         raise malformed("a step is malformed", row)
     (number,) = numbers([row[0]], 1, "a kernel")
@@ -429,6 +438,8 @@ def _step(row: list[Any], kernels: Sequence[_Kernel], sizes: Sequence[int | None
         operands.append(Operand(slot, offset, size))
     if len(operands) != kernel.code.num_buffers:
         raise malformed("a step has too few or too many operands", len(operands))
+    if any(operands[place].slot in mapped for place in kernel.code.writes):
+        raise malformed("a step writes to a constant", row)
     return KernelCall("CPU", kernel.code, tuple(operands), row[2], kernel.graph)
 
 

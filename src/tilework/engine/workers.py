@@ -27,7 +27,7 @@ from typing import Final
 
 from tilework.backends.contract import KernelSource, WorkerToolchain
 from tilework.base import faults, trace
-from tilework.base.errors import CompileError, TileworkError, ToolchainError
+from tilework.base.errors import CompileError, ToolchainError
 from tilework.toolchain.worker import DONE, FRAME, MAX_FRAME, READY
 
 #: No kernel takes so long: a compiler that still computes then is in a loop.
@@ -450,7 +450,7 @@ class WorkerPool:
             if self._is_closing:
                 worker.stop()
             worker.wait()
-        except (_Died, OSError, TileworkError, TypeError) as error:
+        except BaseException as error:  # noqa: BLE001  (a thread that ended would answer no job)
             # No process, no memory, an interpreter that does not know where it stands, an injected
             # fault; or it is not needed any more.
             if not self._is_closing:

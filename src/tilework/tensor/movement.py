@@ -346,7 +346,11 @@ class Movement(TensorBase):
         return self._seen(tensor.WINDOW, attrs)
 
     def unfold(self, dim: int, size: int, step: int) -> Self:
-        """All windows of `size` elements along `dim`, `step` apart; the taps are the last axis."""
+        """All windows of `size` elements along `dim`, `step` apart; the taps are the last axis.
+
+        Windows that do not overlap are a view, which may be written to, where the axis holds the
+        last window's whole step; others are a copy, which refuses writes.
+        """
         axis = self._axis(dim, "unfold")
         if not self.ndim:
             return self.reshape(1).unfold(0, size, step).reshape(size)

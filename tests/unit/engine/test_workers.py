@@ -119,6 +119,17 @@ def test_a_pool_builds_here_too_and_starts_its_workers_late() -> None:
     assert started
 
 
+def test_EXE_24_whatever_keeps_a_worker_from_starting_each_kernel_is_answered() -> None:
+    def refuse(how: object) -> Any:
+        raise RuntimeError("can't start new thread")
+
+    pool = WorkerPool(toolchain(), 1, start=refuse)
+    try:
+        assert [pool.result(pool.submit(good(name))) for name in "abc"] == [None, None, None]
+    finally:
+        pool.close()
+
+
 def test_an_error_of_a_build_in_this_process_is_raised_where_its_result_is_asked_for() -> None:
     how = Device["CPU"].compiler.worker()
     assert how is not None

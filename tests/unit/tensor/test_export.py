@@ -218,6 +218,18 @@ def test_EXE_23_a_malformed_tree_of_arguments_is_refused(
         load(tmp_path / "f.twx")
 
 
+def test_EXE_23_state_that_is_called_a_constant_is_refused(tmp_path: Path) -> None:
+    state = Tensor(np.zeros(1, np.float32)).realize()
+    function = jit(lambda x: state.assign(state + x) * 1)
+    function(Tensor(np.ones(1, np.float32)))
+    export(function, tmp_path / "s.twx")
+    constants = open_file(tmp_path / "s.twx").description["constants"]
+    assert any(row["is_written"] for row in constants)
+    rewrite(tmp_path / "s.twx", {"constants": [row | {"is_written": False} for row in constants]})
+    with pytest.raises(ModelFileError, match="writes to a constant"):
+        load(tmp_path / "s.twx")
+
+
 @pytest.mark.parametrize("kind", [[], {}, None])
 def test_EXE_23_a_malformed_count_of_tasks_is_refused(
     tmp_path: Path, original: bytes, kind: object
