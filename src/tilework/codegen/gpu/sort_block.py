@@ -80,8 +80,8 @@ class Block:
         self.warp = out.emit(math.CDIV(thread, const_index(WARP)))
         self.lane = out.emit(math.CMOD(thread, const_index(WARP)))
         self.barriers = 0
-        self.counters = out.allocate(int32, tile.warps * tile.values)
         self.starts = out.allocate(int32, tile.values)
+        self.counters = self.starts  # until ranks need more
         self.has_value = out.emit(simplify.less(thread, const_index(tile.values)))
 
     def barrier(self) -> None:
@@ -117,6 +117,7 @@ class Block:
         """
         out, tile = self.out, self.tile
         counters = tile.warps * tile.values
+        self.counters = out.allocate(int32, counters)
         with out.loop(ceil_div(counters, tile.threads)) as number:
             at = out.emit(simplify.add(simplify.scale(number, tile.threads), self.thread))
             inside = simplify.less(at, const_index(counters))

@@ -37,6 +37,7 @@ from tilework.ir.ops.control import FOLD_THREADS, SCAN_THREADS, FoldAttrs
 from tilework.ir.ops.index import RANGE, RangeAttrs, Unit
 from tilework.ir.ops.memory import INDEX, LOAD, PARAM, SINK, STORE, ParamAttrs
 from tilework.ir.ops.sort import (
+    COUNT_UP,
     SORT_COUNT,
     SORT_MOVE,
     SORT_OFFSETS,
@@ -284,10 +285,14 @@ class _Count(_Pass):
     """Count the values of a digit in one tile."""
 
     def write(self) -> None:
-        block = self.block
-        _, _, digits = self.read(block.own())
-        block.rank(digits)
-        total = block.total()
+        out, block = self.out, self.block
+        _, _, digits = self.read(block.shared_out())
+        block.store(block.starts, block.thread, const_bits(0, int32), block.has_value)
+        block.barrier()
+        for digit in digits:
+            out.emit(COUNT_UP(INDEX(block.starts, cast(digit, index))))
+        block.barrier()
+        total = block.load(block.starts, block.thread, block.has_value)
         line = simplify.add(simplify.scale(block.thread, self.tiles), self.part)
         block.store(self.table, simplify.add(self.table_start, line), total, block.has_value)
 

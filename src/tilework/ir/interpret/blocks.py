@@ -356,6 +356,8 @@ class SharedCells:
         self._written: dict[int, tuple[int, int]] = {}
         self._read: dict[int, dict[int, int]] = {}
         self._reading: Counter[int] = Counter()
+        #: When threads have last raised a counter, by its place.
+        self._raised: dict[int, dict[int, int]] = {}
         self._lock = threading.Lock()
 
     def load(self, at: int, node: Node) -> Any:
@@ -370,13 +372,22 @@ class SharedCells:
         with self._lock:
             thread, clock = self._now()
             self._check_written(at, node)
-            for reader, tick in self._read.get(at, {}).items():
-                if reader != thread and tick > clock[reader]:
-                    raise self._race(at, node, f"thread {reader}")
+            self._check_read(at, node)
             if self._reading[at] > 0:
                 raise self._race(at, node, "a copy or product that is not done")
             self._written[at] = (thread, clock[thread])
+            self._raised.pop(at, None)
         self._cells.store(at, element, node)
+
+    def count_up(self, at: int, node: Node) -> None:
+        """Raise the element at `at` by 1, beside other threads that do the same."""
+        with self._lock:
+            thread, clock = self._now()
+            raised = self._raised.pop(at, {})
+            self._check_written(at, node)
+            self._check_read(at, node)
+            self._raised[at] = raised | {thread: clock[thread]}
+            self._cells.store(at, self._cells.load(at, node) + 1, node)
 
     def peek(self, at: int, node: Node) -> Any:
         """The element at `at` for a read that goes on beside the thread (`Member.begin_reads`)."""
@@ -404,6 +415,15 @@ class SharedCells:
         writer = self._written.get(at)
         if writer is not None and writer[0] != thread and writer[1] > clock[writer[0]]:
             raise self._race(at, node, f"thread {writer[0]}")
+        for other, tick in self._raised.get(at, {}).items():
+            if other != thread and tick > clock[other]:
+                raise self._race(at, node, f"thread {other}")
+
+    def _check_read(self, at: int, node: Node) -> None:
+        thread, clock = self._now()
+        for reader, tick in self._read.get(at, {}).items():
+            if reader != thread and tick > clock[reader]:
+                raise self._race(at, node, f"thread {reader}")
 
     def _now(self) -> tuple[int, list[int]]:
         thread: int = self._team.current.thread

@@ -313,6 +313,18 @@ def _rank_in_warp(node: Node, target: int, sources: list[int]) -> Any:
     return step
 
 
+def _count_up(node: Node, target: int, sources: list[int]) -> Any:
+    source = sources[0]
+
+    def step(frame: Frame) -> None:
+        cells, at = frame[source]
+        if frame[TEAM] is None:
+            raise UnsupportedError("count_up: needs the threads of a block", got=repr(node))
+        cells.count_up(at, node)
+
+    return step
+
+
 _EFFECTS: frozenset[OpDef] = frozenset(
     [
         memory.STORE,
@@ -324,6 +336,7 @@ _EFFECTS: frozenset[OpDef] = frozenset(
         program_ops.FAULT_IF,
         sort_ops.SORT_ROWS,
         sort_ops.RANK_IN_WARP,
+        sort_ops.COUNT_UP,
         *sort_ops.SORT_PASSES,
         *(op for op in (*rings.MAKERS, *matrices.MAKERS) if not op.pure),
     ]
@@ -339,6 +352,7 @@ _MAKERS: dict[OpDef, Callable[[Node, int, list[int]], Any]] = {
     program_ops.FAULT_IF: _fault_if,
     sort_ops.SORT_ROWS: _sort_rows,
     sort_ops.RANK_IN_WARP: _rank_in_warp,
+    sort_ops.COUNT_UP: _count_up,
     index_ops.LANES: _lanes,
     control.BROADCAST: _broadcast,
     control.STACK: _stack,

@@ -15,7 +15,7 @@ from tilework.dtypes import bool_, index, int32, uint32
 from tilework.ir.node import Attrs, Node, OpDef
 from tilework.ir.ops.define import define_op
 from tilework.ir.stage import Stage
-from tilework.ir.types import Type, make_type
+from tilework.ir.types import Memory, Type, make_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +160,25 @@ RANK_IN_WARP: OpDef = define_op(
         "What `counter` holds, plus the number of threads before this one in its warp that have "
         "the same value; then the counter is raised by all that have it. Threads have one counter "
         "if and only if they have one value. The 32 threads of the warp come here together."
+    ),
+    pure=False,
+)
+
+
+def _infer_count_up(src: tuple[Node, ...], attrs: Any) -> Type:
+    if src[0].type.memory is not Memory.TILE or src[0].type.dtype is not int32:
+        raise DTypeError("count_up: needs the address of a shared int32", got=f"{src[0].type}")
+    return make_type((), bool_)
+
+
+COUNT_UP: OpDef = define_op(
+    "count_up",
+    operands=("counter",),
+    infer=_infer_count_up,
+    stages=Stage.LINEAR,
+    doc=(
+        "Raise a counter in shared memory by 1. Threads that do so to one counter, in any order, "
+        "need no barrier in between."
     ),
     pure=False,
 )

@@ -21,7 +21,7 @@ from tilework.ir.ops.control import LaneAttrs
 from tilework.ir.ops.index import LANES, RANGE, VARIABLE, Unit
 from tilework.ir.ops.memory import AFTER, INDEX, LOAD, PARAM, SINK, STORE
 from tilework.ir.ops.program import FAULT_IF
-from tilework.ir.ops.sort import RANK_IN_WARP
+from tilework.ir.ops.sort import COUNT_UP, RANK_IN_WARP
 from tilework.ir.symbolic.bounds import bounds
 from tilework.ir.symbolic.simplify import TRUE
 from tilework.ir.types import Memory
@@ -450,6 +450,9 @@ class _Function:
         counter, value = (self[source] for source in node.src)
         self.names[node] = self.define("i32", f"{name}({counter}, {value})")
 
+    def _count_up(self, node: Node) -> None:
+        self.emit(f"atomicAdd({self[node.src[0]]}, 1);")
+
     # ---- memory
 
     def _index(self, node: Node) -> None:
@@ -638,6 +641,7 @@ _STATEMENTS: Final[Mapping[OpDef, Callable[[_Function, Node], None]]] = {
     control.FOLD_THREADS: _Function._fold_threads,
     control.SCAN_THREADS: _Function._scan_threads,
     RANK_IN_WARP: _Function._rank_in_warp,
+    COUNT_UP: _Function._count_up,
     AFTER: _Function._after,
     SINK: _Function._nothing,
     INDEX: _Function._index,

@@ -10,21 +10,25 @@ import pytest
 
 from tilework import Tensor, dtypes
 from tilework.backends import cuda
+from tilework.base.errors import InternalError
 from tilework.base.settings import override
 from tilework.codegen import pipeline
 from tilework.codegen.gpu import sort_passes
 from tilework.codegen.gpu.sort_block import Tile, tile_for
 from tilework.codegen.gpu.sort_passes import lower_sort_pass, sort_in_passes
-from tilework.dtypes import DType, float32, int64
+from tilework.codegen.sort.statements import Statements
+from tilework.dtypes import DType, float32, int32, int64
 from tilework.engine import splits
 from tilework.engine.device import Device
 from tilework.engine.kernels import written_slots
-from tilework.ir.build import const_index
+from tilework.ir.build import const_bits, const_index
+from tilework.ir.interpret.blocks import run_blocks
 from tilework.ir.interpret.sorts import sorting_number
 from tilework.ir.node import Node, in_use
-from tilework.ir.ops.index import RANGE, RangeAttrs
-from tilework.ir.ops.memory import INDEX, PARAM, SINK, ParamAttrs
-from tilework.ir.ops.sort import RANK_IN_WARP, SORT_ROWS, SortRowsAttrs
+from tilework.ir.ops.control import BARRIER
+from tilework.ir.ops.index import RANGE, RangeAttrs, Unit
+from tilework.ir.ops.memory import INDEX, PARAM, SINK, STORE, ParamAttrs
+from tilework.ir.ops.sort import COUNT_UP, RANK_IN_WARP, SORT_ROWS, SortRowsAttrs
 from tilework.ir.symbolic import simplify
 from tilework.target.known.cuda import cuda_spec
 from tilework.testing.emulators.cuda import EmulatedCuda
@@ -186,6 +190,35 @@ def test_each_element_of_a_thread_is_ranked_in_its_warp() -> None:
         linear, _, threads = lower_sort_pass(found.kernel, HOPPER)
         assert threads == 512
         assert sum(node.op is RANK_IN_WARP for node in linear.src) == 16
+
+
+def counted(*, waits: bool) -> list[int]:
+    """What 32 threads find in a counter that each of them has raised."""
+    out = Statements()
+    result = PARAM(attrs=ParamAttrs(0, (32,), int32))
+    with out.loop(1, Unit.THREAD), out.loop(32, Unit.LOCAL) as thread:
+        counters = out.allocate(int32, 1)
+        first = simplify.equal(thread, const_index(0))
+        counter = INDEX(counters, const_index(0))
+        out.emit(STORE(counter, const_bits(0, int32), out.emit(first)))
+        out.emit(BARRIER(thread, const_index(1)))
+        out.emit(COUNT_UP(counter))
+        if waits:
+            out.emit(BARRIER(thread, const_index(2)))
+        out.store(result, thread, out.load(counters, const_index(0)))
+    memory = np.zeros(32, np.int32)
+    run_blocks(out.linear(), [memoryview(memory).cast("B")], blocks=1)
+    return memory.tolist()
+
+
+def test_threads_that_count_up_one_counter_need_no_order() -> None:
+    with in_use():
+        assert counted(waits=True) == [32] * 32
+
+
+def test_a_counter_is_read_behind_a_barrier_alone() -> None:
+    with in_use(), pytest.raises(InternalError):
+        counted(waits=False)
 
 
 @pytest.mark.parametrize("descending", [False, True])
