@@ -32,19 +32,39 @@ _MOST_PLANS: Final = 16
 def by_device(steps: Sequence[Step]) -> tuple[Step, ...]:
     """The same program, with kernels of one device next to each other.
 
-    Kernels touch the memory of their device alone, so those of two devices may change places where
-    no copy stands between them.
+    A kernel goes before those of other devices unless one of the two writes a slot that the other
+    one touches: devices of one host may share memory.
     """
     found: list[Step] = []
     waiting: dict[str, list[Step]] = {}
+    owners: dict[int, str] = {}  # of each slot, the device that touches it; "" where several read
+    written: set[int] = set()
     for step in steps:
         if isinstance(step, KernelCall):
+            slots = {operand.slot for operand in step.operands}
+            writes = {step.operands[position].slot for position in step.code.writes}
+            shared = {slot for slot in slots if owners.get(slot, step.device) != step.device}
+            if shared & (writes | written):
+                found += _flush(waiting)
+                owners.clear()
+                written.clear()
+                shared = set()
             waiting.setdefault(step.device, []).append(step)
+            owners.update(dict.fromkeys(slots, step.device))
+            owners.update(dict.fromkeys(shared, ""))
+            written |= writes
             continue
-        found += [kernel for kernels in waiting.values() for kernel in kernels]
-        waiting.clear()
+        found += _flush(waiting)
+        owners.clear()
+        written.clear()
         found.append(step)
-    return (*found, *[kernel for kernels in waiting.values() for kernel in kernels])
+    return (*found, *_flush(waiting))
+
+
+def _flush(waiting: dict[str, list[Step]]) -> list[Step]:
+    kernels = [kernel for row in waiting.values() for kernel in row]
+    waiting.clear()
+    return kernels
 
 
 def has_queues(groups: Sequence[tuple[OpenDevice | None, tuple[Step, ...]]]) -> bool:
