@@ -338,6 +338,8 @@ class Rangeify(StepMaker):
         for step in steps:
             counts[step.kernel] = counts.get(step.kernel, 0) + 1
         later = buffer.users_of(version)
+        if any(user.copied_from is not None and user.device != buffer.device for user in later):
+            return None  # another device waits for it, and perhaps the user here for that device
         for step in steps:
             kernel = step.kernel
             if kernel.fixed or kernel in later or counts[kernel] > 1 or not self._is_aligned(step):
