@@ -127,7 +127,7 @@ def _transposed_pads(
     pads = []
     for axis, size in enumerate(wanted[-rank:]):
         total = max(0, whole[axis] + extra[axis] - size)
-        before = total - total // 2 if auto_pad == "SAME_LOWER" else total // 2
+        before = total // 2 if auto_pad == "SAME_UPPER" else total - total // 2
         # What is cut at the end is whatever gives the wanted size; below zero it adds zeros.
         pads.append((before, whole[axis] + extra[axis] - size - before))
     return pads

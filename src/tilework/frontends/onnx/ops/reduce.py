@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tilework import dtypes
 from tilework.frontends.onnx.registry import onnx_op
@@ -85,6 +85,10 @@ _FOLDS: dict[str, Fold] = {
 }
 
 
+#: Those that do something to each element besides folding.
+_CHANGING: Final = ("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum")
+
+
 def _root(x: Tensor) -> Tensor:
     return x.sqrt() if x.dtype.is_float else x.cast(dtypes.float64).sqrt().cast(x.dtype)
 
@@ -94,7 +98,8 @@ def _register(name: str, fold: Fold) -> None:
     def rule(call: Call, x: Tensor, axes: Array | None = None) -> Tensor:
         wanted = _axes(call, x, axes)
         if wanted is None:
-            return x
+            # Nothing is folded, but each element is still squared, its logarithm taken, ....
+            return fold(x.unsqueeze(-1), (x.ndim,), False) if name in _CHANGING else x
         if x.dtype.is_bool:
             return fold(x.cast(dtypes.uint8), wanted, bool(call.integer("keepdims", 1))).cast(
                 dtypes.bool_

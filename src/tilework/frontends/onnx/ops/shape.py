@@ -194,8 +194,11 @@ def padded(
         raise UnsupportedError(f"onnx: Pad has no mode {mode!r}", expected="constant, reflect, ...")
     for axis, (before, after) in enumerate(pairs):
         if (before, after) != (0, 0):
-            places = np.arange(-before, x.shape[axis] + after)
-            x = taken(x, axis, makers[mode](places, x.shape[axis]))
+            # What is cut off does not come back at the other end.
+            first = max(-before, 0)
+            size = x.shape[axis] - first - max(-after, 0)
+            places = np.arange(-max(before, 0), size + max(after, 0))
+            x = taken(x, axis, first + makers[mode](places, size))
     return x
 
 
