@@ -387,13 +387,10 @@ class OneCycleLR(Schedule):
         ends = [top, 2 * top, end] if three_phase else [top, end]
 
         def along(step: int, values: Sequence[float]) -> float:
-            begin = 0.0
-            for place, until in enumerate(ends):
-                if step <= until or place == len(ends) - 1:
-                    share = min((step - begin) / (until - begin), 1.0) if until > begin else 1.0
-                    return between(values[place], values[place + 1], share)
-                begin = until
-            raise AssertionError
+            place = next((at for at, until in enumerate(ends) if step <= until), len(ends) - 1)
+            begin, until = ends[place - 1] if place else 0.0, ends[place]
+            share = min((step - begin) / (until - begin), 1.0) if until > begin else 1.0
+            return between(values[place], values[place + 1], share)
 
         tops = _each("OneCycleLR", optimizer, max_lr)
         # A state that goes on starts from the first rates of before.
