@@ -25,6 +25,8 @@ _LIMIT: Final = 25.0
 _PLACES: Final = 64
 _ORDERS: Final = 30
 _TERMS: Final = 14
+#: A recurrence of more steps makes a program that nobody can wait for.
+_MOST_STEPS: Final = 4096
 
 
 class Polynomials(InPlace):
@@ -384,6 +386,7 @@ class Polynomials(InPlace):
             raise UserError("polynomial: the degree is no integer", got=n, expected="an integer")
         if n < 0:
             return x.zeros_like()
+        _check_degree(n)
         before, found = x.ones_like(), first(x)
         if n == 0:
             return before
@@ -399,7 +402,9 @@ class Polynomials(InPlace):
     ) -> Self:
         x, wide = self.broadcast_tensors(n.cast(self.dtype))
         degrees = wide.detach().trunc()
-        most = int(degrees.max().item()) if degrees._count() else 0
+        greatest = degrees.isnan().where(0.0, degrees).max().item() if degrees._count() else 0
+        _check_degree(greatest)
+        most = int(max(greatest, 0))
         before, latest = x.ones_like(), first(x)
         found = degrees.eq(0).where(before, 0.0)
         found = degrees.eq(1).where(latest, found)
@@ -407,6 +412,11 @@ class Polynomials(InPlace):
             before, latest = latest, step(x, degree, latest, before)
             found = degrees.eq(degree).where(latest, found)
         return found
+
+
+def _check_degree(n: float) -> None:
+    if n > _MOST_STEPS:
+        raise UserError("polynomial: the degree is too large", got=n, expected=f"<= {_MOST_STEPS}")
 
 
 def _neumann(angles: Sequence[float], order: int) -> list[float]:

@@ -30,6 +30,8 @@ _BERNOULLI = (
 )  # fmt: skip
 #: From this argument on the series are exact enough; smaller arguments are moved up to it.
 _SHIFT = 12
+_MOST_TERMS = 4096  # a sum of more makes a program that nobody can wait for
+_MOST_ORDER = 170  # of which the factorial is still a float
 
 
 class Special(CrossEntropy):
@@ -230,10 +232,14 @@ class Special(CrossEntropy):
         """The n-th derivative of `digamma`.
 
         Raises:
-            UserError: `n` is negative.
+            UserError: `n` is negative, or its factorial is no float.
         """
         if n < 0:
             raise UserError("polygamma: the order is negative", got=n)
+        if n > _MOST_ORDER:
+            raise UserError(
+                "polygamma: the order is too large", got=n, expected=f"<= {_MOST_ORDER}"
+            )
         if n == 0:
             return self.digamma()
         factor = math.factorial(n) * (-1.0 if n % 2 == 0 else 1.0)
@@ -267,7 +273,15 @@ class Special(CrossEntropy):
         return (moved < _SHIFT).where(math.nan, total)
 
     def multigammaln(self, p: int) -> Self:
-        """The logarithm of the gamma function of p dimensions."""
+        """The logarithm of the gamma function of p dimensions.
+
+        Raises:
+            UserError: `p` is more than can be added up.
+        """
+        if p > _MOST_TERMS:
+            raise UserError(
+                "multigammaln: too many dimensions", got=p, expected=f"<= {_MOST_TERMS}"
+            )
         x = self._as_float()
         found = x * 0.0 + p * (p - 1) / 4 * math.log(math.pi)
         for number in range(p):

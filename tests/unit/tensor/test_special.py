@@ -9,6 +9,7 @@ import pytest
 import scipy.special as scipy_special
 
 from tilework import Tensor
+from tilework.base.errors import UserError
 
 AXIS = np.concatenate([np.linspace(-9.7, 9.7, 401), [1e-20, 1e-5, 1.0, 2.0, 50.0, 170.0]])
 UNIT = np.concatenate([np.linspace(-1, 1, 201), 1 - np.logspace(-15, -1, 20)])
@@ -93,3 +94,18 @@ def test_the_slope_of_hypot_is_a_quotient_at_every_scale(scale: float) -> None:
     y = Tensor(np.array([4 * scale], np.float32), requires_grad=True)
     found = [each.item() for each in x.hypot(y).sum().gradient(x, y)]
     np.testing.assert_allclose(found, [0.6, 0.8], rtol=1e-4 if scale < 1e-38 else 3e-7)
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda x: x.chebyshev_polynomial_v(2**31),
+        lambda x: x.hermite_polynomial_h(Tensor([1e9])),
+        lambda x: x.multigammaln(2**64),
+        lambda x: x.polygamma(171),
+    ],
+    ids=["degree", "degrees", "dimensions", "order"],
+)
+def test_orders_that_nobody_can_wait_for_are_refused(compute: Any) -> None:
+    with pytest.raises(UserError):
+        compute(Tensor([1.5]))
