@@ -63,9 +63,31 @@ def find_cascades(
             inside = trace.inside(factor)
             if kind not in devices and not all(_suits_matrix_units(s, 0) for s in trace.scores):
                 continue
-            if inside and found.keys().isdisjoint(inside):
-                found.update(dict.fromkeys(inside, node))
+            # What positions alone decide (which keys are seen) belongs to no cascade by itself.
+            own = _computed_from(inside, {*trace.scores, *trace.folds})
+            if own and found.keys().isdisjoint(own):
+                found.update(dict.fromkeys(own, node))
+                for other in inside:
+                    found.setdefault(other, node)
     return found
+
+
+def _computed_from(nodes: list[Node], roots: set[Node]) -> list[Node]:
+    """Those of `nodes` that are computed from one of `roots`, which are among them."""
+    among, found = set(nodes), {root for root in roots if root in nodes}
+    stack = list(nodes)
+    waits: set[Node] = set()
+    while stack:
+        node = stack[-1]
+        inner = [part for part in node.src if part in among and part not in waits]
+        waits.add(node)
+        if inner:
+            stack += inner
+            continue
+        stack.pop()
+        if not found.isdisjoint(node.src):
+            found.add(node)
+    return [node for node in nodes if node in found]
 
 
 def _suits_matrix_units(node: Node, rows: int) -> bool:

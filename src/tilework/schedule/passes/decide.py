@@ -49,9 +49,9 @@ def reason_to_store(
     count = max(numel(node), 1)
     if len(steps) == 1 and steps[0].kernel.span(steps[0].index)[1] <= count:
         return None
-    if len(steps) > limits.uses:
-        return f"read at {len(steps)} different indices"
     cost = costs.own[node]
+    if len(steps) > limits.uses and (cost.loads or cost.is_heavy or cost.work > limits.cheap_work):
+        return f"read at {len(steps)} different indices"
     if cost.is_heavy and len(steps) > 1 and node.op.elementwise:
         shared = [
             source
