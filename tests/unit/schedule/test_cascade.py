@@ -122,3 +122,19 @@ def test_factors_that_layers_before_computed_are_no_hindrance() -> None:
     assert kernels(product(softmax(product(layers, k)), v)) == 2
     embedded = product(table, param(4, (2, 16, 24)))
     assert kernels(product(softmax(product(embedded, k)), v)) == 2
+
+
+def masked(slot: int) -> Node:
+    """Causal attention whose mask is the same node each time."""
+    return attention(*[param(slot + part, (1, 2, 64, 16)) for part in range(3)])
+
+
+def test_two_attentions_with_a_mask_in_common_are_two_cascades() -> None:
+    assert kernels(masked(0)) == 1
+    assert kernels(masked(0), masked(3)) == 2
+
+
+def test_a_mask_that_many_attentions_have_in_common_is_not_stored() -> None:
+    made = schedule(*[masked(3 * number) for number in range(10)])
+    assert len(made.linear.src) == 10
+    assert made.arena_bytes == 0

@@ -5,14 +5,18 @@ from __future__ import annotations
 from tests.unit.schedule.schedule_builders import (
     expand,
     like,
+    matmul,
     param,
     permute,
     reduce,
     reshape,
     schedule,
+    shrink,
+    sizes_of,
     softmax,
 )
 
+from tilework.dtypes import bfloat16, float32
 from tilework.ir.node import Node
 from tilework.ir.ops import math
 from tilework.schedule.schedule import Limits
@@ -94,3 +98,63 @@ def test_what_weighs_values_stays_a_cascade_beside_gradients_that_read_folds() -
     made = schedule(mixed, *wanted, limits=AGAIN)
     assert len(made.linear.src) == 4
     assert made.arena_bytes == 3 * 2 * ROWS * 4
+
+
+def widened(x: Node) -> Node:
+    return math.CAST(x, attrs=math.CastAttrs(float32))
+
+
+def rounded(x: Node) -> Node:
+    return math.CAST(x, attrs=math.CastAttrs(bfloat16))
+
+
+def of_heads(x: Node, count: int, part: int) -> Node:
+    """A head's rows of one of `count` parts of columns, rounded for a matrix unit."""
+    rows, columns = sizes_of(x)
+    depth = columns // count // 2
+    whole = reshape(x, rows, count, 2, depth)
+    own = shrink(whole, (0, rows), (part, part + 1), (0, 2), (0, depth))
+    return widened(rounded(permute(reshape(own, rows, 2, depth), 1, 0, 2)))
+
+
+def gradients_in_a_model() -> tuple[Node, ...]:
+    """Gradients of attention whose heads are parts of sums of products, on a card."""
+    x, w, later, back = (
+        param(slot, shape, device="CUDA")
+        for slot, shape in enumerate(((ROWS, 32), (32, 96), (ROWS, 32), (32, 32)))
+    )
+    bias = expand(reshape(param(4, (96,), device="CUDA"), 1, 96), (ROWS, 96))
+    mixed = math.ADD(matmul(x, w), bias)
+    q, k, v = (of_heads(mixed, 3, part) for part in range(3))
+    g = of_heads(matmul(later, back), 1, 0)
+    weights = softmax(product(q, k))
+    by_weight = product(g, v)
+    mean = expand(reduce(math.MUL(weights, by_weight), 2, keep=True), weights.type.shape)
+    by_score = widened(rounded(math.MUL(weights, math.SUB(by_weight, mean))))
+    weights = widened(rounded(weights))
+    return (
+        product(by_score, turned(k)),
+        product(turned(by_score), turned(q)),
+        product(turned(weights), turned(g)),
+    )
+
+
+def test_gradients_of_heads_that_are_parts_of_products_store_no_scores() -> None:
+    made = schedule(*gradients_in_a_model(), limits=Limits(recomputed_from=(("CUDA", 0),)))
+    # Both products, of 16 bits; folds of rows; gradients by queries; and those by keys and values.
+    assert len(made.linear.src) == 5
+    assert made.arena_bytes == ROWS * (96 + 32) * 2 + 3 * 2 * ROWS * 4
+
+
+def test_parts_that_are_all_rounded_are_parts_of_what_is_stored_rounded() -> None:
+    mixed = matmul(param(0, (ROWS, 32)), param(1, (32, 96)))
+    parts = [of_heads(mixed, 3, part) for part in range(3)]
+    made = schedule(product(parts[0], parts[1]), parts[2])
+    assert made.arena_bytes == ROWS * 96 * 2
+
+
+def test_parts_of_which_one_is_not_rounded_are_stored_as_they_are() -> None:
+    mixed = matmul(param(0, (ROWS, 32)), param(1, (32, 96)))
+    wide = shrink(mixed, (0, ROWS), (64, 96))
+    made = schedule(product(of_heads(mixed, 3, 0), of_heads(mixed, 3, 1)), wide)
+    assert made.arena_bytes == ROWS * 96 * 4
