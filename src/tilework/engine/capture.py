@@ -585,7 +585,9 @@ class CapturedProgram:
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], values: Mapping[str, int]
     ) -> None:
         self.release()
-        linked = LinkedSteps(self.steps, self.variables)
+        arenas = self.first_output + len(self.outputs)
+        temporary = frozenset(range(arenas, arenas + len(self.arenas)))
+        linked = LinkedSteps(self.steps, self.variables, temporary)
         faults.hit("capture.arena")
         COUNTERS.allocations += len(self.arenas)
         memory = [Device[device].allocate(size) for device, size in self.arenas]

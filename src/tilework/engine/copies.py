@@ -185,6 +185,10 @@ class PeerQueues(Protocol):
         """Queue a copy from another device, in a queue of its own."""
         ...
 
+    def depends_on(self, other: Any) -> None:
+        """What is waited for here depends from now on on what another device was given."""
+        ...
+
     def mark(self, *, is_copying: bool) -> Any:
         """Put a mark behind what one of the two queues was given."""
         ...

@@ -258,6 +258,8 @@ def plan_of(schedule: Schedule, *roots: Node) -> Plan:
 def _link(schedule: Schedule, plan: Plan) -> link.LinkedSteps:
     found = link.CACHE.get(schedule)
     if found is None:
-        found = link.LinkedSteps(compile_steps(plan.steps), plan.variables)
+        arenas = [n for n, slot in enumerate(schedule.slots) if slot.kind is SlotKind.ARENA]
+        steps = compile_steps(plan.steps)
+        found = link.LinkedSteps(steps, plan.variables, frozenset(arenas))
         link.CACHE.put(schedule, found)
     return found

@@ -263,6 +263,10 @@ class CommandInstance:
         self._recording.forget_buffers()
         return ticket
 
+    def with_calls(self, calls: Sequence[KernelCall]) -> CommandInstance:
+        """The same kernels over other buffers, as an instance of their own."""
+        return CommandInstance(self._device, calls, self._loaded)
+
     def time(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> list[float]:
         """Run the calls to their end and return the seconds of each."""
         return list(self._device.driver.time(self._launches(slots, values)))
@@ -318,8 +322,15 @@ class LinkedSteps:
     Only as valid as the devices that it was linked for: see `is_stale`.
     """
 
-    def __init__(self, steps: Sequence[Step], variables: Sequence[VariableBounds] = ()) -> None:
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        variables: Sequence[VariableBounds] = (),
+        temporary: frozenset[int] = frozenset(),
+    ) -> None:
         self.steps = by_device(steps)
+        #: Slots whose contents nobody reads after a run.
+        self.temporary = temporary
         self.variables = tuple(variables)
         self.written = written_slots(self.steps)
         self.groups: list[tuple[OpenDevice | None, tuple[Step, ...]]] = []
@@ -391,7 +402,9 @@ class LinkedSteps:
                 parts.append(TableInstance(device, kernels, loaded, slots, values))
             else:
                 parts.append(CommandInstance(device, kernels, loaded))
-        return [QueuedInstance(self.groups, parts)] if has_queues(self.groups) else parts
+        if has_queues(self.groups):
+            return [QueuedInstance(self.groups, parts, self.temporary)]
+        return parts
 
 
 class CopyInstance:

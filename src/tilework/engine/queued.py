@@ -18,6 +18,7 @@ from tilework.base.errors import InternalError, TileworkError
 from tilework.engine.copies import PeerQueues, Route, can_reach, join, peer_queues
 from tilework.engine.device import Device
 from tilework.engine.hazards import Access, QueuedStep, plan_waits
+from tilework.engine.reading import read_in_place
 from tilework.engine.steps import CopyCall, KernelCall, Operand, Step
 
 if TYPE_CHECKING:
@@ -90,10 +91,17 @@ class _Unit:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """The units that each unit waits for, and those that are waited for."""
+    """Units, those that each waits for, and those that are waited for.
 
+    `reaching` are the queues whose work touches the memory of other devices, each with its last
+    unit that may do so; `readers` are the devices whose kernels do.
+    """
+
+    units: tuple[_Unit, ...]
     waits: tuple[tuple[int, ...], ...]
     marked: frozenset[int]
+    reaching: Mapping[Queue, int]
+    readers: frozenset[str]
 
 
 class QueuedInstance:
@@ -103,23 +111,23 @@ class QueuedInstance:
         self,
         groups: Sequence[tuple[OpenDevice | None, tuple[Step, ...]]],
         parts: Sequence[Any],
+        temporary: frozenset[int] = frozenset(),
     ) -> None:
+        self._groups = groups
         self._parts = parts
-        self._units: list[_Unit] = []
-        for (device, calls), part in zip(groups, parts, strict=True):
-            if device is not None:
-                self._units.append(_kernels(device.name, part.run, calls))
+        self._temporary = temporary
+        steps = [call for _, calls in groups for call in calls]
+        names: set[str] = set()
+        slots: set[int] = set()
+        for step in steps:
+            if isinstance(step, KernelCall):
+                names.add(step.device)
+                slots |= {operand.slot for operand in step.operands}
             else:
-                self._units += [_copy(call) for call in calls if isinstance(call, CopyCall)]
-        names = {unit.queue[0] for unit in self._units}
-        for _, calls in groups:
-            names |= {call.source_device for call in calls if isinstance(call, CopyCall)}
+                names |= {step.target_device, step.source_device}
+                slots |= {step.target.slot, step.source.slot}
         self._names = sorted(names)
-        copying = [unit.queue for unit in self._units if unit.queue[1]]
-        self._copying: list[Queue] = sorted(set(copying))
-        #: The last copy of each queue, by which it is known that all of them are done.
-        self._last = {unit.queue: number for number, unit in enumerate(self._units)}
-        self._slots = sorted({place.slot for unit in self._units for place, _ in unit.touches})
+        self._slots = sorted(slots)
         self._plans: dict[tuple[Any, ...], _Plan] = {}
 
     def run(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> None:
@@ -130,38 +138,46 @@ class QueuedInstance:
         marks: dict[int, Any] = {}
         before = {name: queues[name].mark(is_copying=False) for name in self._names}
         try:
-            for queue in self._copying:
+            for name, is_copying in plan.reaching:
                 for mark in before.values():
-                    queues[queue[0]].after(mark, is_copying=True)
-            for number, unit in enumerate(self._units):
+                    queues[name].after(mark, is_copying=is_copying)
+            for number, unit in enumerate(plan.units):
                 name, is_copying = unit.queue
                 for earlier in plan.waits[number]:
                     queues[name].after(marks[earlier], is_copying=is_copying)
                 unit.run(slots, values)
                 if number in plan.marked:
                     marks[number] = queues[name].mark(is_copying=is_copying)
-            for device in devices.values():
-                join(device, [marks[self._last[queue]] for queue in self._copying])
+            self._end(plan, devices, [marks[last] for last in plan.reaching.values()])
         except BaseException:
-            self._join_all(devices, queues)
+            self._join_all(plan, devices, queues)
             raise
         finally:
             for name, mark in before.items():
                 queues[name].give_back([mark])
             for number, mark in marks.items():
-                queues[self._units[number].queue[0]].give_back([mark])
+                queues[plan.units[number].queue[0]].give_back([mark])
+
+    def _end(self, plan: _Plan, devices: Mapping[str, OpenDevice], marks: Sequence[Any]) -> None:
+        """What the devices get from now on comes after all that touches the memory of others."""
+        for name in plan.readers:
+            for other in self._names:
+                if other != name:
+                    _queues(devices[name]).depends_on(devices[other].driver)
+        for device in devices.values():
+            join(device, marks)
 
     def time(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> list[float]:
         """Run one step after the other, and return the seconds of each."""
         return [seconds for part in self._parts for seconds in part.time(slots, values)]
 
     def _join_all(
-        self, devices: Mapping[str, OpenDevice], queues: Mapping[str, PeerQueues]
+        self, plan: _Plan, devices: Mapping[str, OpenDevice], queues: Mapping[str, PeerQueues]
     ) -> None:
         """After a failure: memory is not handed out again before copies of it are done."""
-        for name, _ in self._copying:
+        for name, is_copying in plan.reaching:
             with suppress(TileworkError):
-                mark = queues[name].mark(is_copying=True)
+                mark = queues[name].mark(is_copying=is_copying)
                 for device in devices.values():
                     with suppress(TileworkError):
                         join(device, [mark])
@@ -194,19 +210,45 @@ class QueuedInstance:
         return found
 
     def _make_plan(self, places: Mapping[int, tuple[Any, int]]) -> _Plan:
+        units, readers = self._units(places)
         steps = [
             QueuedStep(unit.queue, tuple([_access(*touch, places) for touch in unit.touches]))
-            for unit in self._units
+            for unit in units
         ]
         numbers: dict[tuple[Any, int], int] = {}
         counts: dict[Any, int] = {}
-        for number, unit in enumerate(self._units):
+        for number, unit in enumerate(units):
             counts[unit.queue] = counts.get(unit.queue, 0) + 1
             numbers[unit.queue, counts[unit.queue]] = number
         waits = tuple([tuple([numbers[each] for each in row.items()]) for row in plan_waits(steps)])
-        marked = {number for row in waits for number in row}
-        marked |= {self._last[queue] for queue in self._copying}
-        return _Plan(waits, frozenset(marked))
+        reaching = {
+            unit.queue: number
+            for number, unit in enumerate(units)
+            if unit.queue[1] or unit.queue[0] in readers
+        }
+        marked = {number for row in waits for number in row} | set(reaching.values())
+        return _Plan(tuple(units), waits, frozenset(marked), reaching, readers)
+
+    def _units(self, places: Mapping[int, tuple[Any, int]]) -> tuple[list[_Unit], frozenset[str]]:
+        """The units, and the devices whose kernels read the memory of others."""
+        changed = read_in_place(
+            [call for _, calls in self._groups for call in calls], places, self._temporary
+        )
+        units: list[_Unit] = []
+        readers: set[str] = set()
+        first = 0
+        for (device, calls), part in zip(self._groups, self._parts, strict=True):
+            rows = [changed.get(first + at, call) for at, call in enumerate(calls)]
+            first += len(calls)
+            if device is None:
+                units += [_copy(call) for call in rows if isinstance(call, CopyCall)]
+                continue
+            kernels = [call for call in rows if isinstance(call, KernelCall)]
+            if kernels != list(calls):
+                readers.add(device.name)
+                part = part.with_calls(kernels)
+            units.append(_kernels(device.name, part.run, kernels))
+        return units, frozenset(readers)
 
 
 def _queues(device: OpenDevice) -> PeerQueues:

@@ -29,6 +29,8 @@ class CudaPeers:
     def __init__(self, driver: CudaDriver) -> None:
         self._driver = driver
         self.stream = 0
+        #: By the home of their memory, the cards that this one can reach.
+        self._seen: dict[object, CudaDriver] = {}
         #: Cards whose work came before bytes that this one got and nobody has waited for yet.
         self.unsettled: set[CudaDriver] = set()
 
@@ -41,15 +43,27 @@ class CudaPeers:
             if not library.can_reach(driver.ordinal, other.ordinal):
                 return False
             library.context_reach(other.context)
+            self._seen = {home: card for home, card in self._seen.items() if not card.is_closed}
+            self._seen[other.home] = other
         return True
+
+    def sees(self, home: object) -> bool:
+        """Whether memory with this home is that of an open card which this one can reach."""
+        card = self._seen.get(home)
+        return card is not None and not card.is_closed
+
+    def depends_on(self, other: CudaDriver) -> None:
+        """What is waited for here depends from now on on what another card has been given."""
+        with self._driver.guard("queue"):
+            self.unsettled |= {other} | other.peers.unsettled
+            self.unsettled.discard(self._driver)
 
     def copy(self, other: CudaDriver, target: Buffer, source: Buffer) -> None:
         """Queue a copy of `source` on another card to `target` here."""
         driver = self._driver
         place = other.address_of(source)
+        self.depends_on(other)
         with driver.guard("copy from another card"):
-            self.unsettled |= {other} | other.peers.unsettled
-            self.unsettled.discard(driver)
             faults.hit("cuda.copy")
             driver.library.copy_between_cards(
                 driver.address_of(target), driver.context, place, other.context,
@@ -90,6 +104,7 @@ class CudaPeers:
             self._driver.count_queue(-1)
         self.stream = 0
         self.unsettled.clear()
+        self._seen.clear()
 
     def _queue(self, *, is_copying: bool) -> int:
         if not is_copying:

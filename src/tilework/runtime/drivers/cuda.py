@@ -175,7 +175,7 @@ class CudaDriver(CountsMemory):
         self._thread = threading.local()
         self._is_closed = False
         #: What memory of this driver names as its own: that of an earlier one is gone.
-        self._home: Final = object()
+        self.home: Final = object()
         self._lost = ""
         self._ticket = self._done = 0
         self._pending: deque[tuple[int, int, tuple[str, ...]]] = deque()
@@ -223,7 +223,7 @@ class CudaDriver(CountsMemory):
 
     def _new_buffer(self, size_bytes: int, spec: BufferSpec = PLAIN) -> Buffer:
         buffer = allocate_buffer(self.allocator, size_bytes, spec=spec)
-        buffer.memory.home = self._home
+        buffer.memory.home = self.home
         return buffer
 
     def map(self, lease: Lease) -> Buffer:
@@ -233,7 +233,7 @@ class CudaDriver(CountsMemory):
         """
         if lease.kind is LeaseKind.DEVICE or lease.is_released:
             buffer = lease_buffer(self.name, lease)
-            buffer.memory.home = self._home
+            buffer.memory.home = self.home
             return buffer
         raise UnsupportedError(
             f"{self.name}: memory of the host is not mapped into this device",
@@ -584,6 +584,11 @@ class CudaDriver(CountsMemory):
             trace.emit(trace.Launched(f"{len(what)} commands", self.name))
         return self._ticket
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, and its memory went with it."""
+        return self._is_closed
+
     def ticket(self, what: str) -> int:
         """Return a ticket of all that was queued so far, and of what that waits for."""
         with self._guard("submit"):
@@ -623,8 +628,9 @@ class CudaDriver(CountsMemory):
             self._done = ticket
 
     def address_of(self, buffer: Buffer) -> int:
-        """Where a buffer lies on this card.  Raises: StaleHandleError."""
-        if buffer.memory.home is not self._home:
+        """Where a buffer lies on this card or one that it reaches.  Raises: StaleHandleError."""
+        home = buffer.memory.home
+        if home is not self.home and not self.peers.sees(home):
             raise StaleHandleError(
                 f"{self.name}: the memory went with the device, which was closed since",
                 got=repr(buffer),
