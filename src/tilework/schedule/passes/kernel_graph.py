@@ -123,7 +123,10 @@ class Step:
 class Store:
     """What a kernel writes: a step's value into a version of a buffer at an offset."""
 
-    __slots__ = ("buffer", "fold", "gate", "offset", "reason", "step", "valid", "version", "what")
+    __slots__ = (
+        "buffer", "fold", "gate", "offset", "position", "reason", "step", "valid", "version",
+        "what",
+    )  # fmt: skip
 
     def __init__(
         self, buffer: Buffer, version: int, offset: Node, step: Step, what: str, reason: str
@@ -137,6 +140,8 @@ class Store:
         self.gate: Step | None = None
         self.valid: Node = TRUE
         self.fold: Fold | None = None
+        #: Where the node stands in the order of nodes, if all that read it stand behind it.
+        self.position: int | None = None
 
 
 class Kernel:

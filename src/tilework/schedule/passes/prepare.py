@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tilework.ir.types import Shape
 
 IDENTITY = frozenset((tensor.DETACH, tensor.CONTIGUOUS))
-LEAVES = frozenset((math.CONST, tensor.IOTA, index.VARIABLE))
+_LEAVES = frozenset((math.CONST, tensor.IOTA, index.VARIABLE))
 _LOOKED_AT = 24
 _FREE_LAYOUT = frozenset((tensor.RESHAPE, *IDENTITY))
 
@@ -119,7 +119,7 @@ class Layout:
         if found is None:
             buffer = self._buffer_like(node)
             found = (buffer, 0)
-            if node.op in LEAVES:
+            if node.op in _LEAVES:
                 self.roots.append((node, buffer, reason))
                 self.stored_leaves[node] = found
             else:
@@ -172,7 +172,7 @@ class Layout:
         stack, seen = [node], {node}
         while stack:
             top = stack.pop()
-            is_light = top.op.elementwise or top.op in MOVEMENT or top.op in LEAVES
+            is_light = top.op.elementwise or top.op in MOVEMENT or top.op in _LEAVES
             if self.device[top] or top in self.memory or top in self.forced or not is_light:
                 return False
             for source in top.src:
@@ -182,7 +182,7 @@ class Layout:
         return True
 
     def _is_leaf(self, node: Node) -> bool:
-        return node.op in LEAVES or self.in_memory(node) is not None
+        return node.op in _LEAVES or self.in_memory(node) is not None
 
     def _is_read(self, node: Node) -> bool:
         return self.in_memory(node) is not None
@@ -290,7 +290,7 @@ class Layout:
                     return self._as_output(buffer, number)
         value = self.strip(node)
         found = self.in_memory(value)
-        if found is None and value.op not in LEAVES:
+        if found is None and value.op not in _LEAVES:
             buffer = self._buffer_like(value)
             self.forced[value] = (buffer, 0, "output of the function")
             return self._as_output(buffer, number)

@@ -268,10 +268,11 @@ class Rangeify(StepMaker):
         """Does `goal` need what `kernel` writes, directly or not?  True if that is not clear."""
         if not goal.reads and all(not store.version for store in goal.stores):
             return False  # it needs nothing that any kernel writes
+        latest = _latest(goal)
         seen = {kernel}
         stack = [kernel]
         while stack:
-            for reader in _consumers(stack.pop()):
+            for reader in _consumers(stack.pop(), latest):
                 if reader is goal or len(seen) > _SEARCH:
                     return True
                 if reader not in seen:
@@ -368,9 +369,23 @@ class Rangeify(StepMaker):
         return buffer.partial.get(version + 1, True)
 
 
-def _consumers(kernel: Kernel) -> list[Kernel]:
-    """The kernels that need what `kernel` writes."""
+def _latest(kernel: Kernel) -> int | None:
+    """The last position of what a kernel writes, so of all its nodes; None if that is unknown."""
+    latest = 0
+    for store in kernel.stores:
+        if store.position is None:
+            return None
+        latest = max(latest, store.position)
+    return latest if kernel.stores else None
+
+
+def _consumers(kernel: Kernel, latest: int | None) -> list[Kernel]:
+    """The kernels that need what `kernel` writes, as far as they stand before `latest`.
+
+    What is read stands before its readers, so nothing from there on leads back.
+    """
     found = []
     for store in kernel.stores:
-        found += store.buffer.users_of(store.version)
+        if latest is None or store.position is None or store.position <= latest:
+            found += store.buffer.users_of(store.version)
     return [reader for reader in found if reader is not kernel]

@@ -25,7 +25,7 @@ from tilework.ir.symbolic.dims import as_node
 from tilework.schedule.passes.cost import is_contraction
 from tilework.schedule.passes.kernel_graph import leaves_in
 from tilework.schedule.passes.movement import MOVEMENT, ZERO, axis_groups, source_index
-from tilework.schedule.passes.prepare import IDENTITY, LEAVES, numel
+from tilework.schedule.passes.prepare import IDENTITY, numel
 from tilework.schedule.passes.variation import varying_axes
 
 if TYPE_CHECKING:
@@ -104,45 +104,51 @@ def find_recomputed(layout: Layout, limits: Limits) -> Again:
             continue
         if on_matrix_units:
             _store_operands(part, layout)
-            values |= _beside(part, layout)
+            values |= _beside(part)
         values |= part.values
         folds.update(part.folds)
         ends.update(end for end in part.ends if not _is_weighted(end, part))
     return Again(frozenset(values), frozenset(folds), frozenset(ends))
 
 
-def _beside(part: _Part, layout: Layout) -> set[Node]:
-    """What else is never stored: what products add up, and what positions alone decide.
+def _beside(part: _Part) -> set[Node]:
+    """What else is never stored: what products add up, and choices by positions alone.
 
     Many kernels read it at many indices, for which it would be stored otherwise.
     """
     found: set[Node] = set()
     for score in part.scores:
-        found |= _computed(score.src[0], layout)[0]
+        count = numel(score.src[0])
+        stack = [score.src[0]]
+        while stack:
+            node = stack.pop()
+            is_light = node.op.elementwise or node.op in MOVEMENT or node.op in IDENTITY
+            # Factors have fewer elements: whether they are stored is decided as always.
+            if node not in found and is_light and numel(node) == count:
+                found.add(node)
+                stack += node.src
     for node in part.values:
         for source in node.src:
-            if source not in part.values and source not in part.folds:
-                nodes, is_read = _computed(source, layout)
-                found |= set() if is_read else nodes
+            if source not in part.values:
+                found |= _of_positions(source)
     return found
 
 
-def _computed(root: Node, layout: Layout) -> tuple[set[Node], bool]:
-    """What `root` is computed from element by element; and whether memory or a fold is read."""
+def _of_positions(root: Node) -> set[Node]:
+    """What `root` is computed from, if that are comparisons and choices of positions alone."""
     found: set[Node] = set()
     stack = [root]
-    is_read = False
-    while stack and len(found) < _FUEL:
+    while stack:
         node = stack.pop()
-        if node in found or (not node.src and node.op in LEAVES):
+        if node in found or node.op in (tensor.IOTA, math.CONST):
             continue
-        is_light = node.op.elementwise or node.op in MOVEMENT or node.op in IDENTITY
-        if not is_light or layout.in_memory(node) is not None:
-            is_read = True
-            continue
+        is_cheap = node.op is math.WHERE or not node.type.dtype.is_float
+        is_moved = node.op in MOVEMENT or node.op in IDENTITY
+        if len(found) == _FUEL or not (is_moved or (node.op.elementwise and is_cheap)):
+            return set()
         found.add(node)
         stack += node.src
-    return found, is_read or bool(stack)
+    return found
 
 
 class _Following:

@@ -97,6 +97,8 @@ class StepMaker:
         self, kernel: Kernel, buffer: Buffer, version: int, offset: Node, step: Step, reason: str
     ) -> Store:
         store = Store(buffer, version, offset, step, _describe(step.node), reason)
+        if self.position < len(self.layout.order):
+            store.position = self.position
         kernel.stores.append(store)
         kernel.seen_buffers.add(buffer)
         buffer.writers[version] = kernel
