@@ -158,3 +158,13 @@ def test_parts_of_which_one_is_not_rounded_are_stored_as_they_are() -> None:
     wide = shrink(mixed, (0, ROWS), (64, 96))
     made = schedule(product(of_heads(mixed, 3, 0), of_heads(mixed, 3, 1)), wide)
     assert made.arena_bytes == ROWS * 96 * 4
+
+
+def test_what_many_kernels_follow_is_joined_as_in_a_short_function() -> None:
+    _, by_query, *others = gradients()
+    x, square = by_query, param(4, (2, 16, 16))
+    for _ in range(70):
+        x = product(x, square)
+    made = schedule(x, *others, limits=AGAIN)
+    assert len(made.linear.src) == 3 + 70
+    assert sorted(len(report.stores) for report in made.reports)[-2:] == [2, 3]
