@@ -189,6 +189,10 @@ class PeerQueues(Protocol):
         """What is waited for here depends from now on on what another device was given."""
         ...
 
+    def set_ordered(self, is_ordered: bool) -> None:
+        """Whether this thread sees to the order of kernels that read other devices' memory."""
+        ...
+
     def mark(self, *, is_copying: bool) -> Any:
         """Put a mark behind what one of the two queues was given."""
         ...

@@ -23,7 +23,7 @@ from tilework.engine.compile import CompiledKernel
 from tilework.engine.copies import copy_between
 from tilework.engine.device import Device, OpenDevice, on_close
 from tilework.engine.expressions import Expression
-from tilework.engine.queued import QueuedInstance, by_device, has_queues
+from tilework.engine.queued import by_device, in_order
 from tilework.engine.stats import COUNTERS
 from tilework.engine.steps import (
     CopyCall,
@@ -402,9 +402,7 @@ class LinkedSteps:
                 parts.append(TableInstance(device, kernels, loaded, slots, values))
             else:
                 parts.append(CommandInstance(device, kernels, loaded))
-        if has_queues(self.groups):
-            return [QueuedInstance(self.groups, parts, self.temporary)]
-        return parts
+        return in_order(self.groups, parts, slots, self.temporary)
 
 
 class CopyInstance:

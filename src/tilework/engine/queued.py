@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import permutations
 from typing import TYPE_CHECKING, Any, Final
 
 from tilework.base import trace
@@ -68,16 +69,50 @@ def _flush(waiting: dict[str, list[Step]]) -> list[Step]:
     return kernels
 
 
-def has_queues(groups: Sequence[tuple[OpenDevice | None, tuple[Step, ...]]]) -> bool:
-    """Whether all that these steps do can be queued without a wait of the host."""
-    copies = [call for device, calls in groups if device is None for call in calls]
-    return bool(copies) and all(
-        device is None or peer_queues(device) is not None for device, _ in groups
-    ) and all(
-        isinstance(call, CopyCall)
-        and can_reach(Device[call.target_device], Device[call.source_device])
-        for call in copies
-    )  # fmt: skip
+def in_order(
+    groups: Sequence[tuple[OpenDevice | None, tuple[Step, ...]]],
+    parts: list[Any],
+    slots: Sequence[Buffer | None],
+    temporary: frozenset[int],
+) -> list[Any]:
+    """The parts of a program such that they are run in order, also where devices run ahead."""
+    names = {device.name for device, _ in groups if device is not None}
+    used = {operand.slot for _, calls in groups for call in calls for operand in _operands(call)}
+    names |= {buffer.device for slot in used if (buffer := slots[slot]) is not None}
+    ahead = [name for name in sorted(names) if peer_queues(Device[name]) is not None]
+    if len(ahead) < 2:
+        return parts
+    linked = all(can_reach(Device[one], Device[other]) for one, other in permutations(ahead, 2))
+    if linked and len(ahead) == len(names):
+        return [QueuedInstance(groups, parts, temporary)]
+    return [WaitingInstance(ahead, parts)]
+
+
+class WaitingInstance:
+    """Parts of which each is waited for: some device of the program has no queue for copies."""
+
+    def __init__(self, names: Sequence[str], parts: Sequence[Any]) -> None:
+        self._names = names
+        self._parts = parts
+
+    def run(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> None:
+        """Run them one after the other.  Raises what the drivers raise."""
+        devices = [Device[name] for name in self._names]
+        try:
+            for device in devices:
+                _queues(device).set_ordered(True)
+                device.synchronize()
+            for part in self._parts:
+                part.run(slots, values)
+                for device in devices:
+                    device.synchronize()
+        finally:
+            for device in devices:
+                _queues(device).set_ordered(False)
+
+    def time(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> list[float]:
+        """Run one step after the other, and return the seconds of each."""
+        return [seconds for part in self._parts for seconds in part.time(slots, values)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +172,8 @@ class QueuedInstance:
         queues = {name: _queues(device) for name, device in devices.items()}
         marks: dict[int, Any] = {}
         before = {name: queues[name].mark(is_copying=False) for name in self._names}
+        for each in queues.values():
+            each.set_ordered(True)
         try:
             for name, is_copying in plan.reaching:
                 for mark in before.values():
@@ -153,6 +190,8 @@ class QueuedInstance:
             self._join_all(plan, devices, queues)
             raise
         finally:
+            for each in queues.values():
+                each.set_ordered(False)
             for name, mark in before.items():
                 queues[name].give_back([mark])
             for number, mark in marks.items():
@@ -191,7 +230,10 @@ class QueuedInstance:
         if found is None:
             if len(self._plans) >= _MOST_PLANS:
                 self._plans.clear()
-            found = self._plans[key] = self._make_plan(places)
+            owners = {
+                slot: buffer.device for slot, buffer in enumerate(slots) if buffer is not None
+            }
+            found = self._plans[key] = self._make_plan(places, owners)
         return found
 
     def _places(self, slots: Sequence[Buffer | None]) -> dict[int, tuple[Any, int]]:
@@ -209,8 +251,15 @@ class QueuedInstance:
                 found[slot] = (buffer.device, buffer.address)
         return found
 
-    def _make_plan(self, places: Mapping[int, tuple[Any, int]]) -> _Plan:
-        units, readers = self._units(places)
+    def _make_plan(self, places: Mapping[int, tuple[Any, int]], owners: Mapping[int, str]) -> _Plan:
+        units = self._units(places)
+        # Whatever made a kernel read the memory of another device, that memory must wait for it.
+        readers = frozenset(
+            unit.queue[0]
+            for unit in units
+            if not unit.queue[1]
+            and any(owners[operand.slot] != unit.queue[0] for operand, _ in unit.touches)
+        )
         steps = [
             QueuedStep(unit.queue, tuple([_access(*touch, places) for touch in unit.touches]))
             for unit in units
@@ -229,13 +278,12 @@ class QueuedInstance:
         marked = {number for row in waits for number in row} | set(reaching.values())
         return _Plan(tuple(units), waits, frozenset(marked), reaching, readers)
 
-    def _units(self, places: Mapping[int, tuple[Any, int]]) -> tuple[list[_Unit], frozenset[str]]:
-        """The units, and the devices whose kernels read the memory of others."""
+    def _units(self, places: Mapping[int, tuple[Any, int]]) -> list[_Unit]:
+        """The units, without copies that need not be made."""
         changed = read_in_place(
             [call for _, calls in self._groups for call in calls], places, self._temporary
         )
         units: list[_Unit] = []
-        readers: set[str] = set()
         first = 0
         for (device, calls), part in zip(self._groups, self._parts, strict=True):
             rows = [changed.get(first + at, call) for at, call in enumerate(calls)]
@@ -245,10 +293,13 @@ class QueuedInstance:
                 continue
             kernels = [call for call in rows if isinstance(call, KernelCall)]
             if kernels != list(calls):
-                readers.add(device.name)
                 part = part.with_calls(kernels)
             units.append(_kernels(device.name, part.run, kernels))
-        return units, frozenset(readers)
+        return units
+
+
+def _operands(step: Step) -> tuple[Operand, ...]:
+    return step.operands if isinstance(step, KernelCall) else (step.target, step.source)
 
 
 def _queues(device: OpenDevice) -> PeerQueues:

@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilework import Tensor, distributed, jit
+from tilework import Tensor, distributed, jit, nn
 from tilework.backends import cuda
 from tilework.base.errors import BoundsError
 from tilework.base.settings import override
+from tilework.engine import queued
 from tilework.engine.device import Device
+from tilework.nn.state import get_parameters
+from tilework.runtime import reclaim
 from tilework.testing.emulators.cuda import EmulatedCuda
 from tilework.testing.emulators.cuda_device import emulated_backend
 
@@ -29,6 +32,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatedCuda]:
         if name.startswith("CUDA"):
             Device[name].close()
     gc.collect()  # tensors with gradients are in cycles
+    reclaim.run()
     assert not +found.held
 
 
@@ -157,6 +161,15 @@ def test_an_index_out_of_range_on_one_card_is_seen_by_who_reads_on_the_other(
         table[places].to("CUDA:1").numpy()
 
 
+def test_cards_are_closed_in_any_order(library: EmulatedCuda) -> None:
+    for first, second in (CARDS, CARDS[::-1]):
+        x = Tensor(numbers(6), device="CUDA:0").shard(CARDS).realize()
+        assert (x * 2).sum().item() == pytest.approx(float(numbers(6).sum()) * 2, rel=1e-5)
+        del x
+        Device[first].close()
+        Device[second].close()
+
+
 def test_collectives_by_name_run_between_cards(library: EmulatedCuda) -> None:
     parts = [Tensor(numbers(6) + n, device=card).realize() for n, card in enumerate(CARDS)]
     with library.late():
@@ -164,3 +177,43 @@ def test_collectives_by_name_run_between_cards(library: EmulatedCuda) -> None:
         want = sum(part.numpy() for part in parts)
         assert np.allclose(np.concatenate([each.numpy() for each in found]), want)
         assert [each.numpy().shape for each in distributed.all_gather(parts)] == [(12,), (12,)]
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_network_trained_on_two_cards_is_that_of_one_when_all_work_is_late(
+    library: EmulatedCuda, monkeypatch: pytest.MonkeyPatch, reads: bool
+) -> None:
+    if not reads:
+        monkeypatch.setattr(queued, "read_in_place", lambda *_: {})
+
+    def losses(cards: tuple[str, ...]) -> list[float]:
+        Tensor.manual_seed(1)
+        layer = nn.Linear(8, 6)
+        if len(cards) > 1:
+            distributed.replicate(get_parameters(layer), cards)
+        else:
+            for parameter in get_parameters(layer):
+                parameter.to_(cards[0])
+        optimizer = nn.optim.AdamW(get_parameters(layer), lr=0.01)
+
+        @jit
+        def step(x: Tensor, y: Tensor) -> Tensor:
+            optimizer.zero_grad()
+            loss = layer(x).sparse_categorical_crossentropy(y)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        random, found = np.random.default_rng(0), []
+        with Tensor.train():
+            for _ in range(4):
+                x = Tensor(random.standard_normal((8, 8)).astype(np.float32), device=cards[0])
+                y = Tensor(random.integers(0, 6, 8).astype(np.int32), device=cards[0])
+                if len(cards) > 1:
+                    x, y = x.shard(cards, 0), y.shard(cards, 0)
+                found.append(step(x.realize(), y.realize()))
+        return [each.item() for each in found]
+
+    alone = losses(CARDS[:1])
+    with library.late():
+        assert np.allclose(losses(CARDS), alone, rtol=1e-5)

@@ -20,6 +20,8 @@ EXTRA: Final = "pip install tilework[cuda]"
 #: Statuses after which nothing more can be done in this context.
 LOST: Final = frozenset({214, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 999})
 OUT_OF_MEMORY: Final = 2
+#: Statuses of calls in a context that is there no more.
+CONTEXT_GONE: Final = frozenset({201, 709})
 _REACHED_ALREADY: Final = 704
 #: Numbers of dtypes and of swizzles (by their bytes) in CUDA's header.
 _BOX_DTYPES: Final = {

@@ -16,7 +16,7 @@ from tilework.base.forks import new_lock
 from tilework.base.ledger import Kind, Ledger
 from tilework.base.text import format_bytes
 from tilework.runtime.allocator import PLAIN, Block, BufferSpec
-from tilework.runtime.bus.cuda import OUT_OF_MEMORY, CudaCallError, CudaLibrary
+from tilework.runtime.bus.cuda import CONTEXT_GONE, OUT_OF_MEMORY, CudaCallError, CudaLibrary
 
 _SMALL_BYTES: Final = 256
 _LARGE_BYTES: Final = 2 << 20
@@ -181,9 +181,13 @@ class CudaMemory:
         self.kept_bytes = 0
 
     def _release(self, address: int, spec: BufferSpec) -> None:
-        self._prepare()
         give = self._library.host_free if spec.host else self._library.memory_free
-        give(address)
+        try:
+            self._prepare()
+            give(address)
+        except CudaCallError as error:
+            if error.code not in CONTEXT_GONE or not self._is_closed:
+                raise  # else the memory went with the context when the device was closed
         self._ledger.give_back(self.device, Kind.PAGES)
 
 

@@ -12,6 +12,7 @@ before some mark that this queue waits for.
 
 from __future__ import annotations
 
+from threading import get_ident
 from typing import TYPE_CHECKING
 
 from tilework.base import faults
@@ -29,6 +30,7 @@ class CudaPeers:
     def __init__(self, driver: CudaDriver) -> None:
         self._driver = driver
         self.stream = 0
+        self._ordered: set[int] = set()
         #: By the home of their memory, the cards that this one can reach.
         self._seen: dict[object, CudaDriver] = {}
         #: Cards whose work came before bytes that this one got and nobody has waited for yet.
@@ -48,9 +50,19 @@ class CudaPeers:
         return True
 
     def sees(self, home: object) -> bool:
-        """Whether memory with this home is that of an open card which this one can reach."""
+        """Whether kernels may be given memory with this home: that of an open card in reach.
+
+        Only while this thread sees to the order of both cards' queues.
+        """
         card = self._seen.get(home)
-        return card is not None and not card.is_closed
+        return card is not None and not card.is_closed and get_ident() in self._ordered
+
+    def set_ordered(self, is_ordered: bool) -> None:
+        """Whether this thread sees to the order of kernels that read other cards' memory."""
+        if is_ordered:
+            self._ordered.add(get_ident())
+        else:
+            self._ordered.discard(get_ident())
 
     def depends_on(self, other: CudaDriver) -> None:
         """What is waited for here depends from now on on what another card has been given."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -172,7 +171,6 @@ class CudaDriver(CountsMemory):
         self._ledger = ledger
         self._lock = new_rlock()
         self._process = os.getpid()
-        self._thread = threading.local()
         self._is_closed = False
         #: What memory of this driver names as its own: that of an earlier one is gone.
         self.home: Final = object()
@@ -669,10 +667,8 @@ class CudaDriver(CountsMemory):
         self.library.stream_synchronize(self.stream)
 
     def _use(self) -> None:
-        """Make the context current in this thread."""
-        if getattr(self._thread, "context", 0) != self.context:
-            self.library.context_use(self.context)
-            self._thread.context = self.context
+        """Make the context current in this thread, where another card's may be."""
+        self.library.context_use(self.context)
 
     @contextmanager
     def guard(self, what: str) -> Iterator[None]:

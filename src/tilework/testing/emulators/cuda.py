@@ -58,6 +58,10 @@ class _Machine:
         self._is_late = False
         #: Where each mark was put last.
         self._marks: dict[int, _Put] = {}
+        #: By card, the shares of its context; those that are gone; the one that is in use.
+        self._contexts: dict[int, list[int]] = {}
+        self._gone: set[int] = set()
+        self._current = 0
         #: (card, other): whose memory a card does not see.
         self.missing_links: set[tuple[int, int]] = set()
 
@@ -98,6 +102,11 @@ class _Machine:
         code = self._failures.pop(call, 0)
         if code:
             raise CudaCallError(call, code, f"CUDA_ERROR_{code}")
+
+    def _check_context(self, call: str) -> None:
+        """A thread whose context is gone can give nothing back, also not what another one has."""
+        if self._current in self._gone:
+            raise CudaCallError(call, 709, "CUDA_ERROR_CONTEXT_IS_DESTROYED")
 
     def _handle(self, kind: str) -> int:
         self.held[kind] += 1
@@ -151,13 +160,20 @@ class _Cards(_Machine):
 
     def context_retain(self, ordinal: int) -> int:
         self._enter("context_retain")
-        return self._handle("context")
+        context = self._handle("context")
+        shares = self._contexts.setdefault(ordinal, [])
+        shares.append(shares[0] if shares else context)  # all have the same one
+        return shares[0]
 
     def context_release(self, ordinal: int) -> None:
         self.held["context"] -= 1
+        context = self._contexts[ordinal].pop()
+        if not self._contexts[ordinal]:
+            self._gone.add(context)
 
     def context_use(self, context: int) -> None:
         self._enter("context_use")
+        self._current = context
 
     def can_reach(self, ordinal: int, other: int) -> bool:
         self._enter("can_reach")
@@ -175,6 +191,7 @@ class _Queues(_Cards):
         return self._handle("stream")
 
     def stream_destroy(self, stream: int) -> None:
+        self._check_context("stream_destroy")
         self.held["stream"] -= 1
 
     def stream_synchronize(self, stream: int) -> None:
@@ -188,6 +205,7 @@ class _Queues(_Cards):
         return self._handle("event")
 
     def event_destroy(self, event: int) -> None:
+        self._check_context("event_destroy")
         self.held["event"] -= 1
 
     def event_record(self, event: int, stream: int) -> None:
