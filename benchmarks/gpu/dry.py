@@ -92,7 +92,7 @@ class CompilingCard(EmulatedCuda):
     def graph_launch(self, *arguments: int) -> None:
         """Nothing runs."""
 
-    def _copy(self, call: str, target: int, source: int, size_bytes: int) -> None:
+    def _copy(self, call: str, target: int, source: int, size_bytes: int, stream: int) -> None:
         if size_bytes <= _COPIED_BYTES:
             ctypes.memmove(target, source, size_bytes)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from tilework.base import faults
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from tilework.runtime.buffer import Buffer
     from tilework.runtime.drivers.cuda import CudaDriver
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 class CudaPeers:
     """One card among others.  Thread-safe, by the lock of its driver."""
 
-    def __init__(self, driver: CudaDriver) -> None:
+    def __init__(self, driver: CudaDriver, count_queue: Callable[[int], None]) -> None:
         self._driver = driver
+        self._count_queue = count_queue
         self.stream = 0
         self._ordered: set[int] = set()
         #: By the home of their memory, the cards that this one can reach.
@@ -86,7 +87,7 @@ class CudaPeers:
         """Put a mark behind what the queue of copies, or that of kernels, was given."""
         driver = self._driver
         with driver.guard("mark"):
-            event = driver.take_event()
+            event = driver.marks.take()
             driver.library.event_record(event, self._queue(is_copying=is_copying))
         return event
 
@@ -97,7 +98,7 @@ class CudaPeers:
 
     def give_back(self, marks: Iterable[int]) -> None:
         """Use marks again; waits that were queued for them stay as they are."""
-        self._driver.return_events(marks)
+        self._driver.marks.give_back(marks)
 
     def settle(self) -> None:
         """Raise what cards have reported on whose work depends what was waited for here."""
@@ -113,7 +114,7 @@ class CudaPeers:
     def forget(self) -> None:
         """The queue went with its context."""
         if self.stream:
-            self._driver.count_queue(-1)
+            self._count_queue(-1)
         self.stream = 0
         self.unsettled.clear()
         self._seen.clear()
@@ -123,5 +124,5 @@ class CudaPeers:
             return self._driver.stream
         if not self.stream:
             self.stream = self._driver.library.stream_create()
-            self._driver.count_queue(1)
+            self._count_queue(1)
         return self.stream

@@ -14,6 +14,7 @@ from tilework.runtime.driver import Command, Copy, Launch, check_commands
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from threading import RLock
 
     from tilework.runtime.buffer import Buffer
     from tilework.runtime.drivers.cuda import CudaDriver
@@ -62,6 +63,45 @@ class Place:
         )
 
 
+class CudaGraphs:
+    """The graphs of one card that are ready to run.  Thread-safe, by the lock of its driver.
+
+    Recordings own them, and may outlive the card: what one drops has then gone already.
+    """
+
+    def __init__(self, driver: CudaDriver, lock: RLock) -> None:
+        self._driver = driver
+        self._lock = lock
+        self._instances: dict[int, int] = {}
+
+    def add(self, graph: int, instance: int) -> None:
+        """Keep a graph and what runs it; called within the driver's guard."""
+        self._instances[graph] = instance
+
+    def drop(self, graph: int) -> None:
+        """Give a graph back, unless the device has done so already."""
+        with self._lock:
+            instance = self._instances.pop(graph, None)
+            if instance is not None and not self._driver.lost:
+                # Not by the guard: a device that is closing drops what is left of its graphs.
+                self._driver.library.context_use(self._driver.context)
+                self._release(graph, instance)
+
+    def close(self) -> None:
+        """Give all back; called with the context current."""
+        for graph, instance in self._instances.items():
+            self._release(graph, instance)
+        self.forget()
+
+    def forget(self) -> None:
+        """They went with the context."""
+        self._instances.clear()
+
+    def _release(self, graph: int, instance: int) -> None:
+        self._driver.library.graph_release(instance)
+        self._driver.library.graph_destroy(graph)
+
+
 class CudaRecording:
     """Commands as a graph of the card, one after the other.  Not thread-safe."""
 
@@ -85,8 +125,8 @@ class CudaRecording:
         except BaseException:
             driver.library.graph_destroy(self._graph)
             raise
-        driver.graphs[self._graph] = self._instance
-        drop = partial(driver.drop_graph, self._graph)
+        driver.graphs.add(self._graph, self._instance)
+        drop = partial(driver.graphs.drop, self._graph)
         self._undo = weakref.finalize(self, reclaim.later, drop)
 
     def _build(self) -> None:
@@ -158,7 +198,7 @@ class CudaRecording:
         if not self._graph:
             return
         self._undo.detach()
-        self._driver.drop_graph(self._graph)
+        self._driver.graphs.drop(self._graph)
         self._graph = self._instance = 0
         self._commands.clear()
         self._kept.clear()

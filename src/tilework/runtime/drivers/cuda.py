@@ -17,7 +17,7 @@ import ctypes
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -41,9 +41,10 @@ from tilework.runtime.allocator import PLAIN, BufferSpec
 from tilework.runtime.buffer import Buffer, allocate_buffer, lease_buffer
 from tilework.runtime.bus.cuda import LOST, CudaCallError, CudaLibrary, open_library
 from tilework.runtime.counted import CountsMemory
+from tilework.runtime.cuda.marks import CudaMarks
 from tilework.runtime.cuda.memory import CudaMemory, as_bytes_address
 from tilework.runtime.cuda.peers import CudaPeers
-from tilework.runtime.cuda.recording import Arguments, CudaRecording, describe
+from tilework.runtime.cuda.recording import Arguments, CudaGraphs, CudaRecording, describe
 from tilework.runtime.driver import (
     Command,
     Copy,
@@ -171,23 +172,26 @@ class CudaDriver(CountsMemory):
         self._ledger = ledger
         self._lock = new_rlock()
         self._process = os.getpid()
-        self._is_closed = False
+        #: Whether it was closed, and its memory went with it.
+        self.is_closed = False
         #: What memory of this driver names as its own: that of an earlier one is gone.
         self.home: Final = object()
-        self._lost = ""
+        #: Why the device is lost; empty while it is not.
+        self.lost = ""
         self._ticket = self._done = 0
         self._pending: deque[tuple[int, int, tuple[str, ...]]] = deque()
-        self._events: list[int] = []
+        #: Marks behind what was queued, which are used again.
+        self.marks = CudaMarks(self.library, self._lock)
         self._handles: dict[int, _Loaded] = {}
         self._modules: set[int] = set()
         #: Graphs that are ready to run, with their instances; recordings own them.
-        self.graphs: dict[int, int] = {}
+        self.graphs = CudaGraphs(self, self._lock)
         self._next_handle = 1
         self._scratch: Buffer | None = None
         self._runway: Buffer | None = None
         self._boxes: dict[tuple[int, Box], tuple[int, ...]] = {}
         #: Copies from other cards, and the order between their queues and those of this one.
-        self.peers = CudaPeers(self)
+        self.peers = CudaPeers(self, self._count_queue)
         self.describe_fault: Callable[[int], TileworkError] = self._plain_fault
         self.target = spec_of(self.library, ordinal)
         faults.hit("cuda.open.context")
@@ -213,7 +217,7 @@ class CudaDriver(CountsMemory):
 
     def allocate(self, size_bytes: int, *, zero: bool = False, spec: BufferSpec = PLAIN) -> Buffer:
         """Return new memory of the card, aligned to 256 bytes."""
-        with self._guard("allocate"):
+        with self.guard("allocate"):
             buffer = self._new_buffer(size_bytes, spec)
             if zero and size_bytes:
                 self.library.fill(buffer.address, 0, size_bytes, self.stream)
@@ -244,7 +248,7 @@ class CudaDriver(CountsMemory):
         self._check_sizes(target, source)
         address, keep = as_bytes_address(source)
         if address:
-            with self._guard("copy_in"):
+            with self.guard("copy_in"):
                 self._finish()
                 self.library.copy_to_device(
                     self.address_of(target), address, target.size_bytes, self.stream
@@ -256,7 +260,7 @@ class CudaDriver(CountsMemory):
         """Copy bytes of the card to the host.  Raises what a kernel reported."""
         self._check_sizes(source, target)
         address, keep = as_bytes_address(target)
-        with self._guard("copy_out"):
+        with self.guard("copy_out"):
             if address:
                 self._finish()
                 self.library.copy_to_host(
@@ -275,7 +279,7 @@ class CudaDriver(CountsMemory):
             self._check_arch(head)
         modules: list[int] = []
         loaded: list[Kernel] = []
-        with self._guard("load"):
+        with self.guard("load"):
             try:
                 for code, (head, cubin) in zip(kernels, unpacked, strict=True):
                     faults.hit("cuda.load.module")
@@ -291,9 +295,9 @@ class CudaDriver(CountsMemory):
         """Give the code of a program back."""
         for kernel in kernels:
             self._handles.pop(kernel.handle, None)
-        if not modules or self._is_closed or self._lost:
+        if not modules or self.is_closed or self.lost:
             return
-        with self._guard("unload"):
+        with self.guard("unload"):
             self._drain()
             for module in modules:
                 self._unload(module)
@@ -354,7 +358,7 @@ class CudaDriver(CountsMemory):
     def submit(self, commands: Sequence[Command]) -> int:
         """Queue `commands` and return a ticket."""
         check_commands(self.target, self.name, commands)
-        with self._guard("submit"):
+        with self.guard("submit"):
             for command in commands:
                 self._queue(command)
             return self._close_ticket(tuple(map(describe, commands)))
@@ -362,17 +366,8 @@ class CudaDriver(CountsMemory):
     def record(self, commands: Sequence[Command]) -> CudaRecording:
         """Prepare `commands` as a graph."""
         check_commands(self.target, self.name, commands)
-        with self._guard("record"):
+        with self.guard("record"):
             return CudaRecording(self, commands)
-
-    def drop_graph(self, graph: int) -> None:
-        """Give a recording's graph back, unless the device has done so already."""
-        with self._lock:
-            instance = self.graphs.pop(graph, None)
-            if instance is not None and not self._lost:
-                self._use()
-                self.library.graph_release(instance)
-                self.library.graph_destroy(graph)
 
     def wait(self, ticket: int, limit: WaitLimit) -> None:
         """Block until `ticket` is done.
@@ -390,7 +385,7 @@ class CudaDriver(CountsMemory):
     def time(self, commands: Sequence[Command]) -> tuple[float, ...]:
         """Run `commands` to their end and return the seconds of each on the card."""
         check_commands(self.target, self.name, commands)
-        with self._guard("time"):
+        with self.guard("time"):
             marks = [self.library.event_create(timing=True) for _ in range(len(commands) + 1)]
             ready = [self._ready(command) for command in commands]
             try:
@@ -424,9 +419,9 @@ class CudaDriver(CountsMemory):
 
     def report(self) -> None:
         """Raise what ended or spoiled work that is done; for cards that have got its results."""
-        if self._is_closed:
+        if self.is_closed:
             return
-        with self._guard("wait"):
+        with self.guard("wait"):
             self._collect()
         code = self._fault.value
         if code:
@@ -440,14 +435,14 @@ class CudaDriver(CountsMemory):
     def close(self) -> None:
         """Wait for queued work and give everything back; buffers that live on are stale."""
         with self._lock:
-            if self._is_closed:
+            if self.is_closed:
                 return
             try:
-                if not self._lost:
+                if not self.lost:
                     self._use()
                     self._drain()
             finally:
-                self._is_closed = True
+                self.is_closed = True
                 self._release_all()
 
     # ---- inside
@@ -574,7 +569,7 @@ class CudaDriver(CountsMemory):
     def _close_ticket(self, what: tuple[str, ...]) -> int:
         """Put a mark behind what was queued, and give it a number."""
         self._collect()
-        event = self.take_event()
+        event = self.marks.take()
         self.library.event_record(event, self.stream)
         self._ticket += 1
         self._pending.append((self._ticket, event, what))
@@ -582,27 +577,12 @@ class CudaDriver(CountsMemory):
             trace.emit(trace.Launched(f"{len(what)} commands", self.name))
         return self._ticket
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether it was closed, and its memory went with it."""
-        return self._is_closed
-
     def ticket(self, what: str) -> int:
         """Return a ticket of all that was queued so far, and of what that waits for."""
-        with self._guard("submit"):
+        with self.guard("submit"):
             return self._close_ticket((what,))
 
-    def take_event(self) -> int:
-        """A mark that nobody uses; called within `guard`."""
-        return self._events.pop() if self._events else self.library.event_create(timing=False)
-
-    def return_events(self, events: Iterable[int]) -> None:
-        """Take marks back, unless they went with the context."""
-        with self._lock:
-            if not self._is_closed:
-                self._events.extend(events)
-
-    def count_queue(self, more: int) -> None:
+    def _count_queue(self, more: int) -> None:
         """Tell the ledger of a queue that was made, or given up."""
         if more > 0:
             self._ledger.take(self._owner, Kind.RING)
@@ -611,7 +591,7 @@ class CudaDriver(CountsMemory):
 
     def submitted_graph(self, instance: int, what: tuple[str, ...]) -> int:
         """Queue a graph and return a ticket."""
-        with self._guard("submit"):
+        with self.guard("submit"):
             self.library.graph_launch(instance, self.stream)
             return self._close_ticket(what)
 
@@ -622,7 +602,7 @@ class CudaDriver(CountsMemory):
             if not self.library.event_is_done(event):
                 return
             self._pending.popleft()
-            self._events.append(event)
+            self.marks.give_back((event,))
             self._done = ticket
 
     def address_of(self, buffer: Buffer) -> int:
@@ -641,14 +621,14 @@ class CudaDriver(CountsMemory):
         turn = limit.start(f"{self.name}: waiting for ticket {ticket}")
         started = time.perf_counter()
         while True:
-            with self._guard("wait"):
+            with self.guard("wait"):
                 self._collect()
                 if self._done >= ticket:
                     break
             try:
                 turn.check(self._done)
             except DeviceTimeoutError as error:
-                self._lost = f"a wait ended without an answer: {self._in_flight()}"
+                self.lost = f"a wait ended without an answer: {self._in_flight()}"
                 error.add_note(f"in flight: {self._in_flight()}")
                 error.add_note("the device is lost; close it, and open it again")
                 raise
@@ -673,17 +653,12 @@ class CudaDriver(CountsMemory):
     @contextmanager
     def guard(self, what: str) -> Iterator[None]:
         """Run calls of the driver: one thread at a time, in the context, with typed errors."""
-        with self._guard(what):
-            yield
-
-    @contextmanager
-    def _guard(self, what: str) -> Iterator[None]:
         with self._lock:
-            if self._is_closed:
+            if self.is_closed:
                 raise StaleHandleError(f"{self.name}: the device was closed")
-            if self._lost:
+            if self.lost:
                 raise DeviceLostError(
-                    f"{self.name}: the device is lost", got=self._lost,
+                    f"{self.name}: the device is lost", got=self.lost,
                     try_=f'close it, and open it again: Device["{self.name}"].close()',
                 )  # fmt: skip
             if os.getpid() != self._process:
@@ -703,7 +678,7 @@ class CudaDriver(CountsMemory):
         if error.code not in LOST:
             return DeviceError(f"{self.name}: {what} failed", got=str(error))
         running = self._in_flight()
-        self._lost = f"{error.name} while these were in flight: {running}"
+        self.lost = f"{error.name} while these were in flight: {running}"
         return DeviceFaultError(
             f"{self.name}: a program failed on the card",
             kind=error.name,
@@ -736,22 +711,18 @@ class CudaDriver(CountsMemory):
         self._scratch = self._runway = None
         library, ledger = self.library, self._ledger
         reclaim.run()
-        if self._lost:
+        if self.lost:
             self.allocator.abandon()
         else:
             self._use()
             if hasattr(self, "_fault_buffer"):
                 self._fault_buffer.close()
             self.allocator.close()
-            for graph, instance in self.graphs.items():
-                library.graph_release(instance)
-                library.graph_destroy(graph)
+            self.graphs.close()
             for module in sorted(self._modules):
                 self._unload(module)
             self.peers.close()
             for _, event, _ in self._pending:
-                library.event_destroy(event)
-            for event in self._events:
                 library.event_destroy(event)
             if self.stream:
                 library.stream_destroy(self.stream)
@@ -761,9 +732,9 @@ class CudaDriver(CountsMemory):
         if self._modules:  # they go with the context
             ledger.give_back(self._owner, Kind.PROGRAM, len(self._modules))
             self._modules.clear()
-        self.graphs.clear()
+        self.graphs.forget()
         self._pending.clear()
-        self._events.clear()
+        self.marks.close(destroy=not self.lost)
         self._handles.clear()
         try:
             library.context_release(self.ordinal)
