@@ -9,7 +9,6 @@ they get after it comes after its copies: memory is handed out again in the orde
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import permutations
 from typing import TYPE_CHECKING, Any, Final
@@ -215,12 +214,17 @@ class QueuedInstance:
     ) -> None:
         """After a failure: memory is not handed out again before copies of it are done."""
         for name, is_copying in plan.reaching:
-            with suppress(TileworkError):
+            try:
                 mark = queues[name].mark(is_copying=is_copying)
-                for device in devices.values():
-                    with suppress(TileworkError):
-                        join(device, [mark])
-                queues[name].give_back([mark])
+            except TileworkError as error:
+                _warn_of_order(name, error)
+                continue
+            for other, device in devices.items():
+                try:
+                    join(device, [mark])
+                except TileworkError as error:
+                    _warn_of_order(other, error)
+            queues[name].give_back([mark])
 
     def _plan(self, slots: Sequence[Buffer | None]) -> _Plan:
         """Who waits for whom; the same for all runs whose slots lie alike in their memories."""
@@ -347,3 +351,8 @@ def _access(operand: Operand, writes: bool, places: Mapping[int, tuple[Any, int]
     memory, start = places[operand.slot]
     first = start + operand.offset_bytes
     return Access(memory, first, first + operand.size_bytes, writes)
+
+
+def _warn_of_order(name: str, error: TileworkError) -> None:
+    """Tell of a device that failed after another failure, which is the one to be raised."""
+    trace.warn("queued", f"{name} could not wait for copies after a failure: {error}")
