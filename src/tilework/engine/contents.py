@@ -9,8 +9,7 @@ import weakref
 from collections import deque
 from typing import Any, Final
 
-_EMPTY: Final[dict[str, str]] = {}
-_VIEWS: Final = (type(_EMPTY.keys()), type(_EMPTY.values()), type(_EMPTY.items()))
+_VIEWS: Final[tuple[type, ...]] = (type({}.keys()), type({}.values()), type({}.items()))
 
 
 def is_sequence(value: object) -> bool:

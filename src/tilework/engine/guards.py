@@ -652,6 +652,8 @@ def _names_of(code: types.CodeType) -> frozenset[str]:
 
 def _has_attributes(value: object) -> bool:
     """Whether it is an object of some class with attributes of its own."""
+    if isinstance(value, tuple) and hasattr(type(value), "_fields"):
+        return False  # a named tuple is taken apart as an argument, item by item
     if isinstance(value, list | tuple | dict | set | frozenset):
         return type(value).__module__ != "builtins"
     return not isinstance(value, (*_SCALARS, types.ModuleType))

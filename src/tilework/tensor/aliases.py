@@ -355,17 +355,19 @@ class Aliases(Quantising):
         """`alpha_dropout` of whole channels: (n, c, ...).
 
         Raises:
-            ShapeError: there are no channels.
+            ShapeError: there are no channels to draw for; what is not dropped has any shape.
         """
-        if self.ndim < 2:
-            raise ShapeError(
-                "feature_alpha_dropout: needs channels",
-                got=format_shape(self._dims),
-                expected="(n, c, ...)",
-            )
-        return self._alpha_dropout(p, training, (*self.shape[:2], *[1] * (self.ndim - 2)))
+        drawn = (*self.shape[:2], *[1] * (self.ndim - 2))
+        return self._alpha_dropout(p, training, drawn, needs_channels=True)
 
-    def _alpha_dropout(self, p: float, training: bool | None, drawn: Sequence[Any]) -> Self:
+    def _alpha_dropout(
+        self,
+        p: float,
+        training: bool | None,
+        drawn: Sequence[Any],
+        *,
+        needs_channels: bool = False,
+    ) -> Self:
         """Dropout with a draw for each element of the shape `drawn`."""
         is_on = getattr(type(self), "training", False) if training is None else training
         if not 0 <= p <= 1:
@@ -374,6 +376,12 @@ class Aliases(Quantising):
             return self
         if p == 1:
             return self.zeros_like()
+        if needs_channels and self.ndim < 2:
+            raise ShapeError(
+                "feature_alpha_dropout: needs channels",
+                got=format_shape(self._dims),
+                expected="(n, c, ...)",
+            )
         low = -1.7580993408473766
         scale = ((1 - p) * (1 + p * low * low)) ** -0.5
         kept = type(self).rand(*drawn, device=self.device) >= p

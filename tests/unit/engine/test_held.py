@@ -1,6 +1,7 @@
 """What a capture holds is exact: nothing that somebody can still read lies in an arena."""
 
 import threading
+from queue import SimpleQueue
 from random import Random
 from typing import Any
 
@@ -28,8 +29,8 @@ def lies_in_arena(step: Any, tensor: Tensor) -> bool:
 
 
 def test_MPL_07_an_intermediate_that_was_kept_cannot_be_read_after_the_next_run() -> None:
-    kept: list[Tensor] = []
-    keep = kept.append  # the list itself would be watched, and each call captured again
+    sink: SimpleQueue[Tensor] = SimpleQueue()
+    keep = sink.put  # a list would be watched, and each call captured again
 
     def body(x: Tensor) -> Tensor:
         first = (x * 2).contiguous()
@@ -41,10 +42,11 @@ def test_MPL_07_an_intermediate_that_was_kept_cannot_be_read_after_the_next_run(
     x = np.full((16, 16), 0.01, np.float32)
     step = jit(body)
     step(Tensor(x).realize())
+    kept = [sink.get() for _ in range(sink.qsize())]
     assert [tensor.shape for tensor in kept] == [(16, 16), (16,)]
     for call in range(3):
         step(Tensor(x * (call + 2)).realize()).item()
-    assert len(kept) == 2
+    assert sink.empty()
     for tensor in kept:
         with pytest.raises(StaleOutputError, match="return it from the function"):
             tensor.numpy()
@@ -135,8 +137,8 @@ class Program:
             (random.choice(kinds), random.randrange(9), random.randint(1, 3))
             for _ in range(random.randrange(2, 10))
         ]
-        self.kept: list[Tensor] = []
-        self.keep = self.kept.append  # the list itself would be watched
+        self.sink: SimpleQueue[Tensor] = SimpleQueue()
+        self.keep = self.sink.put  # a list would be watched
         self.loaned = np.arange(6, dtype=np.float32) - 2
         self.state = Tensor(np.zeros(6, np.float32)).realize()
         self.total = np.zeros(6, np.float32)
@@ -196,7 +198,7 @@ def check_held(seed: int) -> None:
             assert not lies_in_arena(step, tensor)
     np.testing.assert_array_equal(program.state.numpy(), program.total)
     assert not lies_in_arena(step, program.state)
-    for tensor in program.kept:
+    for tensor in [program.sink.get() for _ in range(program.sink.qsize())]:
         with pytest.raises(StaleOutputError):
             tensor.numpy()
     held = [buffer.lease for buffer in step.captured.recipe.program.held]  # type: ignore[union-attr]
