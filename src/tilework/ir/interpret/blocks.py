@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 #: Threads that fold by halves before their results are combined.
 NEIGHBOURS: Final = 32
-_WAIT_SECONDS: Final = 60.0
+_WAIT_SECONDS: Final = 300.0
 _MEETINGS = frozenset(
     [
         control.BARRIER,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 #: The slot of the thread that runs; `steps.TEAM`, which imports this module's table.
 _TEAM: Final = 3
-_WAIT_SECONDS: Final = 60.0
+_WAIT_SECONDS: Final = 300.0
 _CHUNK_BYTES: Final = 16
 _ROW_BYTES: Final = 128
 _TWO_BYTES: Final = 2

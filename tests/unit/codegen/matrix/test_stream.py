@@ -149,7 +149,7 @@ def shared_heads(rows: int, keys: int, width: int) -> Node:
     return SINK(STORE(target, cast(result, bfloat16)))
 
 
-@pytest.mark.parametrize("width", [24, 256])
+@pytest.mark.parametrize("width", [24, pytest.param(256, marks=pytest.mark.slow)])
 def test_shared_heads_under_a_mask_of_any_width_take_one_pass(width: int) -> None:
     rows, keys = 10, 36
     stream = find_stream(analyse(normalise_ranges(shared_heads(rows, keys, width))), HOPPER)
