@@ -45,7 +45,8 @@ from tilework.engine.draws import Draws, is_generator, is_iterator
 from tilework.engine.holdings import held_here_alone
 
 _SCALARS: Final = (int, float, complex, str, bytes, bool, type(None), type(...), slice, range)
-_MISSING: Final = object()
+#: The value of a place where nothing was.
+MISSING: Final = object()
 #: Stands for a value that is not there any more, and that no value is.
 _GONE: Final = object()
 _CONTENTS: Final = ("items", "pairs", "array", "context")
@@ -132,10 +133,10 @@ class Guards:
 
     def _same_places(self) -> bool:
         for owner, key, value in self._items:
-            if owner.get(key, _MISSING) is not value:
+            if owner.get(key, MISSING) is not value:
                 return False
         for owner, key, value in self._slots:
-            if getattr(owner, key, _MISSING) is not value:
+            if getattr(owner, key, MISSING) is not value:
                 return False
         for cell, value in self._cells:
             try:
@@ -171,7 +172,7 @@ def has_same_contents(entry: Entry) -> bool:
             return False
         return all(map(is_, owner.values(), values))
     if entry.kind == "context":
-        return bool(owner.get(_MISSING) is value)
+        return bool(owner.get(MISSING) is value)
     return bool(bytes_of(owner) == value)
 
 
@@ -198,13 +199,13 @@ def _without(entry: Entry, gone: set[int]) -> Entry:
 
 def _read(entry: Entry) -> Any:
     if entry.kind == "item":
-        return entry.owner.get(entry.key, _MISSING)
+        return entry.owner.get(entry.key, MISSING)
     if entry.kind == "cell":
         return _contents_of(entry.owner)
     if entry.kind in ("slot", "class"):
-        return getattr(entry.owner, entry.key, _MISSING)
+        return getattr(entry.owner, entry.key, MISSING)
     if entry.kind == "context":
-        return entry.owner.get(_MISSING)
+        return entry.owner.get(MISSING)
     return entry.owner
 
 
@@ -223,7 +224,7 @@ def _contents_of(cell: types.CellType) -> Any:
     try:
         return cell.cell_contents
     except ValueError:  # an empty cell
-        return _MISSING
+        return MISSING
 
 
 def _same_items(entry: Entry, now: Any) -> bool:
@@ -235,7 +236,7 @@ def _same_items(entry: Entry, now: Any) -> bool:
 
 
 def _short(value: object) -> str:
-    if value is _MISSING:
+    if value is MISSING:
         return "nothing"
     if value is _GONE:
         return "something that is gone"
@@ -439,7 +440,7 @@ class Watcher:
             return
         for name, cell in zip(code.co_freevars, function.__closure__, strict=True):
             value = _contents_of(cell)
-            if value is _MISSING:  # not set yet
+            if value is MISSING:  # not set yet
                 continue
             self._note("cell", cell, None, value, f"closure variable {name}")
             self._walk(value, code, names, name, cell)
@@ -522,9 +523,9 @@ class Watcher:
         if isinstance(value, types.ModuleType):
             return self._module_parts(value, names, name)
         if isinstance(value, ContextVar):
-            now = value.get(_MISSING)
+            now = value.get(MISSING)
             self._note("context", value, None, now, f"the context variable {value.name}")
-            return [] if now is _MISSING else [(now, name)]
+            return [] if now is MISSING else [(now, name)]
         targets = targets_of(value)
         if targets is not None:
             return [(target, name) for target in targets]
@@ -574,20 +575,21 @@ class Watcher:
     ) -> list[tuple[Any, str]]:
         found: list[tuple[Any, str]] = []
         own = getattr(value, "__dict__", None)
+        is_dynamic = bool(names & _DYNAMIC)
         if isinstance(own, dict):
-            is_dynamic = bool(names & _DYNAMIC)
             wanted = own.keys() if is_dynamic or is_collection(value) else names & own.keys()
             found += self._own_parts(own, wanted, name)
             if is_dynamic:  # it may ask for what is not there yet
                 self._note("pairs", own, None, (list(own), list(own.values())), name)
             for key in self._overridable(type(value), names - own.keys()):
-                self._note("item", own, key, _MISSING, f"{name}.{key}")
+                self._note("item", own, key, MISSING, f"{name}.{key}")
         else:
             own = {}
         for cls in type(value).__mro__:
-            for key in names & cls.__dict__.keys() - own.keys():
+            provided = cls.__dict__.keys()
+            for key in (provided if is_dynamic else names & provided) - own.keys():
                 if isinstance(cls.__dict__[key], types.MemberDescriptorType):
-                    part = getattr(value, key, _MISSING)
+                    part = getattr(value, key, MISSING)
                     self._note("slot", value, key, part, f"{name}.{key}")
                     found.append((part, f"{name}.{key}"))
         found.extend(self._class_parts(type(value), names - own.keys(), name))
@@ -679,7 +681,7 @@ def _function_of(code: types.CodeType, values: Mapping[str, Any]) -> types.Funct
     ]
     for function in found:
         pairs = zip(code.co_freevars, function.__closure__ or (), strict=False)
-        if all(_cell_holds(cell, values.get(name, _MISSING)) for name, cell in pairs):
+        if all(_cell_holds(cell, values.get(name, MISSING)) for name, cell in pairs):
             return function
     return None
 

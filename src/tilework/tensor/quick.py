@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tilework.base import settings, trace
 from tilework.engine import capture
 from tilework.engine.expressions import FUNCTIONS
-from tilework.engine.guards import has_same_contents
+from tilework.engine.guards import MISSING, has_same_contents
 from tilework.engine.stats import COUNTERS
 from tilework.runtime import reclaim
 from tilework.tensor import observe, realize
@@ -212,7 +212,11 @@ class _Writer:
     def _write_guards(self) -> None:
         for entry in self.recipe.guards.entries:
             owner = self.name_of(entry.owner)
-            if entry.kind == "item":
+            if entry.value is MISSING and entry.kind == "item":
+                self.miss(f"{self.name_of(entry.key)} in {owner}")
+            elif entry.value is MISSING and entry.kind in ("slot", "class"):
+                self.miss(f"hasattr({owner}, {self.name_of(entry.key)})")
+            elif entry.kind == "item":
                 self.miss(f"{owner}[{self.name_of(entry.key)}] is not {self.name_of(entry.value)}")
             elif entry.kind == "cell":
                 self.miss(f"{owner}.cell_contents is not {self.name_of(entry.value)}")

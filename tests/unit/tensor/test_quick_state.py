@@ -237,3 +237,36 @@ def test_captures_that_alternate_are_each_replayed_without_loops() -> None:
     assert len(kept) == 2
     assert [step(x).tolist() for x in (small, large, small)] == [[2], [2, 4], [2]]
     assert dict(step._quicks) == kept
+
+
+class Doubling:
+    """A model whose call goes through a method, which an object may hide by one of its own."""
+
+    __slots__ = ("__dict__", "bias")
+
+    def scaled(self, x: Tensor) -> Tensor:
+        return x * 2
+
+    def __call__(self, x: Tensor) -> Tensor:
+        bias = getattr(self, "bias", None)
+        return self.scaled(x) if bias is None else self.scaled(x) + bias
+
+
+def test_a_model_whose_class_has_methods_is_replayed_without_loops_until_one_is_hidden() -> None:
+    model: Any = Doubling()
+    step = warmed(lambda x: model(x), tensor(3))
+    assert step._quick is not None
+    assert step._quick((tensor(4),)).item() == 8
+    model.scaled = lambda x: x * 5
+    assert step._quick((tensor(4),)) is MISS
+    assert step(tensor(4)).item() == 20
+
+
+def test_a_slot_that_was_empty_is_looked_at_without_loops() -> None:
+    model: Any = Doubling()
+    step = warmed(lambda x: model(x), tensor(3))
+    assert step._quick is not None
+    assert step._quick((tensor(4),)).item() == 8
+    model.bias = tensor(1)
+    assert step._quick((tensor(4),)) is MISS
+    assert step(tensor(4)).item() == 9
