@@ -58,7 +58,7 @@ def test_classic_momentum_holds_steps_and_not_gradients() -> None:
                 optimizer.lr.assign([0.001])
             plain()
 
-        optimizer.step = step  # type: ignore[method-assign]  # the rate falls before the last one
+        optimizer.step = step  # type: ignore[assignment,method-assign]  # the rate falls before the last one
         return optimizer
 
     np.testing.assert_allclose(ours(make), value, rtol=1e-5)

@@ -207,7 +207,7 @@ def counted(*, waits: bool) -> list[int]:
             out.emit(BARRIER(thread, const_index(2)))
         out.store(result, thread, out.load(counters, const_index(0)))
     memory = np.zeros(32, np.int32)
-    run_blocks(out.linear(), [memoryview(memory).cast("B")], blocks=1)
+    run_blocks(out.linear(), [memory.data.cast("B")], blocks=1)
     return memory.tolist()
 
 
