@@ -59,7 +59,10 @@ PASSES = {
     "expand": Stage.LOWERED,
     "decompose": Stage.LOWERED,
     "linearise": Stage.LINEAR,
+    "fetch-panels": Stage.LINEAR,
     "short-loops": Stage.LINEAR,
+    "branch-rarely": Stage.LINEAR,
+    "fetch-results": Stage.LINEAR,
 }
 #: (earlier, later, why) for every two passes whose order matters.
 ORDER = (
@@ -75,6 +78,8 @@ ORDER = (
     ),
     ("decompose", "linearise", "every op of the result becomes a statement of its own"),
     ("linearise", "short-loops", "which loop is innermost is known once statements are in order"),
+    ("fetch-panels", "short-loops", "a panel's extent is read from the loops that pass over it"),
+    ("branch-rarely", "fetch-results", "nothing is fetched in a loop that has branches"),
 )
 
 
@@ -121,7 +126,7 @@ def lower_kernel(
                 sink,
                 estimate_work(kernel),
                 cascade.plan,
-                fetch_results(branch_rarely(cascade.linear), target),
+                _finished(passes, cascade.linear, target),
                 cascade.scratch_bytes,
             )
         chosen = _of_kind(plan, Plan)
@@ -139,12 +144,18 @@ def lower_kernel(
             lambda node: linearise(node, lambda update: decompose_node(update, target)),
         )
         audit.check_gates(lowered, linear)
-        linear = fetch_panels(linear, target)
+        linear = passes.run("fetch-panels", linear, lambda node: fetch_panels(node, target))
         linear = passes.run("short-loops", linear, lambda node: write_out(node, target))
-        linear = fetch_results(branch_rarely(linear), target)
+        linear = _finished(passes, linear, target)
         work = estimate_work(kernel)
         name = kernel_name(sink, kernel)
         return _describe(target, name, sink, work, repr(chosen), linear, _scratch_bytes(lowered))
+
+
+def _finished(passes: PassRun, linear: Node, target: TargetSpec) -> Node:
+    """The statements after the passes that every kernel's go through at last."""
+    branched = passes.run("branch-rarely", linear, branch_rarely)
+    return passes.run("fetch-results", branched, lambda node: fetch_results(node, target))
 
 
 def _of_kind(plan: AnyPlan | None, kind: type[_Kind]) -> _Kind | None:

@@ -212,6 +212,12 @@ class TargetSpec:
         """The last-level cache that all cores share; 0 when unknown."""
         return self.memory_bytes("L3")
 
+    @property
+    def line_bytes(self) -> int:
+        """A line of the L2 cache; 0 when unknown."""
+        found = self._memory_by_name.get("L2")
+        return 0 if found is None else found.width_bits // 8
+
     def feature_string(self) -> str:
         """Return `features` in the form that LLVM and clang read: `+avx2,+fma`."""
         return ",".join(f"+{name}" for name in sorted(self.features))

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from tilework.ir.node import Node
     from tilework.target.spec import TargetSpec
 
-_LINE_BYTES: Final = 64
 #: Arrays of so many times the second cache are written past what the machine holds anyway.
 _LARGE: Final = 16
 #: How far ahead a loop asks for what it writes itself.
@@ -44,17 +43,17 @@ class _Loop:
 
 def fetch_results(linear: Node, target: TargetSpec) -> Node:
     """The statements, and before the stores of large arrays FETCHes of what they will write."""
-    if not target.l2_bytes:
+    if not target.l2_bytes or not target.line_bytes:
         return linear
-    return _Fetching(linear.src, target.l2_bytes).run()
+    return _Fetching(linear.src, target).run()
 
 
 class _Fetching:
     """One pass over the statements of a kernel."""
 
-    def __init__(self, statements: tuple[Node, ...], cache_bytes: int) -> None:
+    def __init__(self, statements: tuple[Node, ...], target: TargetSpec) -> None:
         self.statements = statements
-        self.cache_bytes = cache_bytes
+        self.cache_bytes, self.line_bytes = target.l2_bytes, target.line_bytes
         self.places = {node: place for place, node in enumerate(statements)}
         #: What stands before a statement, by its place; what was moved does not stand any more.
         self.before: dict[int, list[Node]] = {}
@@ -67,10 +66,7 @@ class _Fetching:
             if not stores:
                 continue
             earlier = [other for other in reversed(loops[:position]) if other.around is loop.around]
-            done = loop.around is not None and any(
-                self._earlier(stores, loop, other) for other in earlier[:1]
-            )
-            if not done:
+            if loop.around is None or not earlier or not self._earlier(stores, loop, earlier[0]):
                 self._itself(stores)
         if not self.before:
             return LINEAR(*self.statements)
@@ -113,7 +109,7 @@ class _Fetching:
                 continue
             written = sum(store.src[1].type.lanes for store in stores)
             if all(_step(store.src[0].src[1], range_) == written for store in stores):
-                kept += _a_line_each(stores)
+                kept += _a_line_each(stores, self.line_bytes)
         return kept
 
     # ---- what asks for it
@@ -135,7 +131,7 @@ class _Fetching:
         copies = extent // turns
         # Where a line takes several iterations, one of them asks for it.
         written = _step(stores[0].src[0].src[1], range_) or 1
-        every = max(_LINE_BYTES // (written * int(stores[0].src[1].type.dtype.itemsize)), 1)
+        every = max(self.line_bytes // (written * int(stores[0].src[1].type.dtype.itemsize)), 1)
         inside: dict[Node, None] = {}
         outside: dict[Node, None] = {}
         for copy in range(0, copies, every):
@@ -205,7 +201,7 @@ def _step(offset: Node, range_: Node) -> int | None:
     return total.get(range_, 0)
 
 
-def _a_line_each(stores: list[Node]) -> list[Node]:
+def _a_line_each(stores: list[Node], line_bytes: int) -> list[Node]:
     """Stores of which none writes to the line of one before it, as far as offsets tell."""
     kept: list[Node] = []
     seen: set[tuple[Node, int]] = set()
@@ -213,7 +209,7 @@ def _a_line_each(stores: list[Node]) -> list[Node]:
         offset = store.src[0].src[1]
         constant, total = simplify.terms(offset)
         base = simplify.from_terms(0, total)
-        line = constant * int(store.src[1].type.dtype.itemsize) // _LINE_BYTES
+        line = constant * int(store.src[1].type.dtype.itemsize) // line_bytes
         if (base, line) not in seen:
             seen.add((base, line))
             kept.append(store)

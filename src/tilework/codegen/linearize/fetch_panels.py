@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from tilework.ir.node import Node
     from tilework.target.spec import TargetSpec
 
-_LINE_BYTES: Final = 64
 #: What is fetched at least so far ahead comes from beyond the second cache.
 _FAR_BYTES: Final = 4096
 #: From the second cache to the first: so far ahead of their use are the loads of a panel.
@@ -54,7 +53,7 @@ class _Pass:
 def fetch_panels(linear: Node, target: TargetSpec) -> Node:
     """The statements, with FETCHes of panels in place of loads that fetch far ahead."""
     statements = linear.src
-    if not target.l2_bytes or not any(map(_is_far, statements)):
+    if not target.l2_bytes or not target.line_bytes or not any(map(_is_far, statements)):
         return linear
     around: list[Node] = []
     for place, node in enumerate(statements):
@@ -63,7 +62,7 @@ def fetch_panels(linear: Node, target: TargetSpec) -> Node:
         elif node.op is END or node.op is ENDIF:
             found = _pass_over(statements, place, around)
             if found is not None and 2 * _bytes(found) <= target.l2_bytes:
-                return _with_fetches(linear, found)
+                return _with_fetches(linear, found, target.line_bytes)
             around.pop()
     return linear
 
@@ -115,7 +114,7 @@ def _depends(total: dict[Node, int], loop: Node) -> bool:
     return any(loop in toposort(term) for term in total)
 
 
-def _with_fetches(linear: Node, found: _Pass) -> Node:
+def _with_fetches(linear: Node, found: _Pass, line_bytes: int) -> Node:
     """The statements with the share of each pass asked for in one of its loops."""
     passes = 1
     row = const_index(0)
@@ -134,17 +133,17 @@ def _with_fetches(linear: Node, found: _Pass) -> Node:
         extent = simplify.value_of(loop.src[0]) or 1
         step = simplify.add(simplify.scale(step, extent), loop)
         count *= extent
-        if -(-share // count) * item <= _LINE_BYTES:
+        if -(-share // count) * item <= line_bytes:
             break
     each = -(-share // count)
-    lines = -(-each * item // _LINE_BYTES)
+    lines = -(-each * item // line_bytes)
     if lines > _MOST:
         return linear
     position = simplify.add(simplify.scale(row, each * count), simplify.scale(step, each))
     first = simplify.add(found.start, position)
     fetches = []
     for line in range(lines):
-        offset = simplify.plus(first, line * _LINE_BYTES // item)
+        offset = simplify.plus(first, line * line_bytes // item)
         address = INDEX(found.loads[0].src[0].src[0], offset)
         fetches.append(FETCH(address, attrs=FetchAttrs(found.elements * item, to_write=False)))
     return _inserted(linear, found, asking, fetches)
