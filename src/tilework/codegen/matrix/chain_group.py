@@ -394,11 +394,11 @@ class ChainGroup:
             is_empty = math.EQ(raised, _LOWEST)
             reference = out.emit(math.WHERE(is_empty, _NOTHING, raised))
             before = math.MUL(math.SUB(state.most[half], reference), LOG2_E)
-            factor = out.emit(POWER_OF_TWO(before))
+            rescaling = out.emit(POWER_OF_TWO(before))
             references.append(reference)
             out.assign(state.most[half], raised)
             for total in state.totals.values():
-                out.assign(total[half], math.MUL(total[half], factor))
+                out.assign(total[half], math.MUL(total[half], rescaling))
         return references
 
     def _add(self, state: _State, block: _Block) -> None:

@@ -198,3 +198,52 @@ def test_heads_that_share_keys_and_a_summand_of_scores_take_a_chain_of_any_width
     run_blocks(linear, buffers, blocks=1, tasks=2)
     difference = np.abs(found.astype(np.float64) - wanted).max()
     assert difference <= 2**-6 * np.abs(wanted).max()
+
+
+def folds_of_rows(rows: int, keys: int) -> Node:
+    """Maximum, total and mean of each row of attention; the last row sees all keys.
+
+    Slots: these three; queries, keys, values and the results' gradient.
+    """
+    row, key, first, second = (range_(size, n) for n, size in enumerate((rows, keys, WIDTH, WIDTH)))
+    products = math.MUL(element(3, rows, row, first), element(4, keys, key, first))
+    score = math.MUL(REDUCE(products, first, attrs=ADD), const(SCALE, float32))
+    seen = math.LT(key, math.ADD(row, const_index(keys - rows + 1)))
+    score = math.WHERE(seen, score, const(float("-inf"), float32))
+    most = REDUCE(score, key, attrs=ReduceAttrs(Fold.MAX, ()))
+    raised = math.EXP(math.SUB(score, most))
+    total = REDUCE(raised, key, attrs=ADD)
+    arriving = math.MUL(element(6, rows, row, second), element(5, keys, key, second))
+    by_weight = REDUCE(arriving, second, attrs=ADD)
+    mean = REDUCE(math.MUL(by_weight, math.FDIV(raised, total)), key, attrs=ADD)
+    stores = []
+    for slot, value in enumerate((most, total, mean)):
+        buffer = PARAM(attrs=ParamAttrs(slot, (rows,), float32))
+        stores.append(STORE(INDEX(buffer, row), value))
+    return SINK(*stores)
+
+
+def test_folds_of_all_rows_are_taken_against_their_greatest_score() -> None:
+    rows, keys = 16, 140
+    chain = find_chain(analyse(normalise_ranges(folds_of_rows(rows, keys))), HOPPER)
+    assert chain is not None
+    assert chain.running is not None
+    linear = lower_chain(chain, HOPPER)
+    verify(linear, Stage.LINEAR, after="chain")
+    draw = np.random.default_rng(5)
+    q, k, v, g = (
+        draw.standard_normal((lines, WIDTH)).astype(ml_dtypes.bfloat16)
+        for lines in (rows, keys, keys, rows)
+    )
+    q *= 24  # powers of such scores are no float32, unless they are taken against the greatest
+    wide_q, wide_k, wide_v, wide_g = (x.astype(np.float64) for x in (q, k, v, g))
+    scores = wide_q @ wide_k.T * SCALE
+    scores = np.where(np.arange(keys) - (keys - rows) <= np.arange(rows)[:, None], scores, -np.inf)
+    most = scores.max(1)
+    raised = np.exp(scores - most[:, None])
+    mean = (wide_g @ wide_v.T * raised).sum(1) / raised.sum(1)
+    found = [np.full(rows, np.nan, dtype=np.float32) for _ in range(3)]
+    buffers = [x.view(np.uint8).data.cast("B") for x in (*found, q, k, v, g)]
+    run_blocks(linear, buffers, blocks=1)
+    for got, wanted in zip(found, (most, raised.sum(1), mean), strict=True):
+        assert np.abs(got - wanted).max() <= 1e-4 * max(np.abs(wanted).max(), 1.0)
