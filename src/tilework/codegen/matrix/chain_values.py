@@ -43,7 +43,23 @@ def factored(score: Node) -> tuple[Node, Node]:
 
 
 def exponent(score: Node, factor: Node, reference: Node) -> Node:
-    """What 2 is raised to for exp(score * factor - reference), rounded once."""
+    """What 2 is raised to for exp(score * factor - reference), in one multiply-add.
+
+    The sum is rounded once, but factor and reference are rounded as they are multiplied by log2(e),
+    and the reference, the greatest score m times the factor, was rounded before.  With s the score
+    and f the factor, the result is off by
+
+        log2(e) * 2**-24 * (|s f| + 2 |m f| + 1.25 |s f - m f|)
+
+    at most, as long as no product is subnormal: the error grows with the scores and not with their
+    difference, so that the greatest one of a row need not give 2**0.  Scores that are rounded
+    before m is subtracted are off by two thirds of this.  The term itself is off by that share
+    without log2(e): 2**-9, half a unit of bfloat16, is reached where |s f| and |m f| are 10,900.
+
+    Domain: |m f| <= 2**128 / log2(e), about 2.35e38.  Beyond, its product with log2(e) overflows
+    and the row is NaN, where separate passes may give numbers still.  Infinite and NaN scores come
+    out as in `codegen.cascade.running`.
+    """
     return math.MULACC(score, _times(factor, LOG2_E), math.NEG(math.MUL(reference, LOG2_E)))
 
 
