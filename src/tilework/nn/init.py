@@ -60,9 +60,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
     """Numbers from [a, b), equally likely."""
-    return _written(
-        tensor, Tensor.uniform(*tensor.shape, low=a, high=b, **_like(tensor))
-    )  # fmt: skip
+    return _written(tensor, Tensor.uniform(*tensor.shape, low=a, high=b, **_like(tensor)))
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:

@@ -143,19 +143,19 @@ def softmax(input: Tensor, dim: int | None = None, *, dtype: DType | str | None 
         >>> softmax(Tensor([1.0, 1.0]), dim=0).tolist()
         [0.5, 0.5]
     """
-    return input.softmax(_axis(input, dim), dtype)
+    return input.softmax(chosen_axis(input) if dim is None else dim, dtype)
 
 
 def log_softmax(
     input: Tensor, dim: int | None = None, *, dtype: DType | str | None = None
 ) -> Tensor:
     """The logarithm of `softmax`."""
-    return input.log_softmax(_axis(input, dim), dtype)
+    return input.log_softmax(chosen_axis(input) if dim is None else dim, dtype)
 
 
 def softmin(input: Tensor, dim: int | None = None, *, dtype: DType | str | None = None) -> Tensor:
     """`softmax` of -x."""
-    return input.softmin(_axis(input, dim), dtype)
+    return input.softmin(chosen_axis(input) if dim is None else dim, dtype)
 
 
 def gumbel_softmax(
@@ -258,9 +258,11 @@ def rrelu_(
     return rrelu(input, lower, upper, training, inplace=True)
 
 
-def _axis(x: Tensor, dim: int | None) -> int:
-    if dim is not None:
-        return dim
+def chosen_axis(x: Tensor) -> int:
+    """The axis that PyTorch takes where none is given; said aloud, as it depends on `x`.
+
+    The warning names the line of the caller's caller.
+    """
     axis = 0 if x.ndim in (0, 1, 3) else 1
     warnings.warn(
         f"softmax without an axis takes axis {axis} of {x.ndim}; give dim=...",

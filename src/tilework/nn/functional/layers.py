@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilework import dtypes
-from tilework.base.errors import ShapeError, UserError
+from tilework.base.errors import IndexingError, ShapeError, UserError
 from tilework.base.integers import product
 from tilework.tensor.tensor import Tensor
 
@@ -63,13 +63,13 @@ def embedding(
     Shape: (...), weight (rows, features) -> (..., features)
 
     Raises:
-        UserError: `padding_idx` is no row.
+        IndexingError: `padding_idx` is no row.
 
     Example:
         >>> embedding(Tensor([1, 0]), Tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
         [[3.0, 4.0], [1.0, 2.0]]
     """
-    padding = row_of(padding_idx, weight)
+    padding = row_of(padding_idx, int(weight.shape[0]), "embedding")
     if max_norm is not None:
         shorten_rows(input, weight, max_norm, norm_type)
     found = weight[input]
@@ -82,18 +82,17 @@ def embedding(
     return is_padding.where(found.detach(), found)
 
 
-def row_of(padding_idx: int | None, weight: Tensor) -> int | None:
-    """The number of a row from 0 on.
+def row_of(padding_idx: int | None, rows: int, what: str) -> int | None:
+    """The number from 0 on of a table's row; `what` asks for it.
 
     Raises:
-        UserError: there is no such row.
+        IndexingError: there is no such row.
     """
-    rows = int(weight.shape[0])
     if padding_idx is None:
         return None
     if not -rows <= padding_idx < rows:
-        raise UserError(
-            "embedding: padding_idx is out of range",
+        raise IndexingError(
+            f"{what}: padding_idx is out of range",
             got=padding_idx,
             expected=f"{-rows} to {rows - 1}",
         )
@@ -210,19 +209,29 @@ def batch_norm(
         if running_mean is None or running_var is None:
             raise UserError("batch_norm: there are no running statistics", try_="training=True")
         return input.batchnorm(weight, bias, running_mean, (running_var + eps).rsqrt())
-    axes = tuple([axis for axis in range(input.ndim) if axis != 1])
-    count = product([input.shape[axis] for axis in axes])
+    count = elements_of_channel(input)
     if count == 1:
         raise ShapeError(
             "batch_norm: a training batch needs several elements in each channel",
             got=f"{input.shape}",
         )
-    wide = input if input.dtype is dtypes.float64 else input.float()
-    mean = wide.mean(axes)
-    variance = (wide - mean.reshape(1, -1, *[1] * (input.ndim - 2))).square().mean(axes)
+    mean, variance = batch_statistics(input)
     take_in(running_mean, mean, momentum)
     take_in(running_var, variance * (count / max(count - 1, 1)), momentum)
     return input.batchnorm(weight, bias, mean, (variance + eps).rsqrt())
+
+
+def batch_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean and the variance (divided by the count) of each channel, axis 1, in float32."""
+    axes = tuple([axis for axis in range(x.ndim) if axis != 1])
+    wide = x if x.dtype is dtypes.float64 else x.float()
+    mean = wide.mean(axes)
+    return mean, (wide - mean.reshape(1, -1, *[1] * (x.ndim - 2))).square().mean(axes)
+
+
+def elements_of_channel(x: Tensor) -> int:
+    """How many elements each channel, axis 1, has in the whole batch."""
+    return product([size for axis, size in enumerate(x.shape) if axis != 1])
 
 
 def take_in(running: Tensor | None, new: Tensor, share: float | Tensor) -> None:

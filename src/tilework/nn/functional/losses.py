@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilework.base.errors import UserError
 from tilework.tensor.tensor import Tensor
 
 
@@ -245,10 +244,7 @@ def ctc_loss(
 
 
 def _weighed(losses: Tensor, weight: Tensor, reduction: str) -> Tensor:
-    if reduction not in ("mean", "sum", "none"):
-        raise UserError("loss: unknown reduction", got=reduction, expected="mean, sum or none")
+    """Losses times weights; their mean is divided by the weights' sum."""
     shaped = weight.broadcast_to(losses.shape)
     found = losses * shaped
-    if reduction == "none":
-        return found
-    return found.sum() if reduction == "sum" else found.sum() / shaped.sum()
+    return found.sum() / shaped.sum() if reduction == "mean" else found._reduced(reduction)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from tilework.base.errors import ShapeError, UserError
 from tilework.tensor.tensor import Tensor
@@ -53,6 +54,13 @@ def _convolved(
     kernel = [int(size) for size in weight.shape[2:]]
     pads = padding_of(padding, kernel, stride, dilation)
     return x.conv2d(weight, bias, groups, stride, dilation, pads)
+
+
+def _transposed(axes: int, x: Tensor, weight: Tensor, *rest: Any) -> Tensor:
+    _check_axes(f"conv_transpose{axes}d", axes, x, weight)
+    if x.ndim == axes + 1:
+        return x.unsqueeze(0).conv_transpose2d(weight, *rest).squeeze(0)
+    return x.conv_transpose2d(weight, *rest)
 
 
 def _check_axes(what: str, axes: int, x: Tensor, weight: Tensor) -> None:
@@ -114,10 +122,7 @@ def conv_transpose1d(
     dilation: Ints = 1,
 ) -> Tensor:
     """The adjoint of convolution over one axis."""
-    _check_axes("conv_transpose1d", 1, input, weight)
-    x = input if input.ndim == 3 else input.unsqueeze(0)
-    found = x.conv_transpose2d(weight, bias, groups, stride, dilation, padding, output_padding)
-    return found if input.ndim == 3 else found.squeeze(0)
+    return _transposed(1, input, weight, bias, groups, stride, dilation, padding, output_padding)
 
 
 def conv_transpose2d(
@@ -131,10 +136,7 @@ def conv_transpose2d(
     dilation: Ints = 1,
 ) -> Tensor:
     """The adjoint of convolution over two axes."""
-    _check_axes("conv_transpose2d", 2, input, weight)
-    x = input if input.ndim == 4 else input.unsqueeze(0)
-    found = x.conv_transpose2d(weight, bias, groups, stride, dilation, padding, output_padding)
-    return found if input.ndim == 4 else found.squeeze(0)
+    return _transposed(2, input, weight, bias, groups, stride, dilation, padding, output_padding)
 
 
 def conv_transpose3d(
@@ -148,10 +150,7 @@ def conv_transpose3d(
     dilation: Ints = 1,
 ) -> Tensor:
     """The adjoint of convolution over three axes."""
-    _check_axes("conv_transpose3d", 3, input, weight)
-    x = input if input.ndim == 5 else input.unsqueeze(0)
-    found = x.conv_transpose2d(weight, bias, groups, stride, dilation, padding, output_padding)
-    return found if input.ndim == 5 else found.squeeze(0)
+    return _transposed(3, input, weight, bias, groups, stride, dilation, padding, output_padding)
 
 
 def unfold(

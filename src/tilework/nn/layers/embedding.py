@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from tilework.base.errors import IndexingError, ShapeError
+from tilework.base.errors import ShapeError
 from tilework.nn import functional
+from tilework.nn.functional.layers import row_of
 from tilework.nn.layers.names import also_named
 from tilework.tensor.tensor import Tensor
 
@@ -45,7 +46,7 @@ class Embedding:
         self.sparse = sparse
         self.vocab_size = vocab_size
         self.embed_size = embed_size
-        self.padding_idx = _checked_row(padding_idx, vocab_size, type(self).__name__)
+        self.padding_idx = row_of(padding_idx, vocab_size, type(self).__name__)
         self.weight = self._first_values(vocab_size, embed_size)
         if self.padding_idx is not None:
             with Tensor.no_grad():
@@ -79,7 +80,7 @@ class Embedding:
             raise ShapeError(f"{cls.__name__}: the table is no matrix", got=f"{embeddings.shape}")
         rows, length = (int(size) for size in embeddings.shape)
         made = cls(rows, length, **options)
-        made.padding_idx = _checked_row(padding_idx, rows, cls.__name__)
+        made.padding_idx = row_of(padding_idx, rows, cls.__name__)
         made.weight = embeddings.requires_grad_(not freeze)
         return made
 
@@ -149,15 +150,3 @@ class EmbeddingBag(Embedding):
             idx, self.weight, offsets, self.max_norm, self.norm_type, self.scale_grad_by_freq,
             self.mode, self.sparse, per_sample_weights, self.include_last_offset, self.padding_idx,
         )  # fmt: skip
-
-
-def _checked_row(padding_idx: int | None, rows: int, layer: str) -> int | None:
-    if padding_idx is None:
-        return None
-    if not -rows <= padding_idx < rows:
-        raise IndexingError(
-            f"{layer}: padding_idx is out of range",
-            got=padding_idx,
-            expected=f"{-rows} to {rows - 1}",
-        )
-    return padding_idx % rows

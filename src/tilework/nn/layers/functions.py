@@ -6,11 +6,11 @@ row makes a class, whose objects keep the options and apply the method.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from typing import Any, ClassVar, Final
 
-from tilework.base.errors import TileworkWarning, UserError
+from tilework.base.errors import UserError
+from tilework.nn.functional.activations import chosen_axis
 from tilework.tensor.tensor import Tensor
 
 _NEEDED: Final = object()
@@ -62,7 +62,7 @@ class FunctionLayer:
         """Apply the layer; `others` are what its method takes first, such as a target."""
         arguments = self.arguments
         if arguments.get("axis", 0) is None:
-            arguments = arguments | {"axis": self._chosen_axis(x)}
+            arguments = arguments | {"axis": chosen_axis(x)}
         if self.method == "interpolate":
             # One number stands for all axes behind the channels; to the method, for the last one.
             each = {name: arguments[name] for name in ("size", "scale_factor")}
@@ -72,17 +72,6 @@ class FunctionLayer:
             arguments = arguments | numbers
         found = getattr(x, self.method)(*others, **self.fixed, **arguments)
         return x.assign(found) if self.inplace else found
-
-    @staticmethod
-    def _chosen_axis(x: Tensor) -> int:
-        """The axis that PyTorch takes where none is given; said aloud, as it depends on x."""
-        axis = 0 if x.ndim in (0, 1, 3) else 1
-        warnings.warn(
-            f"softmax without an axis takes axis {axis} of {x.ndim}; give dim=...",
-            TileworkWarning,
-            stacklevel=3,
-        )
-        return axis
 
     def __repr__(self) -> str:
         """The name and the options."""

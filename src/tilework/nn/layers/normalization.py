@@ -6,7 +6,12 @@ from collections.abc import Sequence
 
 from tilework import dtypes
 from tilework.base.errors import ShapeError, UserError
-from tilework.nn.functional.layers import instance_norm, take_in
+from tilework.nn.functional.layers import (
+    batch_statistics,
+    elements_of_channel,
+    instance_norm,
+    take_in,
+)
 from tilework.nn.layers.names import also_named, flag
 from tilework.tensor.tensor import Tensor
 
@@ -59,13 +64,9 @@ class BatchNorm:
 
     def calc_stats(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The mean and the variance (divided by the count) to normalise with."""
-        axes = tuple([axis for axis in range(x.ndim) if axis != 1])
         if self.track_running_stats and not Tensor.training:
             return self.running_mean, self.running_var
-        wide = x if x.dtype is dtypes.float64 else x.float()
-        mean = wide.mean(axes)
-        shape = [1, -1, *[1] * (x.ndim - 2)]
-        return mean, (wide - mean.reshape(shape)).square().mean(axes)
+        return batch_statistics(x)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Apply the layer."""
@@ -75,9 +76,7 @@ class BatchNorm:
         return x.batchnorm(self.weight, self.bias, mean, (variance + self.eps).rsqrt())
 
     def _update(self, x: Tensor, mean: Tensor, variance: Tensor) -> None:
-        count = 1
-        for axis, size in enumerate(x.shape):
-            count *= 1 if axis == 1 else int(size)
+        count = elements_of_channel(x)
         unbiased = variance * (count / max(count - 1, 1))
         with Tensor.no_grad():
             self.num_batches_tracked += 1

@@ -13,14 +13,6 @@ from tilework.tensor.tensor import Tensor
 State = tuple[Tensor, ...]
 
 
-def _plain(activation: str) -> Callable[[Tensor, Tensor, State], State]:
-    def step(x: Tensor, h: Tensor, state: State) -> State:
-        total = x + h
-        return (total.tanh() if activation == "tanh" else total.relu(),)
-
-    return step
-
-
 def gru_step(x: Tensor, h: Tensor, state: State) -> State:
     """One step of a GRU, of the products with the input and with the old state."""
     reset_x, update_x, new_x = x.chunk(3, -1)
@@ -285,7 +277,8 @@ class RNN(_Recurrent):
         self.nonlinearity = nonlinearity
 
     def _step(self, x: Tensor, h: Tensor, state: State) -> State:
-        return _plain(self.nonlinearity)(x, h, state)
+        total = x + h
+        return (total.tanh() if self.nonlinearity == "tanh" else total.relu(),)
 
 
 class GRU(_Recurrent):

@@ -97,16 +97,7 @@ class TransformerEncoderLayer:
 class TransformerDecoderLayer(TransformerEncoderLayer):
     """Attention to itself, attention to a memory, and a network of two layers.
 
-    Args:
-        d_model: features.
-        nhead: heads of the attention.
-        dim_feedforward: features between the two layers.
-        dropout: while training.
-        activation: a function, or "relu" or "gelu".
-        layer_norm_eps: added to variances.
-        batch_first: the batch is the first axis, not the second.
-        norm_first: normalise before, not after the residual.
-        bias: whether products and norms have something added.
+    Arguments as of `TransformerEncoderLayer`.
 
     Example:
         >>> layer = TransformerDecoderLayer(8, 2, 16, batch_first=True)
