@@ -3,8 +3,8 @@
 While a function is captured, `Watcher` sees each Python function that is called (not tilework's
 own, nor the standard library's) and notes, at its entry, what its code can read: globals, closure
 cells, defaults, and attributes of the objects that these and the arguments lead to.  An attribute
-counts if its name occurs in the code.  `Guards.changed` compares all of it with what it was, in
-well under a microsecond for a small function, and names the first difference.
+counts if its name occurs in the code (`engine.names`).  `Guards.changed` compares all of it with
+what it was, in well under a microsecond for a small function, and names the first difference.
 
 Values are compared by identity first; numbers, text and the like then by type and value.
 Containers of Python and arrays are compared item by item, up to a size.  A function that draws from
@@ -17,7 +17,6 @@ read it.
 
 from __future__ import annotations
 
-import dis
 import functools
 import gc
 import struct
@@ -43,6 +42,7 @@ from tilework.engine.contents import (
 )
 from tilework.engine.draws import Draws, is_generator, is_iterator
 from tilework.engine.holdings import held_here_alone
+from tilework.engine.names import asked_by, names_of, reads_any
 
 _SCALARS: Final = (int, float, complex, str, bytes, bool, type(None), type(...), slice, range)
 #: The value of a place where nothing was.
@@ -59,7 +59,6 @@ _STANDARD: Final = tuple(
     {sysconfig.get_path("stdlib") + "/", sysconfig.get_path("platstdlib") + "/"}
 )
 _ARRAYS: Final = "/site-packages/numpy/"  # keeps state of its own for errors and printing
-_DYNAMIC: Final = frozenset({"getattr", "hasattr", "vars", "__dict__", "attrgetter"})
 _CODE_FLAG_OPTIMIZED: Final = 0x01
 _CODE_FLAG_VARARGS: Final = 0x04
 _CODE_FLAG_VARKEYWORDS: Final = 0x08
@@ -401,7 +400,7 @@ class Watcher:
 
     def _enter(self, frame: types.FrameType) -> None:
         code = frame.f_code
-        names = _names_of(code)
+        names = names_of(code)
         values = frame.f_locals
         if code.co_flags & _CODE_FLAG_OPTIMIZED and isinstance(values, dict):
             # The frame keeps this copy of its variables, which would keep alive what they were:
@@ -465,7 +464,7 @@ class Watcher:
         for default in (function.__defaults__, function.__kwdefaults__):
             if default:
                 code = function.__code__
-                self._walk(default, code, _names_of(code), f"a default of {name}")
+                self._walk(default, code, names_of(code), f"a default of {name}")
 
     def _walk(
         self,
@@ -476,6 +475,7 @@ class Watcher:
         cell: types.CellType | None = None,
     ) -> None:
         """Note what `code` can read from `value` on, which `cell` holds if it is given."""
+        asked = frozenset[str]() if code is None else asked_by(code)
         stack: list[tuple[Any, str]] = [(value, name)]
         while stack:
             value, name = stack.pop()
@@ -499,6 +499,15 @@ class Watcher:
                 continue
             look = self._class_parts if isinstance(value, type) else self._parts
             stack.extend(look(value, names, name))
+            if asked:
+                self._note_absent(value, asked, name)
+
+    def _note_absent(self, value: Any, asked: frozenset[str], name: str) -> None:
+        """Note the attributes that are asked for and that `value` does not have itself."""
+        own = getattr(value, "__dict__", None)
+        if isinstance(own, dict):
+            for key in asked - own.keys():
+                self._note("item", own, key, MISSING, f"{name}.{key}")
 
     def _parts(self, value: Any, names: frozenset[str], name: str) -> list[tuple[Any, str]]:
         """Note `value`'s parts that can be read, and return them."""
@@ -575,7 +584,7 @@ class Watcher:
     ) -> list[tuple[Any, str]]:
         found: list[tuple[Any, str]] = []
         own = getattr(value, "__dict__", None)
-        is_dynamic = bool(names & _DYNAMIC)
+        is_dynamic = reads_any(names)
         if isinstance(own, dict):
             wanted = own.keys() if is_dynamic or is_collection(value) else names & own.keys()
             found += self._own_parts(own, wanted, name)
@@ -638,18 +647,6 @@ def _is_foreign_code(code: types.CodeType) -> bool:
     if code.co_filename == "<string>" and code.co_name.startswith("__"):
         return True  # what dataclasses and named tuples generate reads its arguments alone
     return is_foreign(code.co_filename)
-
-
-@functools.lru_cache(maxsize=4096)
-def _names_of(code: types.CodeType) -> frozenset[str]:
-    """Names of globals and attributes in `code` and in the functions defined inside it."""
-    names = {
-        str(step.argval) for step in dis.get_instructions(code) if step.opname.startswith("LOAD_")
-    } & set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names |= _names_of(constant)
-    return frozenset(names)
 
 
 def _has_attributes(value: object) -> bool:

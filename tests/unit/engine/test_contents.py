@@ -174,6 +174,25 @@ def test_an_attribute_that_was_not_there_when_it_was_asked_for_is_seen() -> None
     assert guards.changed() is not None
 
 
+def test_code_that_asks_for_one_name_does_not_read_the_other_attributes() -> None:
+    layer = Layer()
+    layer.__dict__["calls"] = 1
+    guards = watch(layer.ask)
+    layer.__dict__["calls"] = 2
+    assert guards.changed() is None
+    layer.__dict__["extra"] = 2
+    assert guards.changed() == "Layer.extra: nothing became 2"
+
+
+def test_code_that_computes_the_name_it_asks_for_reads_all_attributes() -> None:
+    layer = Layer()
+    layer.__dict__["calls"] = 1
+    name = "extra"
+    guards = watch(lambda: getattr(layer, name, 1))
+    layer.__dict__["calls"] = 2
+    assert guards.changed() is not None
+
+
 def test_what_a_default_of_a_method_holds_is_seen() -> None:
     layer = Layer()
 
