@@ -17,7 +17,7 @@ from tilework.ir.node import make
 from tilework.ir.ops import math, tensor
 from tilework.ir.ops.index import RANGE, RangeAttrs
 from tilework.ir.symbolic.simplify import TRUE
-from tilework.schedule.passes.cost import is_contraction
+from tilework.schedule.passes.cost import is_contraction, product_of
 from tilework.schedule.passes.kernel_graph import leaves_in
 from tilework.schedule.passes.movement import MOVEMENT, ZERO, source_index
 from tilework.schedule.passes.prepare import IDENTITY
@@ -58,7 +58,7 @@ def find_cascades(
         is_fit = kind in devices or (kind in matrix_devices and _suits_matrix_units(node, -1))
         if not is_fit or node in others or not is_contraction(node):
             continue
-        for factor in _product(node).src:
+        for factor in product_of(node).src:
             trace = _Trace(layout, node)
             inside = trace.inside(factor)
             if kind not in devices and not all(_suits_matrix_units(s, 0) for s in trace.scores):
@@ -74,19 +74,17 @@ def find_cascades(
 
 def _computed_from(nodes: list[Node], roots: set[Node]) -> list[Node]:
     """Those of `nodes` that are computed from one of `roots`, which are among them."""
-    among, found = set(nodes), {root for root in roots if root in nodes}
-    stack = list(nodes)
-    waits: set[Node] = set()
+    users: dict[Node, list[Node]] = {}
+    for node in nodes:
+        for source in node.src:
+            users.setdefault(source, []).append(node)
+    found: set[Node] = set()
+    stack = list(roots)
     while stack:
-        node = stack[-1]
-        inner = [part for part in node.src if part in among and part not in waits]
-        waits.add(node)
-        if inner:
-            stack += inner
-            continue
-        stack.pop()
-        if not found.isdisjoint(node.src):
+        node = stack.pop()
+        if node not in found:
             found.add(node)
+            stack += users.get(node, ())
     return [node for node in nodes if node in found]
 
 
@@ -99,7 +97,7 @@ def _suits_matrix_units(node: Node, rows: int) -> bool:
     """
     if not is_contraction(node):
         return False
-    product = _product(node)
+    product = product_of(node)
     shape = product.type.shape
     kept = [size for axis, size in enumerate(shape) if axis not in node.attrs.axes]
     summed = [shape[axis] for axis in node.attrs.axes if shape[axis] != 1]
@@ -116,13 +114,6 @@ def _suits_matrix_units(node: Node, rows: int) -> bool:
 def _fills_rows(size: int | Node) -> bool:
     """Can a matrix unit's operands, or results, have rows of so many elements?"""
     return isinstance(size, int) and not size % _MATRIX_COLUMNS and 0 < size <= _MOST_MATRIX_COLUMNS
-
-
-def _product(node: Node) -> Node:
-    product = node.src[0]
-    while product.op is math.CAST:
-        product = product.src[0]
-    return product
 
 
 class _Trace:

@@ -159,13 +159,19 @@ def cost_of(node: Node, costs: dict[Node, Cost]) -> Cost:
     return Cost(min(work, _MOST), min(loads, _MOST), is_heavy)
 
 
+def product_of(node: Node) -> Node:
+    """The product that a sum of products adds up."""
+    product = node.src[0]
+    while product.op is math.CAST:
+        product = product.src[0]
+    return product
+
+
 def is_contraction(node: Node) -> bool:
     """Is this REDUCE a sum of products, each operand of which varies along an axis of its own?"""
     if node.op is not tensor.REDUCE or node.attrs.fold is not tensor.Fold.ADD:
         return False
-    product = node.src[0]
-    while product.op is math.CAST:
-        product = product.src[0]
+    product = product_of(node)
     if product.op is not math.MUL:
         return False
     kept = [

@@ -22,7 +22,7 @@ from tilework.ir.ops import math, tensor
 from tilework.ir.ops.index import RANGE, RangeAttrs
 from tilework.ir.ops.tensor import Fold
 from tilework.ir.symbolic.dims import as_node
-from tilework.schedule.passes.cost import is_contraction
+from tilework.schedule.passes.cost import is_contraction, product_of
 from tilework.schedule.passes.kernel_graph import leaves_in
 from tilework.schedule.passes.movement import MOVEMENT, ZERO, axis_groups, source_index
 from tilework.schedule.passes.prepare import IDENTITY, numel
@@ -217,14 +217,6 @@ class _Following:
         return count >= _TIMES_LARGER * factors
 
 
-def product_of(node: Node) -> Node:
-    """The product that a sum of products adds up."""
-    product = node.src[0]
-    while product.op is math.CAST:
-        product = product.src[0]
-    return product
-
-
 def _is_worth_it(part: _Part) -> bool:
     """Do several sums of products need it, with folds of one axis?"""
     if part.is_asked_for or not part.folds:
@@ -299,7 +291,7 @@ def _suits_matrix_units(part: _Part) -> bool:
     most = [fold for fold in part.folds if fold.attrs.fold is Fold.MAX]
     if len(most) != 1 or any(f.attrs.fold not in (Fold.MAX, Fold.ADD) for f in part.folds):
         return False
-    if sum(node.op is math.EXP and node in part.values for node in part.values) != 1:
+    if sum(node.op is math.EXP for node in part.values) != 1:
         return False
     for node in part.scores:
         depth = numel(node.src[0]) // numel(node)

@@ -43,7 +43,7 @@ def natural(node: Node, layout: Layout) -> tuple[Layout, Layout]:
 
     The source stays where it is if it can.
     """
-    found = _all_forward(node, layout)
+    found = forward_all(node, layout)
     if found is not None:
         if node.op is not tensor.PAD or _is_balanced(found, layout, node):
             return layout, found
@@ -54,14 +54,15 @@ def natural(node: Node, layout: Layout) -> tuple[Layout, Layout]:
         return _source_of(node, result), result
     moved = _align_reshape(node, layout) if node.op is tensor.RESHAPE else None
     if moved is not None:
-        found = _all_forward(node, moved)
+        found = forward_all(node, moved)
         if found is not None:
             return moved, found
     moved = spec.replicated(layout.devices, len(node.src[0].type.shape))
     return moved, spec.replicated(layout.devices, len(node.type.shape))
 
 
-def _all_forward(node: Node, layout: Layout) -> Layout | None:
+def forward_all(node: Node, layout: Layout) -> Layout | None:
+    """What `forward` makes of each device's part; None where one of them needs others."""
     boxes = []
     for box in layout.boxes:
         found = forward(node, box)

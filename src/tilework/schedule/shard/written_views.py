@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilework.ir.node import make
-from tilework.ir.ops.multi import Layout
 from tilework.schedule.shard import spec
-from tilework.schedule.shard.movement import MOVES, forward
+from tilework.schedule.shard.movement import MOVES, forward_all
 
 if TYPE_CHECKING:
     from tilework.ir.node import Node
+    from tilework.ir.ops.multi import Layout
     from tilework.ir.types import Shape
 
 
@@ -19,20 +19,13 @@ def views_between(view: Node, base: Node, layout: Layout) -> list[tuple[Node, La
 
     None where a step would have to move elements between devices.
     """
-    chain: list[Node] = []
-    while view is not base:
-        chain.append(view)
-        view = view.src[0]
     found = []
-    for step in reversed(chain):
+    for step in _steps(view, base):
         if step.op in MOVES:
-            boxes = []
-            for box in layout.boxes:
-                moved = forward(step, box)
-                if moved is None:
-                    return None
-                boxes.append(moved)
-            layout = Layout(layout.devices, tuple(boxes))
+            moved = forward_all(step, layout)
+            if moved is None:
+                return None
+            layout = moved
         found.append((step, layout))
     return found
 
@@ -45,10 +38,15 @@ def has_elements(view: list[tuple[Node, Layout]], base: Layout, number: int, sha
 
 def rebased(view: Node, base: Node, new: Node) -> Node:
     """The view of `new` that `view` is of `base`."""
+    for step in _steps(view, base):
+        new = make(step.op, (new,), step.attrs)
+    return new
+
+
+def _steps(view: Node, base: Node) -> list[Node]:
+    """The ops that lead from `base` to a view of it, first to last."""
     chain: list[Node] = []
     while view is not base:
         chain.append(view)
         view = view.src[0]
-    for step in reversed(chain):
-        new = make(step.op, (new,), step.attrs)
-    return new
+    return chain[::-1]
