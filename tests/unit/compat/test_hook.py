@@ -14,7 +14,7 @@ import pytest
 
 import tilework
 from tilework import Tensor, errors
-from tilework.compat.tinygrad import hook, install, is_installed, jit, root, uninstall
+from tilework.compat.tinygrad import hook, install, is_installed, jit, optim, root, uninstall
 
 
 @pytest.fixture
@@ -47,6 +47,10 @@ def test_names_come_from_tilework() -> None:
     assert program["Tensor"] is Tensor
     assert program["Linear"] is tilework.nn.Linear
     assert program["same"]
+
+
+def test_every_optimizer_and_schedule_is_served() -> None:
+    assert sorted(optim.__all__) == sorted(tilework.nn.optim.__all__)
 
 
 @pytest.mark.usefixtures("served")

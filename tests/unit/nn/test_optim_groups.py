@@ -206,10 +206,6 @@ def test_a_captured_step_follows_momentum_and_compiles_nothing() -> None:
     np.testing.assert_allclose(x.numpy(), y.detach().numpy(), rtol=1e-5)
 
 
-#: Looked up by name: its constructors hide those of the classes that they come from.
-familiar: Any = tinygrads
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -256,9 +252,9 @@ def test_muon_steps_as_pytorchs_within_the_digits_of_its_iteration(
 
 def test_tinygrads_order_of_arguments_is_kept_in_its_place() -> None:
     x = Tensor([1.0])
-    sgd, adam = familiar.SGD([x], 0.1, 0.9, 0.2, True), familiar.Adam([x], 0.1, 0.8, 0.95)
-    muon = familiar.Muon([x], 0.1, 0.7, 0.2)
+    sgd, adam = tinygrads.SGD([x], 0.1, 0.9, 0.2, True), tinygrads.Adam([x], 0.1, 0.8, 0.95)
+    muon = tinygrads.Muon([x], 0.1, 0.7, 0.2)
     assert (sgd.momentum, sgd.weight_decay, sgd.nesterov) == (0.9, 0.2, True)
     assert (adam.b1, adam.b2) == (0.8, 0.95)
     assert (muon.momentum, muon.weight_decay, muon.adjust_lr_fn) == (0.7, 0.2, "none")
-    assert familiar.AdamW([x], 0.1, 0.8, 0.95, 1e-6, 0.3).weight_decay == 0.3
+    assert tinygrads.AdamW([x], 0.1, 0.8, 0.95, 1e-6, 0.3).weight_decay == 0.3

@@ -5,17 +5,62 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilework.nn import optim
-from tilework.nn.optim import *  # noqa: F403  # all of them, whatever is added
+from tilework.nn.optim import (
+    ASGD,
+    EMA,
+    LAMB,
+    LARS,
+    LBFGS,
+    Adadelta,
+    Adafactor,
+    Adagrad,
+    Adamax,
+    ChainedScheduler,
+    ConstantLR,
+    CosineAnnealingLR,
+    CosineAnnealingWarmRestarts,
+    CosineWarmupLR,
+    CyclicLR,
+    ExponentialLR,
+    LambdaLR,
+    LinearLR,
+    MultiplicativeLR,
+    MultiStepLR,
+    NAdam,
+    OneCycleLR,
+    Optimizer,
+    OptimizerGroup,
+    PolynomialLR,
+    RAdam,
+    ReduceLROnPlateau,
+    RMSprop,
+    Rprop,
+    Schedule,
+    SequentialLR,
+    StepLR,
+    clip_grad_norm_,
+    clip_grad_value_,
+    clip_grads_with_norm_,
+    get_total_norm,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tilework import Tensor
 
-__all__ = [*optim.__all__]
+__all__ = [
+    "ASGD", "EMA", "LAMB", "LARS", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam",
+    "AdamW", "Adamax", "ChainedScheduler", "ConstantLR", "CosineAnnealingLR",
+    "CosineAnnealingWarmRestarts", "CosineWarmupLR", "CyclicLR", "ExponentialLR", "LambdaLR",
+    "LinearLR", "MultiStepLR", "MultiplicativeLR", "Muon", "NAdam", "OneCycleLR", "Optimizer",
+    "OptimizerGroup", "PolynomialLR", "RAdam", "RMSprop", "ReduceLROnPlateau", "Rprop",
+    "Schedule", "SequentialLR", "StepLR", "clip_grad_norm_", "clip_grad_value_",
+    "clip_grads_with_norm_", "get_total_norm",
+]  # fmt: skip
 
 
-class SGD(optim.SGD):  # type: ignore[no-redef]  # in the place of the one above
+class SGD(optim.SGD):
     """`tilework.nn.optim.SGD`; weight decay follows momentum."""
 
     def __init__(  # the arguments that programs give
@@ -35,7 +80,7 @@ class SGD(optim.SGD):  # type: ignore[no-redef]  # in the place of the one above
         )  # fmt: skip
 
 
-class Muon(optim.Muon):  # type: ignore[no-redef]  # in the place of the one above
+class Muon(optim.Muon):
     """`tilework.nn.optim.Muon`; momentum is the third, and no step is scaled to its matrix."""
 
     def __init__(  # noqa: PLR0913  # the arguments that programs give
@@ -56,7 +101,7 @@ class Muon(optim.Muon):  # type: ignore[no-redef]  # in the place of the one abo
         )  # fmt: skip
 
 
-class AdamW(optim.AdamW):  # type: ignore[no-redef]  # in the place of the one above
+class AdamW(optim.AdamW):
     """`tilework.nn.optim.AdamW`; the shares of old means are two arguments."""
 
     def __init__(  # the arguments that programs give
@@ -73,7 +118,7 @@ class AdamW(optim.AdamW):  # type: ignore[no-redef]  # in the place of the one a
         super().__init__(params, lr, (b1, b2), eps, weight_decay, device=device, fused=fused)
 
 
-class Adam(optim.Adam):  # type: ignore[no-redef]  # in the place of the one above
+class Adam(optim.Adam):
     """`tilework.nn.optim.Adam`; the shares of old means are two arguments."""
 
     def __init__(

@@ -11,25 +11,23 @@ from tilework.nn.optim.clipping import (
     clip_grads_with_norm_,
     get_total_norm,
 )
+from tilework.nn.optim.combined import ChainedScheduler, SequentialLR
+from tilework.nn.optim.cycles import CyclicLR, OneCycleLR
 from tilework.nn.optim.lbfgs import LBFGS
 from tilework.nn.optim.optimizer import Optimizer, OptimizerGroup
+from tilework.nn.optim.plateau import ReduceLROnPlateau
 from tilework.nn.optim.schedule import (
-    ChainedScheduler,
     ConstantLR,
     CosineAnnealingLR,
     CosineAnnealingWarmRestarts,
     CosineWarmupLR,
-    CyclicLR,
     ExponentialLR,
     LambdaLR,
     LinearLR,
     MultiplicativeLR,
     MultiStepLR,
-    OneCycleLR,
     PolynomialLR,
-    ReduceLROnPlateau,
     Schedule,
-    SequentialLR,
     StepLR,
 )
 from tilework.nn.optim.sgd import LARS, SGD, Muon
