@@ -16,7 +16,8 @@ from tilework.codegen.matrix.chain import chain_plan, find_chain
 from tilework.codegen.matrix.chain_lower import lower_chain
 from tilework.codegen.matrix.choose import choose_ring_plan
 from tilework.codegen.matrix.lower import lower_ring
-from tilework.codegen.matrix.stream import find_stream, lower_stream, stream_plan
+from tilework.codegen.matrix.stream import find_stream, stream_plan
+from tilework.codegen.matrix.stream_lower import lower_stream
 from tilework.codegen.passes.decompose import decompose, decompose_node
 from tilework.codegen.passes.expand import expand
 from tilework.codegen.passes.normalise import normalise_ranges

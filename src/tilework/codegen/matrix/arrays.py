@@ -240,3 +240,10 @@ def whole_rows(count: int) -> int:
     """As many elements of 16 bits as whole rows of slots hold; zeros come for those outside."""
     width = ROW_BYTES // 2
     return -(-count // width) * width
+
+
+def plain_load(factor: Node) -> Node | None:
+    """The load that a factor is, without its casts; None where it is gated or something else."""
+    while factor.op is math.CAST:
+        factor = factor.src[0]
+    return factor if factor.op is LOAD and len(factor.src) == 1 else None

@@ -20,7 +20,7 @@ from tilework.codegen.cascade.find import find_cascade
 from tilework.codegen.cascade.live import find_zeroing
 from tilework.codegen.cascade.running import find_running
 from tilework.codegen.gpu.plan import GpuPlan
-from tilework.codegen.matrix.arrays import ROW_BYTES, Array, array_of, whole_rows
+from tilework.codegen.matrix.arrays import ROW_BYTES, Array, array_of, plain_load, whole_rows
 from tilework.codegen.matrix.chain_values import ChainValues
 from tilework.codegen.plan.extents import number, size
 from tilework.codegen.plan.plan import Part, Split
@@ -28,7 +28,6 @@ from tilework.dtypes import float32
 from tilework.ir.node import Node, toposort
 from tilework.ir.ops import math
 from tilework.ir.ops.index import Unit
-from tilework.ir.ops.memory import LOAD
 from tilework.ir.ops.tensor import REDUCE, Fold
 
 if TYPE_CHECKING:
@@ -252,7 +251,7 @@ class _Finding:
             return None
         if node.type.dtype is not float32 or self.key is None:
             return None
-        loads = [_load(factor) for factor in node.src[0].src]
+        loads = [plain_load(factor) for factor in node.src[0].src]
         arrays = [None if load is None else self._array(load, node.src[1]) for load in loads]
         a, b = arrays
         if a is None or b is None:
@@ -284,7 +283,7 @@ class _Finding:
         if own.count(True) != 1:
             return None
         factor, other = body.src if own[0] else body.src[::-1]
-        load = _load(other)
+        load = plain_load(other)
         values = None if load is None else self._array(load, self.key)
         rounded = _rounded(factor)
         if values is None or rounded is None or self.key not in values.ranges:
@@ -357,12 +356,6 @@ class _Finding:
                 return False
             stack.extend(node.src)
         return True
-
-
-def _load(factor: Node) -> Node | None:
-    while factor.op is math.CAST:
-        factor = factor.src[0]
-    return factor if factor.op is LOAD and len(factor.src) == 1 else None
 
 
 def _rounded(factor: Node) -> Node | None:

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from tilework.codegen.analysis import analyse
-from tilework.codegen.matrix.stream import find_stream, lower_stream
+from tilework.codegen.matrix.stream import find_stream
+from tilework.codegen.matrix.stream_lower import lower_stream
 from tilework.codegen.passes.normalise import normalise_ranges
 from tilework.codegen.pipeline import lower_kernel
 from tilework.dtypes import DType, bfloat16, bool_, float32
