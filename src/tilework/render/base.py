@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from tilework.base.errors import RenderError, VerifyError
 from tilework.ir.ops.index import VARIABLE
-from tilework.ir.ops.memory import LOAD, PARAM, STORE
+from tilework.ir.ops.memory import FAR_BYTES, LOAD, PARAM, STORE
 from tilework.ir.stage import Stage
 from tilework.ir.symbolic.simplify import TRUE
 from tilework.ir.verify import verify
@@ -54,13 +54,9 @@ def check_input(kernel: LoweredKernel) -> None:
                 )
 
 
-#: What is fetched less than this ahead is used soon enough to stay in the first cache.
-_FIRST_CACHE_BYTES = 4096
-
-
 def locality(ahead: int) -> int:
     """How near the processor a prefetch of memory `ahead` bytes further puts it: 3 is nearest."""
-    return 3 if ahead < _FIRST_CACHE_BYTES else 2
+    return 3 if ahead < FAR_BYTES else 2
 
 
 def gate_of(statement: Node) -> Node | None:

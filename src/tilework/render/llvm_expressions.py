@@ -95,17 +95,11 @@ def _intrinsic(name: str) -> Callable[[Instructions, Node], str]:
 def _extreme(floating: str, signed: str, unsigned: str) -> Callable[[Instructions, Node], str]:
     def emit(function: Instructions, node: Node) -> str:
         dtype = node.type.dtype
-        if dtype.is_float:
-            return _float_extreme(function, node, floating)
-        name = signed if dtype.is_signed else unsigned
-        return _intrinsic(name)(function, node)
+        whole = signed if dtype.is_signed else unsigned
+        # `floating` keeps NaN and orders -0 below +0.
+        return _intrinsic(floating if dtype.is_float else whole)(function, node)
 
     return emit
-
-
-def _float_extreme(function: Instructions, node: Node, name: str) -> str:
-    """Maximum or minimum that keeps NaN and orders -0 below +0."""
-    return _intrinsic(name)(function, node)
 
 
 def _compare(floating: str, signed: str, unsigned: str) -> Callable[[Instructions, Node], str]:

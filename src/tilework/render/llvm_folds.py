@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tilework.ir.fold import fold_op
 from tilework.ir.ops import math
-from tilework.render.llvm_types import scalar_type
+from tilework.render.llvm_types import scalar_suffix, scalar_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +57,7 @@ def _pair(
     if op is math.AND or op is math.OR:
         return define(f"{op.name} {kind} {low}, {high}")
     if dtype.is_float:
-        word, suffix = op.name, {"half": "f16", "float": "f32", "double": "f64"}[scalar]
+        word, suffix = op.name, scalar_suffix(scalar)
     else:
         sign = "s" if dtype.is_signed else "u"
         word, suffix = sign + ("max" if op is math.MAXIMUM else "min"), scalar

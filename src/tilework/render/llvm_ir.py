@@ -186,8 +186,6 @@ class _Function:
             return text
         if op is VARIABLE:
             return self._variable(node)
-        if op is control.ACCUMULATOR:
-            raise cannot_render("LlvmRenderer", node)
         raise cannot_render("LlvmRenderer", node)
 
     def _at_entry(self, node: Node, expression: str) -> str:

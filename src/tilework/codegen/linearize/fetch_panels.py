@@ -14,7 +14,7 @@ from tilework.ir.build import const_index
 from tilework.ir.node import toposort
 from tilework.ir.ops.control import ACCUMULATE, ACCUMULATOR, END, ENDIF, IF
 from tilework.ir.ops.index import RANGE, Unit
-from tilework.ir.ops.memory import FETCH, INDEX, LOAD, PARAM, FetchAttrs, LoadAttrs
+from tilework.ir.ops.memory import FAR_BYTES, FETCH, INDEX, LOAD, PARAM, FetchAttrs, LoadAttrs
 from tilework.ir.ops.program import LINEAR
 from tilework.ir.symbolic import simplify
 from tilework.ir.symbolic.bounds import bounds
@@ -23,10 +23,8 @@ if TYPE_CHECKING:
     from tilework.ir.node import Node
     from tilework.target.spec import TargetSpec
 
-#: What is fetched at least so far ahead comes from beyond the second cache.
-_FAR_BYTES: Final = 4096
 #: From the second cache to the first: so far ahead of their use are the loads of a panel.
-_NEAR_AHEAD_BYTES: Final = 1024
+NEAR_AHEAD_BYTES: Final = 1024
 #: The most lines that an iteration asks for.
 _MOST: Final = 4
 
@@ -68,7 +66,7 @@ def fetch_panels(linear: Node, target: TargetSpec) -> Node:
 
 
 def _is_far(node: Node) -> bool:
-    return node.op is LOAD and node.attrs is not None and bool(node.attrs.ahead >= _FAR_BYTES)
+    return node.op is LOAD and node.attrs is not None and bool(node.attrs.ahead >= FAR_BYTES)
 
 
 def _bytes(found: _Pass) -> int:
@@ -162,7 +160,7 @@ def _inserted(linear: Node, found: _Pass, loop: Node, fetches: list[Node]) -> No
             return linear  # it would stand in two blocks
         added[node] = None
     near = {
-        load: LOAD(*load.src, attrs=LoadAttrs(load.attrs.lanes, _NEAR_AHEAD_BYTES))
+        load: LOAD(*load.src, attrs=LoadAttrs(load.attrs.lanes, NEAR_AHEAD_BYTES))
         for load in found.loads
     }
     became: dict[Node, Node] = {}

@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tilework.codegen.analysis import Kernel, analyse, substitute_ranges
+from tilework.codegen.analysis import Kernel, analyse, depends_on, substitute_ranges
 from tilework.codegen.passes.normalise import normalise_ranges
 from tilework.codegen.plan.contraction import (
     Contraction,
@@ -33,7 +33,7 @@ from tilework.codegen.plan.tilings import cheapest
 from tilework.codegen.plan.windows import windows_of
 from tilework.dtypes import int32, uint32
 from tilework.ir.build import cast, const_bits, const_index
-from tilework.ir.node import OpDef, toposort
+from tilework.ir.node import OpDef
 from tilework.ir.ops import math
 from tilework.ir.ops.index import RANGE, RangeAttrs
 from tilework.ir.ops.memory import INDEX, LOAD, PARAM, ParamAttrs
@@ -89,14 +89,14 @@ class _Grouping:
 
 def ready_for_plans(sink: Node, target: TargetSpec) -> Node:
     """The kernel that plans are made for: its ranges in normal form, narrow products grouped."""
-    normal = normalise_ranges(sink)
-    return group_products(analyse(normal), target) if _has_words(target) else normal
+    ways = ready_in_all_ways(sink, target)
+    return ways[0] if len(ways) == 1 else min(ways, key=lambda way: _cycles(way, target))
 
 
 def ready_in_all_ways(sink: Node, target: TargetSpec) -> list[Node]:
     """The kernels that plans may be made for, of which `ready_for_plans` is the cheapest."""
     normal = normalise_ranges(sink)
-    return grouped_in_all_ways(analyse(normal), target) if _has_words(target) else [normal]
+    return _grouped_in_all_ways(analyse(normal), target) if _has_words(target) else [normal]
 
 
 def _has_words(target: TargetSpec) -> bool:
@@ -106,13 +106,7 @@ def _has_words(target: TargetSpec) -> bool:
     )
 
 
-def group_products(kernel: Kernel, target: TargetSpec) -> Node:
-    """The kernel with the products of its contraction in words, where the target has it so."""
-    sinks = grouped_in_all_ways(kernel, target)
-    return sinks[0] if len(sinks) == 1 else min(sinks, key=lambda sink: _cycles(sink, target))
-
-
-def grouped_in_all_ways(kernel: Kernel, target: TargetSpec) -> list[Node]:
+def _grouped_in_all_ways(kernel: Kernel, target: TargetSpec) -> list[Node]:
     """The kernel with the products of its contraction in words for vectors, and for matrices.
 
     As it is where vectors have no instruction for its products, or nothing does.
@@ -136,7 +130,7 @@ def grouped_in_all_ways(kernel: Kernel, target: TargetSpec) -> list[Node]:
     for grouping in _groupings(a, b, target):
         along = _range_for(contraction, grouping.count)
         if along is not None:
-            sinks[:] = [_with_words(kernel, contraction, grouping, along)]
+            sinks = [_with_words(kernel, contraction, grouping, along)]
             break
     if not contraction.m:
         return sinks
@@ -277,10 +271,7 @@ def _words(kernel: Kernel, grouping: _Grouping, along: Node, short: Node) -> tup
         buffer = load.src[0].src[0]
         return all(other in as_words for other in kernel.loads if other.src[0].src[0] is buffer)
 
-    first, second = [
-        words[factor] if can_read(factor) and words[factor] is not None else None
-        for factor in factors
-    ]
+    first, second = [words[factor] if can_read(factor) else None for factor in factors]
     return (
         first or _word(grouping.first, along, short, grouping),
         second or _word(grouping.second, along, short, grouping),
@@ -307,7 +298,7 @@ def _loaded_word(
     if factor.narrow is not load:
         condition, _, other = factor.narrow.src
         shut = _same(condition, along, short, grouping.count)
-        if shut is None or _depends(other, along):
+        if shut is None or depends_on(other, along):
             return None
         word = math.WHERE(shut, word, _repeated(other, grouping))
     return math.XOR(word, const_bits(_HIGH_BITS, int32)) if factor.flips else word
@@ -324,10 +315,6 @@ def _same(node: Node, along: Node, short: Node, count: int) -> Node | None:
     """What a node is at all places of a word; None where they differ."""
     found = [substitute_ranges(node, place, {}) for place in _places(along, short, count)]
     return found[0] if all(other is found[0] for other in found) else None
-
-
-def _depends(node: Node, range_: Node) -> bool:
-    return range_ in toposort(node)
 
 
 def _repeated(narrow: Node, grouping: _Grouping) -> Node:

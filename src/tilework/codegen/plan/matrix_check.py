@@ -11,6 +11,7 @@ from tilework.codegen.plan.matrix_tiling import (
     fills_deep,
     instruction_for,
     lies_in_rows,
+    most_steps,
     registers_of,
 )
 from tilework.codegen.plan.windows import deep_range, windows_of
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from tilework.codegen.plan.plan import Plan, Split, Staged
     from tilework.ir.node import Node
     from tilework.target.spec import MatrixInstruction, TargetSpec
-
-_WORD_BYTES = 4
 
 
 def check_matrix(plan: Plan, kernel: Kernel, target: TargetSpec) -> None:
@@ -52,7 +51,7 @@ def check_matrix(plan: Plan, kernel: Kernel, target: TargetSpec) -> None:
         )
     row = _only(plan, contraction.m, instruction.m, "rows")
     lane = _only(plan, contraction.n, instruction.n, "columns")
-    steps = _only(plan, contraction.k, instruction.k // _WORD_BYTES, "steps")
+    steps = _only(plan, contraction.k, most_steps(instruction), "steps")
     _check_registers(plan, row, lane, instruction)
     _check_whole(plan, steps)
     _check_first(plan, contraction, row, steps)

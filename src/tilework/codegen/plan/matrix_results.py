@@ -110,7 +110,7 @@ def _steps(application: Application, contraction: Contraction) -> _Steps:
 
 def _loaded(factor: Node, rows: Node, columns: Node) -> Node:
     """A factor as one matrix: `rows` moves to other rows of memory, `columns` along them."""
-    place = matrix_place(factor, rows, columns)
+    place = _matrix_place(factor, rows, columns)
     if place is None:
         raise PlanError(
             "plan: a factor does not lie in rows of words, and is not copied", got=repr(factor)
@@ -120,7 +120,7 @@ def _loaded(factor: Node, rows: Node, columns: Node) -> Node:
     return LOAD_MATRIX(INDEX(factor.src[0].src[0], start), attrs=attrs)
 
 
-def matrix_place(factor: Node, rows: Node, columns: Node) -> tuple[Node, int] | None:
+def _matrix_place(factor: Node, rows: Node, columns: Node) -> tuple[Node, int] | None:
     """Where the first row of a factor starts, and how far apart rows are; None if it has none."""
     if factor.op is not LOAD or len(factor.src) > 1 or factor.dtype is not int32:
         return None
@@ -169,6 +169,3 @@ def _through_memory(
     # What the reduction was stands for its result until the ranges around it are replaced.
     done = {reduce: LOAD(INDEX(stage, position))}
     return substitute_ranges(sink, values, {}, done)
-
-
-__all__ = ["in_matrices", "matrix_place"]

@@ -37,7 +37,7 @@ _MAKE_WORD = 5.0
 #: Registers along rows and columns that are tried, the best first where sums are long.
 _SHAPES: Final = ((2, 2), (3, 1), (1, 3), (2, 1), (1, 2), (1, 1))
 #: Bytes of a word, which instructions count as so many steps.
-_WORD_BYTES: Final = 4
+_WORD_BYTES: Final = int32.itemsize
 
 
 def instruction_for(contraction: Contraction, target: TargetSpec) -> MatrixInstruction | None:
@@ -81,6 +81,11 @@ def lies_in_rows(factor: Node, row: Node, along: Node) -> bool:
     return stride is not None and stride >= 0 and load_stride(factor, along) == 1
 
 
+def most_steps(instruction: MatrixInstruction) -> int:
+    """The steps of a sum, of a word each, that one register takes."""
+    return instruction.k // _WORD_BYTES
+
+
 def steps_of(range_: Node, most: int) -> int:
     """How many steps of a range of k one register takes, so that all registers are full."""
     return max(steps for steps in range(1, most + 1) if size(range_) % steps == 0)
@@ -100,7 +105,7 @@ class MatrixTiling(Tiling):
         kernel: Kernel,
         contraction: Contraction,
         lane: Node,
-        rows: tuple[Node, Node | None],
+        row: Node,
         target: TargetSpec,
         swapped: bool,
         instruction: MatrixInstruction,
@@ -109,17 +114,14 @@ class MatrixTiling(Tiling):
         self.instruction = instruction
         self.shape = shape
         self.steps_range = self._best_steps(contraction, instruction)
-        self.steps = steps_of(self.steps_range, instruction.k // _WORD_BYTES)
-        super().__init__(kernel, contraction, lane, rows, target, swapped)
-        own = (self.row,) if self.group is None else (self.row, self.group)
-        self.direct_a = self.group is None and all(
-            lies_in_rows(contraction.a, range_, self.steps_range) for range_ in own
-        )
+        self.steps = steps_of(self.steps_range, most_steps(instruction))
+        super().__init__(kernel, contraction, lane, (row, None), target, swapped)
+        self.direct_a = lies_in_rows(contraction.a, row, self.steps_range)
 
     @staticmethod
     def _best_steps(contraction: Contraction, instruction: MatrixInstruction) -> Node:
         """The range of k that fills registers: side by side in the first factor, then long."""
-        most = instruction.k // _WORD_BYTES
+        most = most_steps(instruction)
 
         def worth(range_: Node) -> tuple[bool, int]:
             return load_stride(contraction.a, range_) == 1, steps_of(range_, most)
@@ -128,7 +130,7 @@ class MatrixTiling(Tiling):
 
     def candidates(self) -> list[tuple[float, Plan]]:
         """Plans for this tile in all loop orders, each with its estimated cycles."""
-        if self.rows * self.height == 0 or not self._fits():
+        if not self._fits():
             return []
         found = [self.by_rows(block) for block in self.row_blocks()]
         if self.direct_a:
@@ -151,7 +153,7 @@ class MatrixTiling(Tiling):
         if not self.windows or not fills_deep(self.steps_range, self.lanes, self.steps):
             return False
         deep = deep_range(self.contraction.a, self.contraction.k, self.windows)
-        return deep is self.steps_range and self.group is None
+        return deep is self.steps_range
 
     def _in_matrices(self, plan: Plan) -> Plan:
         steps = self.steps
@@ -174,7 +176,7 @@ class MatrixTiling(Tiling):
     def _shape(self, exact: bool, group: int) -> tuple[int, int, float]:
         down, across = self.shape
         extent = size(self.row)
-        most = max(self.instruction.m // group, 1) * down
+        most = self.instruction.m * down
         rows = ceil_div(ceil_div(extent, ceil_div(extent, most)), down)
         rows = min(rows, max(extent // down, 1))
         busy = self.instruction.cycles * down * across

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilework.codegen.analysis import Kernel, stride
+from tilework.codegen.linearize.fetch_panels import NEAR_AHEAD_BYTES
 from tilework.codegen.linearize.short_loops import LONGEST, fits_registers
 from tilework.codegen.plan.contraction import (
     Contraction,
@@ -68,9 +69,9 @@ _CROSSED_BYTES_PER_CYCLE = 3.0
 #: farther away, and from another page.
 _NEAR_LINE_CYCLES, _LINE_CYCLES, _PAGE_CYCLES = 0.7, 2.0, 8.0
 _PAGE_BYTES = 4096
-#: How far panels are fetched ahead: from beyond the cache some pages, at which the machine's own
-#: fetching stops and begins anew; else what some steps along k use, into the first cache.
-_AHEAD_BYTES, _NEAR_AHEAD_BYTES = 4 * _PAGE_BYTES, 1024
+#: How far panels are fetched ahead from beyond the cache: some pages, at which the machine's own
+#: fetching stops and begins anew.
+_AHEAD_BYTES = 4 * _PAGE_BYTES
 #: By how much of a task cores that run the same number of tasks end apart.
 _UNEVEN = 0.02
 
@@ -497,7 +498,7 @@ class Tiling:
             if product(self.contraction.n) * self.depth * item > self.cache // 2:
                 return _AHEAD_BYTES
         panel = self.columns * self.depth * item
-        return _NEAR_AHEAD_BYTES if panel > self.target.l1_bytes else 0
+        return NEAR_AHEAD_BYTES if panel > self.target.l1_bytes else 0
 
     def _copy_b(self) -> float:
         if self.square > 1:

@@ -60,10 +60,10 @@ def _matrix_tilings(
     instruction = instruction_for(contraction, target)
     if instruction is None or contraction.corrections:
         return
-    for rows in [(row, None) for row in contraction.m if size(row) > 1]:
+    for row in [row for row in contraction.m if size(row) > 1]:
         for shape in matrix_shapes(instruction):
             tiling = MatrixTiling(
-                kernel, contraction, lane, rows, target, swapped, instruction, shape
+                kernel, contraction, lane, row, target, swapped, instruction, shape
             )
             yield from tiling.candidates()
 

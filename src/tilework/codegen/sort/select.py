@@ -245,7 +245,6 @@ class _Taker:
         self._take = take
         self._is_wide = is_wide
         self.place = out.variable(const_index(0))
-        self._lanes = out.allocate(uint32, _MOST_COMPRESSED)
         self._united, self._common = out.variable(_word(0)), out.variable(_word(_ALL))
 
     def take(self, key: Node, position: Node, condition: Node) -> None:
@@ -270,10 +269,11 @@ class _Taker:
                 self.take(key, at, math.LE(key, threshold))
             return
         numbers = cast(LANES(attrs=LanesAttrs(lanes)), uint32)
-        out.store(self._lanes, const_index(0), COMPRESS(numbers, chosen))
+        kept = out.allocate(uint32, lanes)
+        out.store(kept, const_index(0), COMPRESS(numbers, chosen))
         count = FOLD_LANES(cast(chosen, index), attrs=FoldAttrs(Fold.ADD))
         with out.loop(out.emit(count)) as i:
-            at = out.emit(simplify.add(start, cast(out.load(self._lanes, i), index)))
+            at = out.emit(simplify.add(start, cast(out.load(kept, i), index)))
             self.take(out.emit(key_at(at)), at, simplify.TRUE)
 
     def varying(self) -> Node:
@@ -305,11 +305,10 @@ def _bounds(
 class _Table:
     """Counters, one a bucket."""
 
-    def __init__(self, out: Statements, buckets: _Buckets, bits: int) -> None:
+    def __init__(self, out: Statements, buckets: _Buckets) -> None:
         self._out = out
         self.buckets = buckets
-        self.bits = bits
-        self._size = 1 << bits
+        self._size = buckets.last + 1
         self.counts = out.allocate(uint32, self._size)
 
     @classmethod
@@ -330,7 +329,7 @@ class _Table:
         one = math.SHL(_word(1), shift)
         base = out.emit(math.SUB(math.MAXIMUM(least, one), one))
         most_key = (1 << key_bits(row.source.dtype)) - 1
-        return cls(out, _Buckets(base, shift, (1 << bits) - 1, most_key), bits)
+        return cls(out, _Buckets(base, shift, (1 << bits) - 1, most_key))
 
     def count(self, total: Node | int, key_at: KeyAt) -> None:
         """Count keys."""

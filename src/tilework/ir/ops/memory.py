@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from tilework.base.errors import DTypeError, ShapeError
 from tilework.dtypes import DType, bool_
@@ -91,12 +91,16 @@ INDEX: OpDef = define_op(
 )
 
 
+#: What is fetched at least so far ahead goes to the second cache, and what is nearer to the first.
+FAR_BYTES: Final = 4096
+
+
 @dataclass(frozen=True, slots=True)
 class LoadAttrs(Attrs):
     """How many consecutive elements are loaded: 1 gives a scalar, more a vector.
 
-    `ahead` says how many bytes beyond them memory should be on its way to the cache; it changes no
-    value, and 0 asks for nothing.
+    `ahead` says how many bytes beyond them memory should be on its way to the cache, from
+    `FAR_BYTES` on to the second one; it changes no value, and 0 asks for nothing.
     """
 
     lanes: int = 1

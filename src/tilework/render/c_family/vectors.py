@@ -443,38 +443,25 @@ def _fold(name: str, element: str, lanes: int) -> str:
 
 def _load(name: str, element: str, lanes: int) -> str:
     """Lanes whose mask is 0 do not touch memory."""
-    kind = f"{element}x{lanes}"
+    kind, (offsets, place) = f"{element}x{lanes}", _place(name, lanes)
     return (
-        f"HELPER {kind} masked_load_{kind}(const {element}m *p, b8x{lanes} m) {{\n"
+        f"HELPER {kind} {name}_{kind}(const {element}m *p, {offsets}b8x{lanes} m) {{\n"
         f"  {kind} r = {{0}};\n"
-        f"  for (int i = 0; i < {lanes}; i++) if (m[i]) r[i] = p[i];\n  return r;\n}}\n"
+        f"  for (int i = 0; i < {lanes}; i++) if (m[i]) r[i] = p[{place}];\n  return r;\n}}\n"
     )
 
 
 def _store(name: str, element: str, lanes: int) -> str:
-    kind = f"{element}x{lanes}"
+    kind, (offsets, place) = f"{element}x{lanes}", _place(name, lanes)
     return (
-        f"HELPER void masked_store_{kind}({element}m *p, {kind} x, b8x{lanes} m) {{\n"
-        f"  for (int i = 0; i < {lanes}; i++) if (m[i]) p[i] = x[i];\n}}\n"
+        f"HELPER void {name}_{kind}({element}m *p, {kind} x, {offsets}b8x{lanes} m) {{\n"
+        f"  for (int i = 0; i < {lanes}; i++) if (m[i]) p[{place}] = x[i];\n}}\n"
     )
 
 
-def _gather(name: str, element: str, lanes: int) -> str:
-    """Lanes whose mask is 0 do not touch memory."""
-    kind = f"{element}x{lanes}"
-    return (
-        f"HELPER {kind} gather_{kind}(const {element}m *p, i64x{lanes} at, b8x{lanes} m) {{\n"
-        f"  {kind} r = {{0}};\n"
-        f"  for (int i = 0; i < {lanes}; i++) if (m[i]) r[i] = p[at[i]];\n  return r;\n}}\n"
-    )
-
-
-def _scatter(name: str, element: str, lanes: int) -> str:
-    kind = f"{element}x{lanes}"
-    return (
-        f"HELPER void scatter_{kind}({element}m *p, {kind} x, i64x{lanes} at, b8x{lanes} m) {{\n"
-        f"  for (int i = 0; i < {lanes}; i++) if (m[i]) p[at[i]] = x[i];\n}}\n"
-    )
+def _place(name: str, lanes: int) -> tuple[str, str]:
+    """The parameter for offsets, if an access takes some, and where lane i is."""
+    return (f"i64x{lanes} at, ", "at[i]") if name in ("gather", "scatter") else ("", "i")
 
 
 #: name of a helper -> (name, element, lanes) -> its definition
@@ -487,8 +474,8 @@ HELPERS: Final[Mapping[str, Callable[[str, str, int], str]]] = {
     "fma": _fma,
     "masked_load": _load,
     "masked_store": _store,
-    "gather": _gather,
-    "scatter": _scatter,
+    "gather": _load,
+    "scatter": _store,
 }
 
 
