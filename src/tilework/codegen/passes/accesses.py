@@ -43,7 +43,9 @@ class Gathers:
 
     def __init__(self, target: TargetSpec | None) -> None:
         has_one = target is not None and "gather" in target.native_ops
-        self.reach_bytes = target.l2_bytes // 2 if target is not None and has_one else 0
+        #: How far apart places may lie: the rest of the second cache is for what is read in order.
+        #: None where there is no such access.
+        self.reach_bytes = target.l2_bytes // 2 if target is not None and has_one else None
 
     def serve(
         self, address: Node, terms: Mapping[Node, int], gates: Sequence[Node], lanes: int
@@ -57,7 +59,7 @@ class Gathers:
             lanes: How many.
         """
         size = address.type.dtype.itemsize
-        if 8 * size not in _BITS or lanes < _LEAST_LANES:
+        if self.reach_bytes is None or 8 * size not in _BITS or lanes < _LEAST_LANES:
             return False
         return _reach(address.src[0], terms, gates) * size <= self.reach_bytes
 

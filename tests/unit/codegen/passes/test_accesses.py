@@ -7,6 +7,7 @@ import pytest
 
 from tilework import Tensor
 from tilework.base.errors import BoundsError
+from tilework.codegen.passes.accesses import Gathers
 from tilework.codegen.pipeline import lower_kernel
 from tilework.dtypes import DType, float32, float64, int8, int32, int64, uint8
 from tilework.dtypes import index as index_dtype
@@ -14,8 +15,10 @@ from tilework.ir.build import cast, const_index
 from tilework.ir.interpret import run_linear
 from tilework.ir.node import Node
 from tilework.ir.ops import math
+from tilework.ir.ops.control import ALLOCATE, AllocateAttrs
 from tilework.ir.ops.index import RANGE, RangeAttrs
 from tilework.ir.ops.memory import INDEX, LOAD, PARAM, SINK, STORE, ParamAttrs
+from tilework.ir.types import Memory
 from tilework.testing.kernels import Case, can_run, compile_to, execute, target
 
 KINDS = {float32: np.float32, float64: np.float64, int8: np.int8, int32: np.int32, uint8: np.uint8}
@@ -114,6 +117,17 @@ def test_a_place_outside_is_reported_whichever_lane_it_has(place: int) -> None:
     places[place] = 64
     with pytest.raises(BoundsError):
         x[Tensor(places).realize()].numpy()
+
+
+@pytest.mark.parametrize(("level", "is_one"), [("x86-64-v4", True), ("x86-64-v3", False)])
+def test_places_in_the_memory_of_a_task_are_served_by_an_access_that_there_is(
+    level: str, is_one: bool
+) -> None:
+    places = PARAM(attrs=ParamAttrs(0, (COUNT,), int64))
+    place = cast(LOAD(INDEX(places, const_index(0))), index_dtype)
+    own = ALLOCATE(attrs=AllocateAttrs(float32, 64, Memory.TILE, 0))
+    assert Gathers(target(level)).serve(INDEX(own, place), {place: 1}, [], 16) == is_one
+    assert not Gathers(None).serve(INDEX(own, place), {place: 1}, [], 16)
 
 
 def stepped(step: int) -> Node:
