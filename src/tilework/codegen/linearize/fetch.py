@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from tilework.codegen.analysis import depends_on, stride
 from tilework.ir.build import const_index
 from tilework.ir.node import toposort
 from tilework.ir.ops.control import END, ENDIF, IF
@@ -108,7 +109,7 @@ class _Fetching:
             if array.op is not PARAM or _bytes(array) < self.cache_bytes:
                 continue
             written = sum(store.src[1].type.lanes for store in stores)
-            if all(_step(store.src[0].src[1], range_) == written for store in stores):
+            if all(stride(store.src[0].src[1], range_) == written for store in stores):
                 kept += _a_line_each(stores, self.line_bytes)
         return kept
 
@@ -130,7 +131,7 @@ class _Fetching:
             return False
         copies = extent // turns
         # Where a line takes several iterations, one of them asks for it.
-        written = _step(stores[0].src[0].src[1], range_) or 1
+        written = stride(stores[0].src[0].src[1], range_) or 1
         every = max(self.line_bytes // (written * int(stores[0].src[1].type.dtype.itemsize)), 1)
         inside: dict[Node, None] = {}
         outside: dict[Node, None] = {}
@@ -166,7 +167,7 @@ class _Fetching:
             is_plain = node.op.elementwise or node.op is INDEX
             if not is_plain or any(source in self.moved for source in node.src):
                 return False
-            if asking in toposort(node):
+            if depends_on(node, asking):
                 inside[node] = None
             elif place is None or self._is_within(place, other.around):
                 outside[node] = None
@@ -191,14 +192,6 @@ def _bytes(array: Node) -> int:
     for extent in array.type.shape:
         count *= extent if isinstance(extent, int) else 0
     return count
-
-
-def _step(offset: Node, range_: Node) -> int | None:
-    """How far apart an offset is in two iterations; None where that varies."""
-    _, total = simplify.terms(offset)
-    if any(term is not range_ and range_ in toposort(term) for term in total):
-        return None
-    return total.get(range_, 0)
 
 
 def _a_line_each(stores: list[Node], line_bytes: int) -> list[Node]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from tilework.codegen.analysis import depends_on
 from tilework.ir.build import const_index
 from tilework.ir.node import toposort
 from tilework.ir.ops.control import ACCUMULATE, ACCUMULATOR, END, ENDIF, IF
@@ -109,7 +110,7 @@ def _pass_over(statements: tuple[Node, ...], end: int, around: list[Node]) -> _P
 
 
 def _depends(total: dict[Node, int], loop: Node) -> bool:
-    return any(loop in toposort(term) for term in total)
+    return any(depends_on(term, loop) for term in total)
 
 
 def _with_fetches(linear: Node, found: _Pass, line_bytes: int) -> Node:

@@ -441,14 +441,14 @@ class _Expansion:
                 return gated_scalar(target, position, gate, after)
             return load(target, position, gate, after, 1)
         lanes = simplify.value_of(lane.src[0]) or 1
-        if _lane_stride(position, lane) == 1:
+        if stride(position, lane) == 1:
             ahead = 0 if node.attrs is None else node.attrs.ahead
             return load(target, _at_lane(position, lane, 0), gate, after, lanes, ahead)
         is_wide = gate is None and lanes > 1
         across = self._contiguous_copies(offset, env) if is_wide else None
         if across is not None:
             return self._transposed(node, env, across, lane)
-        step = _lane_stride(position, lane) or 0
+        step = stride(position, lane) or 0
         if step == -1 and not (len(node.src) > 1 and _vector_loads(self, node.src[1], env)):
             found = load(
                 target,
@@ -528,7 +528,7 @@ class _Expansion:
         if lane is None:
             return store(buffer, position, value, gate)
         lanes = simplify.value_of(lane.src[0]) or 1
-        if _lane_stride(position, lane) == 1:
+        if stride(position, lane) == 1:
             return store(buffer, _at_lane(position, lane, 0), as_vector(value, lanes), gate)
         return scatter(buffer, _at_lanes(position, lane, lanes), value, gate)
 
@@ -561,7 +561,7 @@ class _Expansion:
                 continue
             lanes = simplify.value_of(lane.src[0]) or 1
             value = as_vector(value, lanes)
-            if _lane_stride(position, lane) == 1:
+            if stride(position, lane) == 1:
                 stores.append(store(memory, _at_lane(position, lane, 0), value, None))
                 continue
             offsets = _at_lanes(position, lane, lanes)
@@ -658,13 +658,6 @@ def _straight(expression: Node, lane: Node) -> tuple[Node, int, int] | None:
     if any(depends_on(term, lane) for term in rest):
         return None
     return simplify.from_terms(0, rest), start, step
-
-
-def _lane_stride(offset: Node, lane: Node) -> int | None:
-    _, total = simplify.terms(offset)
-    if any(term is not lane and depends_on(term, lane) for term in total):
-        return None
-    return total.get(lane, 0)
 
 
 def _elements(value: Node) -> int:
