@@ -15,7 +15,8 @@ from tests.unit.schedule.schedule_builders import (
     softmax,
 )
 
-from tilework.dtypes import int32
+from tilework.dtypes import bfloat16, float32, int32
+from tilework.ir.build import cast
 from tilework.ir.node import Node
 from tilework.ir.ops import math, tensor
 from tilework.schedule.schedule import Limits
@@ -122,6 +123,21 @@ def test_factors_that_layers_before_computed_are_no_hindrance() -> None:
     assert kernels(product(softmax(product(layers, k)), v)) == 2
     embedded = product(table, param(4, (2, 16, 24)))
     assert kernels(product(softmax(product(embedded, k)), v)) == 2
+
+
+def wide(slot: int, shape: tuple[int, ...]) -> Node:
+    """What a card has in 16 bits."""
+    return cast(param(slot, shape, bfloat16, "CUDA"), float32)
+
+
+@pytest.mark.parametrize(
+    ("depth", "columns", "count"),
+    [(64, 64, 1), (24, 16, 1), (20, 16, 3), (264, 16, 3), (24, 12, 3), (24, 264, 3)],
+)
+def test_cascades_for_matrix_units_have_whole_rows(depth: int, columns: int, count: int) -> None:
+    q, k, v = wide(0, (2, 64, depth)), wide(1, (2, 64, depth)), wide(2, (2, columns, 64))
+    weights = cast(cast(softmax(product(q, k)), bfloat16), float32)
+    assert kernels(product(weights, v)) == count
 
 
 def masked(slot: int) -> Node:

@@ -262,3 +262,11 @@ def test_what_a_zero_point_is_taken_from_is_stored_in_bytes() -> None:
     wide = math.SUB(cast(quantised, int32), expand(reshape(cast(point, int32), 1, 1), (64, 256)))
     made = schedule(matmul(wide, cast(param(2, (256, 128), int8), int32)))
     assert [call.src[1].type.dtype for call in made.linear.src] == [uint8, int32]
+
+
+def test_what_a_different_integer_for_each_element_is_taken_from_is_stored_whole() -> None:
+    x, others = param(0, (64, 256)), param(1, (64, 256), uint8)
+    quantised = cast(math.ROUND(math.FDIV(x, like(0.5, x))), uint8)
+    wide = math.SUB(cast(quantised, int32), cast(others, int32))
+    made = schedule(matmul(wide, cast(param(2, (256, 128), int8), int32)))
+    assert [call.src[1].type.dtype for call in made.linear.src] == [int32, int32]

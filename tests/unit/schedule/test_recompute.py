@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
+import pytest
 from tests.unit.schedule.schedule_builders import (
     expand,
+    iota,
     like,
     matmul,
     param,
@@ -16,7 +20,7 @@ from tests.unit.schedule.schedule_builders import (
     softmax,
 )
 
-from tilework.dtypes import bfloat16, float32
+from tilework.dtypes import DType, bfloat16, float32
 from tilework.ir.node import Node
 from tilework.ir.ops import math
 from tilework.schedule.schedule import Limits
@@ -117,17 +121,17 @@ def of_heads(x: Node, count: int, part: int) -> Node:
     return widened(rounded(permute(reshape(own, rows, 2, depth), 1, 0, 2)))
 
 
-def gradients_in_a_model() -> tuple[Node, ...]:
-    """Gradients of attention whose heads are parts of sums of products, on a card."""
-    x, w, later, back = (
-        param(slot, shape, device="CUDA")
-        for slot, shape in enumerate(((ROWS, 32), (32, 96), (ROWS, 32), (32, 32)))
-    )
-    bias = expand(reshape(param(4, (96,), device="CUDA"), 1, 96), (ROWS, 96))
-    mixed = math.ADD(matmul(x, w), bias)
-    q, k, v = (of_heads(mixed, 3, part) for part in range(3))
-    g = of_heads(matmul(later, back), 1, 0)
-    weights = softmax(product(q, k))
+ON_A_CARD = Limits(recomputed_from=(("CUDA", 0),))
+
+
+def rounded_gradients(
+    q: Node, k: Node, v: Node, g: Node, *, hidden: Node | None = None
+) -> tuple[Node, ...]:
+    """Gradients by queries, keys and values for matrix units, some scores of which are hidden."""
+    scores = product(q, k)
+    if hidden is not None:
+        scores = math.WHERE(hidden, like(float("-inf"), scores), scores)
+    weights = softmax(scores)
     by_weight = product(g, v)
     mean = expand(reduce(math.MUL(weights, by_weight), 2, keep=True), weights.type.shape)
     by_score = widened(rounded(math.MUL(weights, math.SUB(by_weight, mean))))
@@ -139,11 +143,63 @@ def gradients_in_a_model() -> tuple[Node, ...]:
     )
 
 
+def operands(first: int, columns: int, dtype: DType = bfloat16) -> list[Node]:
+    """Queries, keys, values and what comes back, on a card."""
+    return [param(first + n, (2, ROWS, columns), dtype, "CUDA") for n in range(4)]
+
+
+def gradients_in_a_model() -> tuple[Node, ...]:
+    """Gradients of attention whose heads are parts of sums of products, on a card."""
+    x, w, later, back = (
+        param(slot, shape, device="CUDA")
+        for slot, shape in enumerate(((ROWS, 32), (32, 96), (ROWS, 32), (32, 32)))
+    )
+    bias = expand(reshape(param(4, (96,), device="CUDA"), 1, 96), (ROWS, 96))
+    mixed = math.ADD(matmul(x, w), bias)
+    q, k, v = (of_heads(mixed, 3, part) for part in range(3))
+    return rounded_gradients(q, k, v, of_heads(matmul(later, back), 1, 0))
+
+
 def test_gradients_of_heads_that_are_parts_of_products_store_no_scores() -> None:
-    made = schedule(*gradients_in_a_model(), limits=Limits(recomputed_from=(("CUDA", 0),)))
+    made = schedule(*gradients_in_a_model(), limits=ON_A_CARD)
     # Both products, of 16 bits; folds of rows; gradients by queries; and those by keys and values.
     assert len(made.linear.src) == 5
     assert made.arena_bytes == ROWS * (96 + 32) * 2 + 3 * 2 * ROWS * 4
+
+
+#: Bytes of the folds of rows of one attention, and of its four operands in 16 bits.
+FOLDS, OPERANDS = 3 * 2 * ROWS * 4, 4 * 2 * ROWS * 16 * 2
+
+
+def test_operands_of_matrix_units_that_lie_in_memory_are_read_from_there() -> None:
+    made = schedule(*rounded_gradients(*map(widened, operands(0, 16))), limits=ON_A_CARD)
+    assert made.arena_bytes == FOLDS
+
+
+def test_operands_of_matrix_units_that_are_computed_are_stored_rounded() -> None:
+    halves = [math.MUL(x, like(0.5, x)) for x in operands(0, 16, float32)]
+    made = schedule(*rounded_gradients(*map(widened, map(rounded, halves))), limits=ON_A_CARD)
+    assert made.arena_bytes == FOLDS + OPERANDS
+
+
+@pytest.mark.parametrize(("first", "stored"), [(8, 0), (4, OPERANDS)])
+def test_parts_that_start_inside_of_a_matrix_units_row_are_stored(first: int, stored: int) -> None:
+    parts = [shrink(x, (0, 2), (0, ROWS), (first, first + 16)) for x in operands(0, 24)]
+    made = schedule(*rounded_gradients(*map(widened, parts)), limits=ON_A_CARD)
+    assert made.arena_bytes == FOLDS + stored
+
+
+def test_a_long_mask_that_many_gradients_have_in_common_is_not_stored() -> None:
+    row, column = (iota((2, ROWS, ROWS), axis) for axis in (1, 2))
+    behind = math.LT(math.ADD(column, like(64, column)), row)
+    ahead = math.OR(math.LT(row, column), math.LT(math.MUL(row, like(3, row)), column))
+    hidden = math.OR(behind, ahead)
+    found = [
+        rounded_gradients(*map(widened, operands(4 * layer, 16)), hidden=hidden)
+        for layer in range(4)
+    ]
+    made = schedule(*chain.from_iterable(found), limits=ON_A_CARD)
+    assert made.arena_bytes == 4 * FOLDS
 
 
 def test_parts_that_are_all_rounded_are_parts_of_what_is_stored_rounded() -> None:

@@ -16,6 +16,7 @@ from tests.unit.schedule.schedule_builders import (
     iota,
     kernels,
     like,
+    matmul,
     pad,
     param,
     permute,
@@ -370,6 +371,22 @@ def test_work_after_a_copy_runs_on_the_other_device() -> None:
     made = check([math.ADD(moved, one(moved))], bind(x))
     arena = [slot for slot in made.slots if slot.kind is SlotKind.ARENA]
     assert [slot.device for slot in arena] == ["CUDA:1"]
+
+
+def test_what_another_device_waits_for_is_written_by_a_kernel_that_waits_for_none() -> None:
+    x, there = param(0, (64, 8), int32, "CPU"), param(1, (64,), int32, "CUDA:1")
+    sums = reduce(x, 1)
+    outputs = [math.ADD(sums, copy(there, "CPU")), math.NEG(copy(sums, "CUDA:1"))]
+    made = check(outputs, bind(x, there))
+    assert [len(report.stores) for report in made.reports] == [1] * 5
+
+
+def test_intermediates_alive_at_once_are_counted_on_each_device() -> None:
+    first = matmul(param(0, (64, 8)), param(1, (8, 256)))
+    second = matmul(first, param(2, (256, 16)))
+    made = schedule(matmul(copy(second, "CUDA:1"), param(3, (16, 8), device="CUDA:1")))
+    sizes = 64 * 256 * 4, 64 * 16 * 4, 64 * 16 * 4
+    assert made.intermediates.live_bytes == made.intermediates.unshared_bytes == sum(sizes)
 
 
 # --- scatter -------------------------------------------------------------------------------------
