@@ -49,24 +49,7 @@ def orientations(kernel: Kernel) -> list[Contraction]:
     There is one when a single sum of products stands in every store, and both factors have output
     ranges of their own.
     """
-    sums = [reduce for reduce in kernel.reduces if not _is_correction(reduce)]
-    if len(sums) != 1 or kernel.serial:
-        return []
-    reduce = sums[0]
-    if reduce.attrs.fold is not Fold.ADD or reduce.src[0].op not in _PRODUCTS:
-        return []
-    outputs = _mask(kernel, kernel.outputs)
-    if any(kernel.free.mask[store] != outputs for store in kernel.stores):
-        return []
-    first, second = reduce.src[0].src[:2]
-    return [
-        found
-        for found in (
-            _orient(kernel, reduce, first, second),
-            _orient(kernel, reduce, second, first),
-        )
-        if found is not None
-    ]
+    return [found for found in _both_ways(kernel) if found.m and found.n]
 
 
 def vector_product(kernel: Kernel) -> Contraction | None:
@@ -74,25 +57,22 @@ def vector_product(kernel: Kernel) -> Contraction | None:
 
     Such a kernel has no rows to tile, and is bound by the memory of the matrix.
     """
+    return next((found for found in _both_ways(kernel) if found.n and not found.m), None)
+
+
+def _both_ways(kernel: Kernel) -> list[Contraction]:
+    """The only sum of products, which stands in every store, with either factor as `a`."""
     sums = [reduce for reduce in kernel.reduces if not _is_correction(reduce)]
     if len(sums) != 1 or kernel.serial:
-        return None
+        return []
     (reduce,) = sums
     if reduce.attrs.fold is not Fold.ADD or reduce.src[0].op not in _PRODUCTS:
-        return None
+        return []
     outputs = _mask(kernel, kernel.outputs)
     if any(kernel.free.mask[store] != outputs for store in kernel.stores):
-        return None
+        return []
     first, second = reduce.src[0].src[:2]
-    for a, b in ((first, second), (second, first)):
-        mask_a, mask_b = kernel.free.mask[a] & outputs, kernel.free.mask[b] & outputs
-        if mask_a & ~mask_b or not mask_b & ~mask_a:
-            continue
-        n = tuple(r for r in kernel.outputs if _in(kernel, r, mask_b & ~mask_a))
-        batch = tuple(r for r in kernel.outputs if r not in n)
-        corrections = tuple(other for other in kernel.reduces if other is not reduce)
-        return Contraction(reduce, a, b, batch, (), n, tuple(reduce.src[1:]), corrections)
-    return None
+    return [_orient(kernel, reduce, first, second), _orient(kernel, reduce, second, first)]
 
 
 def _is_correction(reduce: Node) -> bool:
@@ -124,13 +104,11 @@ def _mask(kernel: Kernel, ranges: list[Node]) -> int:
     return total
 
 
-def _orient(kernel: Kernel, reduce: Node, a: Node, b: Node) -> Contraction | None:
+def _orient(kernel: Kernel, reduce: Node, a: Node, b: Node) -> Contraction:
     mask_a, mask_b = kernel.free.mask[a], kernel.free.mask[b]
     m = tuple(r for r in kernel.outputs if _in(kernel, r, mask_a & ~mask_b))
     n = tuple(r for r in kernel.outputs if _in(kernel, r, mask_b & ~mask_a))
     shared = tuple(r for r in kernel.outputs if r not in m and r not in n)
-    if not m or not n:
-        return None
     corrections = tuple(other for other in kernel.reduces if other is not reduce)
     return Contraction(reduce, a, b, shared, m, n, tuple(reduce.src[1:]), corrections)
 
