@@ -146,6 +146,11 @@ class Limits:
 DEFAULT_LIMITS = Limits()
 
 
+def kind_of(device: str) -> str:
+    """The kind of a device, as `Limits` names it: "CUDA" of "CUDA:1"."""
+    return device.partition(":")[0]
+
+
 def explain_schedule(schedule: Schedule) -> str:
     """A table of the kernels: what each stores and why, its buffers and bytes."""
     lines = []

@@ -21,9 +21,11 @@ from tilework.schedule.passes.cost import is_contraction, product_of
 from tilework.schedule.passes.kernel_graph import leaves_in
 from tilework.schedule.passes.movement import MOVEMENT, ZERO, source_index
 from tilework.schedule.passes.prepare import IDENTITY
+from tilework.schedule.schedule import kind_of
 
 if TYPE_CHECKING:
     from tilework.ir.node import Node
+    from tilework.ir.types import Dim
     from tilework.schedule.passes.movement import Index
     from tilework.schedule.passes.prepare import Layout
 
@@ -54,14 +56,17 @@ def find_cascades(
     """
     found: dict[Node, Node] = {}
     for node in layout.order:
-        kind = layout.device.get(node, "").split(":")[0]
-        is_fit = kind in devices or (kind in matrix_devices and _suits_matrix_units(node, -1))
-        if not is_fit or node in others or not is_contraction(node):
+        if node in others or not is_contraction(node):
+            continue
+        kind = kind_of(layout.device.get(node, ""))
+        by_matrix_units = kind not in devices
+        columns = node.type.shape[-1]
+        if by_matrix_units and not (kind in matrix_devices and _suits_matrix_units(node, columns)):
             continue
         for factor in product_of(node).src:
             trace = _Trace(layout, node)
             inside = trace.inside(factor)
-            if kind not in devices and not all(_suits_matrix_units(s, 0) for s in trace.scores):
+            if by_matrix_units and not all(_suits_matrix_units(s, _depth(s)) for s in trace.scores):
                 continue
             # What positions alone decide (which keys are seen) belongs to no cascade by itself.
             own = _computed_from(inside, {*trace.scores, *trace.folds})
@@ -88,22 +93,23 @@ def _computed_from(nodes: list[Node], roots: set[Node]) -> list[Node]:
     return [node for node in nodes if node in found]
 
 
-def _suits_matrix_units(node: Node, rows: int) -> bool:
+def _depth(node: Node) -> Dim:
+    """How many products a sum adds up along its axis; of several axes, its columns stand for it."""
+    shape = node.src[0].type.shape
+    summed = [shape[axis] for axis in node.attrs.axes if shape[axis] != 1]
+    return summed[0] if len(summed) == 1 else node.type.shape[-1]
+
+
+def _suits_matrix_units(node: Node, row: Dim) -> bool:
     """Are both factors of a sum of products 16 bits wide, in rows that are whole and not long?
 
     Args:
         node: The sum.
-        rows: 0 where rows run along what is summed, -1 where along the last axis of the results.
+        row: The elements of a row.
     """
-    if not is_contraction(node):
+    if not _fills_rows(row):
         return False
-    product = product_of(node)
-    shape = product.type.shape
-    kept = [size for axis, size in enumerate(shape) if axis not in node.attrs.axes]
-    summed = [shape[axis] for axis in node.attrs.axes if shape[axis] != 1]
-    if not _fills_rows(summed[0] if len(summed) == 1 and not rows else (kept or [0])[-1]):
-        return False
-    for factor in product.src:
+    for factor in product_of(node).src:
         while factor.op in MOVEMENT:
             factor = factor.src[0]
         if factor.op is not math.CAST or factor.src[0].type.dtype.itemsize != _MATRIX_BYTES:
@@ -111,7 +117,7 @@ def _suits_matrix_units(node: Node, rows: int) -> bool:
     return True
 
 
-def _fills_rows(size: int | Node) -> bool:
+def _fills_rows(size: Dim) -> bool:
     """Can a matrix unit's operands, or results, have rows of so many elements?"""
     return isinstance(size, int) and not size % _MATRIX_COLUMNS and 0 < size <= _MOST_MATRIX_COLUMNS
 

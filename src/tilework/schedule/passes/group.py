@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tilework.ir.symbolic import dims
 from tilework.schedule.passes.order import levels, topological
+from tilework.schedule.schedule import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +47,7 @@ def group_kernels(kernels: Sequence[Kernel], after: Edges, limits: Limits) -> li
         parts = [kernel]
         if _is_small(kernel, limits):
             # Threads of a GPU share one nest of loops; another nest would run on one of them.
-            shares = kernel.device.partition(":")[0] in limits.joins_equal_loops_on
+            shares = kind_of(kernel.device) in limits.joins_equal_loops_on
             key = (level[kernel], kernel.device, kernel.space if shares else ())
             current = small.get(key)
             if current is not None and _fits(current, kernel, limits):

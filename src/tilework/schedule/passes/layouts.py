@@ -28,7 +28,7 @@ from tilework.ir.symbolic.simplify import TRUE
 from tilework.schedule.passes.kernel_graph import leaves_in
 from tilework.schedule.passes.movement import flatten
 from tilework.schedule.passes.stored import Stored
-from tilework.schedule.schedule import SlotKind
+from tilework.schedule.schedule import SlotKind, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -66,7 +66,7 @@ def choose_layouts(kernels: Sequence[Kernel], contractions: set[Node], limits: L
         contractions: the REDUCEs that are sums of products.
         limits: says for which devices.
     """
-    wishing = [k for k in kernels if k.device.partition(":")[0] in limits.layouts_on]
+    wishing = [k for k in kernels if kind_of(k.device) in limits.layouts_on]
     movable = _movable(kernels, set(wishing), contractions)
     if not movable:
         return
@@ -136,7 +136,7 @@ def _movable(
 
 def _kept(views: Sequence[_View], limits: Limits) -> set[Buffer]:
     """What stays as it is on devices that gain by windows alone."""
-    bound = [v for v in views if v.device.partition(":")[0] in limits.layouts_by_windows_on]
+    bound = [v for v in views if kind_of(v.device) in limits.layouts_by_windows_on]
     has_windows = any(view.has_windows() for view in bound)
     return {
         access.buffer

@@ -27,6 +27,7 @@ from tilework.schedule.passes.kernel_graph import leaves_in
 from tilework.schedule.passes.movement import MOVEMENT, ZERO, axis_groups, source_index
 from tilework.schedule.passes.prepare import IDENTITY, numel
 from tilework.schedule.passes.variation import varying_axes
+from tilework.schedule.schedule import kind_of
 
 if TYPE_CHECKING:
     from tilework.ir.node import Node
@@ -98,7 +99,7 @@ def find_recomputed(layout: Layout, limits: Limits) -> Again:
     folds: set[Node] = set()
     ends: set[Node] = set()
     for part in parts:
-        kind = layout.device.get(part.scores[0], "").split(":")[0]
+        kind = kind_of(layout.device.get(part.scores[0], ""))
         on_matrix_units = kind in limits.matrix_cascades_on
         if not _is_worth_it(part) or (on_matrix_units and not _suits_matrix_units(part)):
             continue
@@ -196,7 +197,7 @@ class _Following:
 
     def _is_large(self, node: Node) -> bool:
         """Is this a sum of products of few factors, larger than them and than is stored gladly?"""
-        kind = self.layout.device.get(node, "").split(":")[0]
+        kind = kind_of(self.layout.device.get(node, ""))
         if kind not in self.least or not is_contraction(node):
             return False
         source = node.src[0]

@@ -30,6 +30,7 @@ from tilework.ir.ops.tensor import (
 )
 from tilework.ir.symbolic import dims
 from tilework.schedule.passes.slices import between
+from tilework.schedule.schedule import kind_of
 
 if TYPE_CHECKING:
     from tilework.ir.node import Node
@@ -55,7 +56,7 @@ def split_scans(function: Node, reading_twice: tuple[str, ...] = ()) -> Node:
     order = toposort(function)
     if not any(node.op is SCAN for node in order):
         return function
-    kinds = {node.attrs.device.partition(":")[0] for node in order if node.op is PARAM}
+    kinds = {kind_of(node.attrs.device) for node in order if node.op is PARAM}
     reads_twice = bool(kinds) and kinds <= set(reading_twice)
     done: dict[Node, Node] = {}
     for node in order:
