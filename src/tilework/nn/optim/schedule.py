@@ -27,6 +27,7 @@ class Schedule:
             were before these as `initial_lr`.
 
     Example:
+        >>> from tilework import Tensor
         >>> from tilework.nn.optim import SGD
         >>> optimizer = SGD([Tensor([1.0], requires_grad=True)], lr=0.5)
         >>> schedule = Schedule(optimizer, lambda step: 0.1**step)
