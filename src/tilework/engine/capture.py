@@ -41,6 +41,7 @@ from tilework.engine.steps import (
     VariableBounds,
     check_variables,
     compile_steps,
+    operands_of,
     written_slots,
 )
 from tilework.engine.validate import Report, run_validated
@@ -296,7 +297,7 @@ class _Builder:
             for slot, buffer in zip(run.slots, run.buffers, strict=True)
         ]
         for step in run.steps:
-            self._steps.append((step, [places[operand.slot] for operand in _operands_of(step)]))
+            self._steps.append((step, [places[operand.slot] for operand in operands_of(step)]))
 
     def _place_of(self, time: int, slot: Slot, buffer: Buffer | None) -> Any:
         """(slot, offset) for what has a slot, (device, number, offset) for what is in an arena."""
@@ -326,7 +327,7 @@ class _Builder:
     def _prune(self) -> None:
         """Drop the steps whose results nobody reads."""
         touched = [
-            [_bytes_of(old, place) for old, place in zip(_operands_of(step), places, strict=True)]
+            [_bytes_of(old, place) for old, place in zip(operands_of(step), places, strict=True)]
             for step, places in self._steps
         ]
         keep = live_steps([step for step, _ in self._steps], touched)
@@ -353,7 +354,8 @@ class _Builder:
         self._prune()
         first_arena = len(self.inputs) + len(self.held) + len(self.outputs)
         used = {place[:2] for _, places in self._steps for place in places if len(place) == 3}
-        devices = [name for name in self._arenas if any(name == other for other, _ in used)]
+        used_devices = {name for name, _ in used}
+        devices = [name for name in self._arenas if name in used_devices]
         offsets: dict[str, list[int]] = {}
         sizes: list[tuple[str, int]] = []
         for name in devices:
@@ -414,10 +416,6 @@ class _Builder:
             is_fresh=packed.is_fresh,
         )
         return program
-
-
-def _operands_of(step: PlannedStep) -> tuple[Operand, ...]:
-    return step.operands if isinstance(step, PlannedCall) else (step.target, step.source)
 
 
 def _bytes_of(operand: Operand, place: Any) -> Range:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from tilework.base.integers import round_up
 from tilework.dtypes import uint8
 from tilework.engine.device import Device
 from tilework.engine.splits import find_division
@@ -58,7 +59,7 @@ class _Division:
         self.splits = splits
         self.arenas: dict[str, int] = {}
         for device, split in splits.values():
-            sizes = [-(-pack.size_bytes // _ALIGNMENT) * _ALIGNMENT for pack in split.packs]
+            sizes = [round_up(pack.size_bytes, _ALIGNMENT) for pack in split.packs]
             if sizes:  # a kernel may be written anew alone
                 self.arenas[device] = max(self.arenas.get(device, 0), sum(sizes))
 
@@ -98,7 +99,7 @@ class _Division:
                 continue
             view = ViewAttrs(offset, (pack.size_bytes,), uint8)
             target = make(BUFFER_VIEW, (arena,), view)
-            offset += -(-pack.size_bytes // _ALIGNMENT) * _ALIGNMENT
+            offset += round_up(pack.size_bytes, _ALIGNMENT)
             calls.append(make(CALL, (pack.kernel, target, *sources), None))
             arguments.append(target)
         # What is only for the kernels before it may come last.

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from tilework.base import faults
 from tilework.base.errors import ModelFileError, UnsupportedError, UserError
+from tilework.base.integers import round_up
 
 MAGIC: Final = b"TWEXPORT"
 VERSION: Final = 2
@@ -139,7 +140,7 @@ def open_file(path: Path, key: bytes | None = None) -> ExportFile:
             expected=f"format {VERSION}",
             try_="export it again with this version",
         )
-    start = -(-(HEADER.size + length) // PAGE) * PAGE
+    start = round_up(HEADER.size + length, PAGE)
     end = start + data_size
     if length > _MAX_DESCRIPTION or signature_size not in (0, SIGNATURE_BYTES):
         raise malformed("its sizes are not possible")

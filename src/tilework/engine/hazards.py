@@ -25,6 +25,14 @@ class Access:
     end: int
     writes: bool
 
+    def overlaps(self, other: Access) -> bool:
+        """Whether both touch some byte."""
+        return self.memory == other.memory and self.start < other.end and other.start < self.end
+
+    def covers(self, other: Access) -> bool:
+        """Whether this touches all bytes that the other does."""
+        return self.memory == other.memory and self.start <= other.start and other.end <= self.end
+
 
 @dataclass(slots=True)
 class _Segment:

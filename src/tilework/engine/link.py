@@ -31,7 +31,9 @@ from tilework.engine.steps import (
     Operand,
     Step,
     VariableBounds,
+    buffer_of,
     check_variables,
+    part_of,
     written_slots,
 )
 from tilework.runtime.driver import Kernel, Launch, check_commands
@@ -245,14 +247,14 @@ class CommandInstance:
         """Run the launches as one recording, told only what differs from the last run."""
         if self._recording is None:
             self._recording = self._device.driver.record(self._launches(slots, values))
-            self._addresses = {slot: _address(slots, slot) for slot in self._places}
+            self._addresses = {slot: buffer_of(slots, slot).address for slot in self._places}
             self._values = dict(values)
         for slot, places in self._places.items():
-            address = _address(slots, slot)
+            address = buffer_of(slots, slot).address
             if address != self._addresses[slot]:
                 self._addresses[slot] = address
                 for number, position, operand in places:
-                    self._recording.set_buffer(number, position, _buffer(slots, operand))
+                    self._recording.set_buffer(number, position, part_of(slots, operand))
         if self._moving and values != self._values:
             self._values = dict(values)
             for number, call in self._moving:
@@ -275,13 +277,6 @@ class CommandInstance:
         return [_launch(call, self._loaded, slots, values) for call in self._calls]
 
 
-def _address(slots: Sequence[Buffer | None], slot: int) -> int:
-    buffer = slots[slot]
-    if buffer is None:
-        raise InternalError("link: a slot has no buffer", got=slot)
-    return buffer.address
-
-
 def leases_of(buffers: Iterable[Buffer | None]) -> list[Lease]:
     """Return the leases that `buffers` are from, each once."""
     found: dict[int, Lease] = {}
@@ -300,20 +295,11 @@ def _launch(
 ) -> Launch:
     return Launch(
         loaded[call.code.key].kernel,
-        tuple([_buffer(slots, operand) for operand in call.operands]),
+        tuple([part_of(slots, operand) for operand in call.operands]),
         tuple([values[name] for name in call.code.variables]),
         grid=(call.code.tasks.evaluate(values),),
         is_serial=call.is_serial,
     )
-
-
-def _buffer(slots: Sequence[Buffer | None], operand: Operand) -> Buffer:
-    buffer = slots[operand.slot]
-    if buffer is None:
-        raise InternalError("link: a slot has no buffer", got=operand.slot)
-    if operand.offset_bytes == 0 and operand.size_bytes == buffer.size_bytes:
-        return buffer
-    return buffer.view(operand.offset_bytes, operand.size_bytes)
 
 
 class LinkedSteps:
@@ -422,9 +408,9 @@ class CopyInstance:
             started = time.perf_counter()
             copy_between(
                 Device[call.target_device],
-                _buffer(slots, call.target),
+                part_of(slots, call.target),
                 Device[call.source_device],
-                _buffer(slots, call.source),
+                part_of(slots, call.source),
             )
             seconds.append(time.perf_counter() - started)
         return seconds

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from tilework.base import settings
 from tilework.base.collection import no_collection
 from tilework.base.errors import InternalError
+from tilework.base.integers import round_up
 from tilework.dtypes import int32, uint32
 from tilework.engine.compile import compile_as_named
 from tilework.engine.device import Device
@@ -167,10 +168,6 @@ def run_packed(
     return True
 
 
-def _aligned(size_bytes: int) -> int:
-    return -(-size_bytes // _ALIGNMENT) * _ALIGNMENT
-
-
 def _part(slots: Sequence[Buffer | None], operand: Operand) -> Buffer:
     buffer = slots[operand.slot]
     if buffer is None:
@@ -255,7 +252,7 @@ class _Rewrite:
                 if pack.is_constant:
                     self._packed_slot(kernel_step, pack)
                 else:
-                    total += _aligned(pack.size_bytes)
+                    total += round_up(pack.size_bytes, _ALIGNMENT)
             if total:
                 size = self.temporary.get(kernel_step.device, 0)
                 self.temporary[kernel_step.device] = max(size, total)
@@ -317,7 +314,7 @@ class _Rewrite:
             device = list(self.temporary).index(step.device)
             slot = self.num_slots + len(self.packed) + device
             target = Operand(slot, offset, pack.size_bytes)
-            offset += _aligned(pack.size_bytes)
+            offset += round_up(pack.size_bytes, _ALIGNMENT)
             sources = tuple(operands[source] for source in pack.sources)
             new.append(PlannedCall(step.device, pack.kernel, (target, *sources)))
             operands.append(target)

@@ -64,7 +64,7 @@ def live_steps(steps: Sequence[PlannedStep], operands: Sequence[Sequence[Range]]
     for number in range(len(steps) - 1, -1, -1):
         step, ranges = steps[number], operands[number]
         written = [ranges[position] for position in _written(step)]
-        if _can_fail(step) or any(_is_seen(row, needed) for row in written):
+        if any(_is_seen(row, needed) for row in written) or _can_fail(step):
             is_live[number] = True
             for row in ranges:
                 needed.setdefault(row.owner, _Needed()).add(row.start, row.stop)

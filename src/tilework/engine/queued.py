@@ -17,9 +17,17 @@ from tilework.base import trace
 from tilework.base.errors import InternalError, TileworkError
 from tilework.engine.copies import PeerQueues, Route, can_reach, join, peer_queues
 from tilework.engine.device import Device
-from tilework.engine.hazards import Access, QueuedStep, plan_waits
-from tilework.engine.reading import read_in_place
-from tilework.engine.steps import CopyCall, KernelCall, Operand, Step
+from tilework.engine.hazards import QueuedStep, plan_waits
+from tilework.engine.reading import access_of, read_in_place
+from tilework.engine.steps import (
+    CopyCall,
+    KernelCall,
+    Operand,
+    Step,
+    buffer_of,
+    operands_of,
+    part_of,
+)
 
 if TYPE_CHECKING:
     from tilework.engine.device import OpenDevice
@@ -76,7 +84,7 @@ def in_order(
 ) -> list[Any]:
     """The parts of a program such that they are run in order, also where devices run ahead."""
     names = {device.name for device, _ in groups if device is not None}
-    used = {operand.slot for _, calls in groups for call in calls for operand in _operands(call)}
+    used = {operand.slot for _, calls in groups for call in calls for operand in operands_of(call)}
     names |= {buffer.device for slot in used if (buffer := slots[slot]) is not None}
     ahead = [name for name in sorted(names) if peer_queues(Device[name]) is not None]
     if len(ahead) < 2:
@@ -154,12 +162,11 @@ class QueuedInstance:
         names: set[str] = set()
         slots: set[int] = set()
         for step in steps:
+            slots |= {operand.slot for operand in operands_of(step)}
             if isinstance(step, KernelCall):
                 names.add(step.device)
-                slots |= {operand.slot for operand in step.operands}
             else:
                 names |= {step.target_device, step.source_device}
-                slots |= {step.target.slot, step.source.slot}
         self._names = sorted(names)
         self._slots = sorted(slots)
         self._plans: dict[tuple[Any, ...], _Plan] = {}
@@ -245,9 +252,7 @@ class QueuedInstance:
         seen: dict[int, int] = {}
         found: dict[int, tuple[Any, int]] = {}
         for slot in self._slots:
-            buffer = slots[slot]
-            if buffer is None:
-                raise InternalError("link: a slot has no buffer", got=slot)
+            buffer = buffer_of(slots, slot)
             memory = buffer.memory
             if memory.lease is None:
                 found[slot] = (seen.setdefault(id(memory), len(seen)), buffer.offset_bytes)
@@ -265,7 +270,7 @@ class QueuedInstance:
             and any(owners[operand.slot] != unit.queue[0] for operand, _ in unit.touches)
         )
         steps = [
-            QueuedStep(unit.queue, tuple([_access(*touch, places) for touch in unit.touches]))
+            QueuedStep(unit.queue, tuple([access_of(*touch, places) for touch in unit.touches]))
             for unit in units
         ]
         numbers: dict[tuple[Any, int], int] = {}
@@ -302,10 +307,6 @@ class QueuedInstance:
         return units
 
 
-def _operands(step: Step) -> tuple[Operand, ...]:
-    return step.operands if isinstance(step, KernelCall) else (step.target, step.source)
-
-
 def _queues(device: OpenDevice) -> PeerQueues:
     found = peer_queues(device)
     if found is None:
@@ -328,7 +329,7 @@ def _copy(call: CopyCall) -> _Unit:
 
     def run(slots: Sequence[Buffer | None], values: Mapping[str, int]) -> None:
         here, there = Device[call.target_device], Device[call.source_device]
-        to, from_ = _view(slots, target), _view(slots, source)
+        to, from_ = part_of(slots, target), part_of(slots, source)
         if not to.size_bytes:
             return
         if trace.enabled():
@@ -338,19 +339,6 @@ def _copy(call: CopyCall) -> _Unit:
         to.memory.changes += 1
 
     return _Unit((call.target_device, True), run, ((target, True), (source, False)))
-
-
-def _view(slots: Sequence[Buffer | None], operand: Operand) -> Buffer:
-    buffer = slots[operand.slot]
-    if buffer is None:
-        raise InternalError("link: a slot has no buffer", got=operand.slot)
-    return buffer.view(operand.offset_bytes, operand.size_bytes)
-
-
-def _access(operand: Operand, writes: bool, places: Mapping[int, tuple[Any, int]]) -> Access:
-    memory, start = places[operand.slot]
-    first = start + operand.offset_bytes
-    return Access(memory, first, first + operand.size_bytes, writes)
 
 
 def _warn_of_order(name: str, error: TileworkError) -> None:

@@ -8,10 +8,11 @@ is one kernel on each.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tilework.engine.steps import CopyCall, KernelCall, Operand, Step
+from tilework.engine.hazards import Access
+from tilework.engine.steps import CopyCall, KernelCall, Operand, Step, operands_of
 from tilework.ir.node import toposort
 from tilework.ir.ops.index import RANGE
 from tilework.ir.ops.memory import INDEX, LOAD, PARAM
@@ -24,20 +25,6 @@ if TYPE_CHECKING:
 Places = Mapping[int, tuple[Any, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Touch:
-    memory: Any
-    start: int
-    end: int
-    writes: bool
-
-    def overlaps(self, other: _Touch) -> bool:
-        return self.memory == other.memory and self.start < other.end and other.start < self.end
-
-    def covers(self, other: _Touch) -> bool:
-        return self.memory == other.memory and self.start <= other.start and other.end <= self.end
-
-
 def read_in_place(
     steps: Sequence[Step], places: Places, temporary: frozenset[int]
 ) -> dict[int, Step | None]:
@@ -48,7 +35,7 @@ def read_in_place(
         places: where the slots lie.
         temporary: slots whose contents nobody reads after the program.
     """
-    touched = [_touches(step, places) for step in steps]
+    touched = [_accesses(step, places) for step in steps]
     found: dict[int, Step | None] = {}
     for number, step in enumerate(steps):
         if not isinstance(step, CopyCall) or step.target.slot not in temporary:
@@ -67,22 +54,24 @@ def read_in_place(
     return found
 
 
-def _touches(step: Step, places: Places) -> list[_Touch]:
-    if isinstance(step, KernelCall):
-        rows = [(each, number in step.code.writes) for number, each in enumerate(step.operands)]
-    else:
-        rows = [(step.target, True), (step.source, False)]
-    return [_touch(operand, writes, places) for operand, writes in rows]
-
-
-def _touch(operand: Operand, writes: bool, places: Places) -> _Touch:
+def access_of(operand: Operand, writes: bool, places: Places) -> Access:
+    """Return the bytes of memory that an operand is."""
     memory, start = places[operand.slot]
     first = start + operand.offset_bytes
-    return _Touch(memory, first, first + operand.size_bytes, writes)
+    return Access(memory, first, first + operand.size_bytes, writes)
+
+
+def _accesses(step: Step, places: Places) -> list[Access]:
+    """What a step touches, in the order of its operands."""
+    writes = (0,) if isinstance(step, CopyCall) else step.code.writes
+    return [
+        access_of(operand, position in writes, places)
+        for position, operand in enumerate(operands_of(step))
+    ]
 
 
 def _only_reader(
-    number: int, steps: Sequence[Step], touched: Sequence[list[_Touch]]
+    number: int, steps: Sequence[Step], touched: Sequence[list[Access]]
 ) -> tuple[int, int] | None:
     """The one kernel that reads what a copy brings, and as which operand; None if it is not one.
 

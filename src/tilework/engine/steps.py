@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tilework.base.errors import BoundsError, InternalError
 from tilework.engine.compile import CompiledKernel, compile_kernels
@@ -21,6 +21,9 @@ from tilework.ir.ops.memory import BUFFER_VIEW, PARAM, SINK
 from tilework.ir.ops.program import CALL
 from tilework.ir.ops.tensor import COPY
 from tilework.ir.symbolic import dims
+
+if TYPE_CHECKING:
+    from tilework.runtime.buffer import Buffer
 
 #: A kernel of fewer scalar operations stays on the calling thread.
 SERIAL_WORK: Final = 1 << 17
@@ -67,6 +70,27 @@ class CopyCall:
 
 Step = KernelCall | CopyCall
 PlannedStep = PlannedCall | CopyCall
+
+
+def operands_of(step: Step | PlannedStep) -> tuple[Operand, ...]:
+    """Return what a step touches; of a copy the target first."""
+    return (step.target, step.source) if isinstance(step, CopyCall) else step.operands
+
+
+def buffer_of(slots: Sequence[Buffer | None], slot: int) -> Buffer:
+    """Return the buffer of a slot, which a run must have."""
+    buffer = slots[slot]
+    if buffer is None:
+        raise InternalError("link: a slot has no buffer", got=slot)
+    return buffer
+
+
+def part_of(slots: Sequence[Buffer | None], operand: Operand) -> Buffer:
+    """Return the bytes that an operand is."""
+    buffer = buffer_of(slots, operand.slot)
+    if operand.offset_bytes == 0 and operand.size_bytes == buffer.size_bytes:
+        return buffer
+    return buffer.view(operand.offset_bytes, operand.size_bytes)
 
 
 @dataclass(frozen=True, slots=True)
