@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from tilework.base.errors import PlanError
 from tilework.codegen.analysis import depends_on, substitute_ranges
 from tilework.codegen.plan.extents import number, size
+from tilework.codegen.plan.matrix_tiling import signs_of
 from tilework.dtypes import int32
 from tilework.ir.build import const_bits, const_index
 from tilework.ir.node import toposort
-from tilework.ir.ops import math
 from tilework.ir.ops.control import STAGE, StageAttrs
 from tilework.ir.ops.index import Unit
 from tilework.ir.ops.matrix_registers import (
@@ -76,16 +76,12 @@ def in_matrices(
         substitute_ranges(factors.get(factor, factor), values, {})
         for factor in (contraction.a, contraction.b)
     )
-    product = contraction.reduce.src[0]
-    signed = [product.op not in math.UNSIGNED_FIRST, product.op not in math.UNSIGNED_SECOND]
-    if contraction.a is not product.src[0]:
-        signed.reverse()
     zero = const_bits(0, int32, (size(rows), size(columns)))
     value = DOT_MATRIX(
         _loaded(a, rows, steps.inside),
         _loaded(b, steps.inside, columns),
         zero,
-        attrs=DotMatrixAttrs(*signed),
+        attrs=DotMatrixAttrs(*signs_of(contraction)),
     )
     loops = [steps.blocks if range_ is steps.range_ else range_ for range_ in reduce.src[1:]]
     total = REDUCE(value, *loops, attrs=reduce.attrs)

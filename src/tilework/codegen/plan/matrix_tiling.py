@@ -45,18 +45,20 @@ def instruction_for(contraction: Contraction, target: TargetSpec) -> MatrixInstr
     product = contraction.reduce.src[0]
     if product.op not in math.QUADS or contraction.reduce.dtype is not int32:
         return None
-    kinds = ["int8", "int8"]
-    for place, unsigned in enumerate((math.UNSIGNED_FIRST, math.UNSIGNED_SECOND)):
-        if product.op in unsigned:
-            kinds[place] = "uint8"
-    if contraction.a is not product.src[0]:
-        kinds.reverse()
+    kinds = ["int8" if is_signed else "uint8" for is_signed in signs_of(contraction)]
     for found in target.matrix_instructions:
         if not found.registers or found.fragment_layout != "words":
             continue
         if [found.a_dtype, found.b_dtype, found.accumulator_dtype] == [*kinds, "int32"]:
             return found
     return None
+
+
+def signs_of(contraction: Contraction) -> tuple[bool, bool]:
+    """Whether the bytes of `a` are signed, and those of `b`."""
+    product = contraction.reduce.src[0]
+    first, second = product.op not in math.UNSIGNED_FIRST, product.op not in math.UNSIGNED_SECOND
+    return (first, second) if contraction.a is product.src[0] else (second, first)
 
 
 def matrix_shapes(instruction: MatrixInstruction) -> list[tuple[int, int]]:
