@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tilework import Tensor
+from tilework import Tensor, TinyJit
 from tilework.base.errors import UserError
 from tilework.nn import optim
 
@@ -44,6 +44,38 @@ def _both(name: str, steps: int = 4, **options: Any) -> tuple[Any, Any]:
 def test_an_optimizer_agrees_with_pytorch(name: str, options: dict[str, Any]) -> None:
     ours, theirs = _both(name, **options)
     np.testing.assert_allclose(ours, theirs, rtol=2e-5)
+
+
+#: Each kind whose steps can be captured; see the first lines of `lbfgs.py` for the other one.
+KINDS = [
+    name
+    for name in optim.__all__
+    if isinstance(kind := getattr(optim, name), type)
+    and issubclass(kind, optim.Optimizer)
+    and kind not in (optim.Optimizer, optim.LBFGS)
+]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_captured_steps_are_those_of_plain_calls(name: str) -> None:
+    def stepped(wrap: Any) -> Any:
+        x = Tensor(START.reshape(3, 1).copy(), requires_grad=True).realize()
+        options = {"lr_decay": 0.5, "initial_accumulator_value": 0.5} if name == "Adagrad" else {}
+        optimizer = getattr(optim, name)([x], lr=0.1, **options)
+
+        def step() -> Tensor:
+            optimizer.zero_grad()
+            loss: Tensor = (x * x).sum()
+            loss.backward()
+            optimizer.step()
+            return loss.realize()
+
+        call = wrap(step)
+        for _ in range(5):
+            call()
+        return x.numpy()
+
+    np.testing.assert_allclose(stepped(TinyJit), stepped(lambda step: step), rtol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -103,24 +103,20 @@ class Adagrad(Optimizer):
         self.total = self._state(self.params)
         if initial_accumulator_value:
             for total in self.total:
-                total.assign(total + initial_accumulator_value)
+                # Now: a write that is pending would be captured with a step, and repeated.
+                total.assign(total + initial_accumulator_value).realize()
         self.steps = self._number(0.0)
-
-    def _begin(self) -> list[Tensor]:
-        self._now = (self.lr / (self.steps * self.lr_decay + 1)).contiguous()
-        self.steps += 1
-        return [self.steps]
 
     def _step(self, number: int, value: Tensor, g: Tensor, written: list[Tensor]) -> Tensor:
         total = self.total[number]
         total.assign(total + g * g)
         written.append(total)
-        return g / (total.sqrt() + self.eps) * self._now.cast(g.dtype)
+        rate = self.lr / (self.steps * self.lr_decay + 1)
+        return g / (total.sqrt() + self.eps) * rate.cast(g.dtype)
 
     def _end(self) -> list[Tensor]:
-        # Not state: a captured step would keep it.
-        del self._now
-        return []
+        self.steps += 1
+        return [self.steps]
 
 
 class Adadelta(Optimizer):
@@ -188,7 +184,8 @@ class Rprop(Optimizer):
         self.last = self._state(self.params)
         self.size = self._state(self.params)
         for size in self.size:
-            size.assign(size + self._rate(size))
+            # Now: a write that is pending would be captured with a step, and repeated.
+            size.assign(size + self._rate(size)).realize()
 
     def _step(self, number: int, value: Tensor, g: Tensor, written: list[Tensor]) -> Tensor:
         last, size = self.last[number], self.size[number]
