@@ -184,6 +184,12 @@ class ChainGroup:
         slot, _ = self.emission.place(turn)
         self.out.emit(SIGNAL_ARRIVE(INDEX(self.emission.free, slot), after))
 
+    def _end_positions(self, block: _Block) -> None:
+        """All threads have read what belongs to a block's positions: the slot may go back."""
+        if self.values.of_positions:
+            number = simplify.add(self.group, const_index(1))
+            self.out.emit(GROUP_BARRIER(number, block.turn, attrs=CountAttrs(GROUP_THREADS)))
+
     # ---- one block
 
     def _block(self, state: _State, turn: Node, blocks: Blocks, held: Node) -> None:
@@ -217,10 +223,7 @@ class ChainGroup:
         # Factors are held in registers, which nothing may write while a product is on its way: the
         # machine would do one product after the other.
         pairs = [self._pairs(state, block, each) for each in chain.sums]
-        if self.values.of_positions:
-            # All threads have read what belongs to the block's positions: the slot may go back.
-            number = simplify.add(self.group, const_index(1))
-            out.emit(GROUP_BARRIER(number, turn, attrs=CountAttrs(GROUP_THREADS)))
+        self._end_positions(block)
         for last, total, own in zip(chain.sums, state.sums, pairs, strict=True):
             self._mix(block, last, total, own)
         if chain.settles:
@@ -378,6 +381,7 @@ class ChainGroup:
         if values.added:
             done = out.emit(MATRIX_WAIT(*state.found[1:], block.turn, attrs=CountAttrs(0)))
             self._add(state, block)
+        self._end_positions(block)
         with out.when(self.leads):
             self._hand_back(simplify.add(self.used, block.turn), done)
 
