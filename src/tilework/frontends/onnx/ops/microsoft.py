@@ -9,6 +9,7 @@ from tilework import dtypes
 from tilework.frontends.onnx.ops.activation import gelu
 from tilework.frontends.onnx.ops.norm import layer_normalization
 from tilework.frontends.onnx.ops.quantise import (
+    dequantised,
     dynamic_parameters,
     matmul_integer,
     quantised,
@@ -108,8 +109,7 @@ def matmul_integer_to_float(call: Call, *operands: Tensor | None) -> Tensor:
 @onnx_op("QLinearAdd", "QLinearMul", domain=MICROSOFT, least=8)
 def qlinear_binary(call: Call, *operands: Tensor) -> Tensor:
     a, a_scale, a_point, b, b_scale, b_point, y_scale, y_point = operands
-    left = (a.cast(dtypes.int32) - a_point.cast(dtypes.int32)).cast(dtypes.float32) * a_scale
-    right = (b.cast(dtypes.int32) - b_point.cast(dtypes.int32)).cast(dtypes.float32) * b_scale
+    left, right = dequantised(a, a_scale, a_point), dequantised(b, b_scale, b_point)
     total = left + right if call.node.op == "QLinearAdd" else left * right
     rounded = (total / y_scale).round() + y_point.cast(dtypes.float32)
     return saturated(rounded, a.dtype)

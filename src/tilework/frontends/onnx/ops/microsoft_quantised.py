@@ -5,10 +5,16 @@ Each takes the scale and the zero point of its operands and of its result.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from tilework import dtypes
-from tilework.frontends.onnx.ops.quantise import quantised, requantised
+from tilework.frontends.onnx.ops.quantise import (
+    dequantised,
+    minus_zero_point,
+    quantised,
+    requantised,
+)
 from tilework.frontends.onnx.registry import onnx_op
 from tilework.frontends.onnx.values import filled
 from tilework.tensor.tensor import Tensor
@@ -17,16 +23,6 @@ if TYPE_CHECKING:
     from tilework.frontends.onnx.call import Call
 
 MICROSOFT = "com.microsoft"
-
-
-def _whole(x: Tensor, point: Tensor | None) -> Tensor:
-    """A quantised number less its zero point, as int32."""
-    value = x.cast(dtypes.int32)
-    return value if point is None else value - point.cast(dtypes.int32)
-
-
-def _real(x: Tensor, scale: Tensor, point: Tensor | None) -> Tensor:
-    return _whole(x, point).cast(dtypes.float32) * scale
 
 
 @onnx_op("QGemm", domain=MICROSOFT, least=6)
@@ -38,8 +34,10 @@ def qgemm(call: Call, *operands: Tensor | None) -> Tensor:
     assert a_scale is not None
     assert b_scale is not None
     bias, y_scale, y_point = filled(rest, 3)
-    left = _whole(a, a_point)
-    right = _whole(b, b_point if b_point is None or b_point.ndim == 0 else _columns(call, b_point))
+    left = minus_zero_point(a, a_point)
+    right = minus_zero_point(
+        b, b_point if b_point is None or b_point.ndim == 0 else _columns(call, b_point)
+    )
     left = left.transpose(0, 1) if call.integer("transA", 0) else left
     right = right.transpose(0, 1) if call.integer("transB", 0) else right
     total = left.matmul(right, dtype=dtypes.int32)
@@ -63,11 +61,10 @@ def qlinear_global_average_pool(call: Call, *operands: Tensor) -> Tensor:
     x, x_scale, x_point, y_scale, y_point = operands
     is_last = bool(call.integer("channels_last", 0))
     axes = tuple(range(1, x.ndim - 1)) if is_last else tuple(range(2, x.ndim))
-    count = 1
-    for axis in axes:
-        count *= x.shape[axis]
-    total = _whole(x, x_point).sum(axes, keepdim=True, dtype=dtypes.int32)
-    return requantised(total, x_scale / (y_scale * float(count)), y_point)
+    total = minus_zero_point(x, x_point).sum(axes, keepdim=True, dtype=dtypes.int32)
+    return requantised(
+        total, x_scale / (y_scale * float(math.prod(x.shape[axis] for axis in axes))), y_point
+    )
 
 
 @onnx_op("QLinearLeakyRelu", domain=MICROSOFT, least=4)
@@ -77,7 +74,7 @@ def qlinear_leaky_relu(call: Call, *operands: Tensor | None) -> Tensor:
     assert x_scale is not None
     assert y_scale is not None
     (y_point,) = filled(rest, 1)
-    value = _real(x, x_scale, x_point)
+    value = dequantised(x, x_scale, x_point)
     found = (value < 0).where(value * call.number("alpha", 0.01), value)
     return quantised(found, y_scale, y_point, x.dtype)
 
@@ -89,7 +86,7 @@ def qlinear_sigmoid(call: Call, *operands: Tensor | None) -> Tensor:
     assert x_scale is not None
     assert y_scale is not None
     (y_point,) = filled(rest, 1)
-    return quantised(_real(x, x_scale, x_point).sigmoid(), y_scale, y_point, x.dtype)
+    return quantised(dequantised(x, x_scale, x_point).sigmoid(), y_scale, y_point, x.dtype)
 
 
 @onnx_op("QLinearConcat", domain=MICROSOFT, least=5)
@@ -97,7 +94,7 @@ def qlinear_concat(call: Call, *operands: Tensor) -> Tensor:
     """Operands after the result's scale and zero point come in threes."""
     y_scale, y_point, *rest = operands
     parts = [
-        quantised(_real(x, scale, point), y_scale, y_point, x.dtype)
+        quantised(dequantised(x, scale, point), y_scale, y_point, x.dtype)
         for x, scale, point in zip(rest[::3], rest[1::3], rest[2::3], strict=True)
     ]
     return parts[0].cat(*parts[1:], dim=call.integer("axis", 0))

@@ -103,9 +103,15 @@ def dynamic_quantize_linear(call: Call, x: Tensor) -> tuple[Tensor, Tensor, Tens
     return quantised(x, scale, point, dtypes.uint8), scale, point
 
 
-def _minus_zero_point(x: Tensor, zero_point: Tensor | None) -> Tensor:
+def minus_zero_point(x: Tensor, zero_point: Tensor | None) -> Tensor:
+    """A quantised number less its zero point, as int32."""
     value = x.cast(dtypes.int32)
     return value if zero_point is None else value - zero_point.cast(dtypes.int32)
+
+
+def dequantised(x: Tensor, scale: Tensor, zero_point: Tensor | None) -> Tensor:
+    """(x - zero_point) * scale in float32."""
+    return minus_zero_point(x, zero_point).cast(dtypes.float32) * scale
 
 
 def _row_point(point: Tensor | None) -> Tensor | None:
@@ -128,8 +134,8 @@ def matmul_integer(
     b_point: Tensor | None = None,
 ) -> Tensor:
     """(a - a_point) @ (b - b_point) in int32."""
-    left = _minus_zero_point(a, _row_point(a_point))
-    right = _minus_zero_point(b, None if b_point is None else _flat_if_one(b_point))
+    left = minus_zero_point(a, _row_point(a_point))
+    right = minus_zero_point(b, None if b_point is None else _flat_if_one(b_point))
     return left.matmul(right, dtype=dtypes.int32)
 
 
@@ -142,12 +148,12 @@ def conv_integer(
     weight_point: Tensor | None = None,
 ) -> Tensor:
     """Convolve (x - x_point), which is 0 in the padding, with (weight - weight_point), in int32."""
-    value = _minus_zero_point(x, None if x_point is None else _flat_if_one(x_point))
+    value = minus_zero_point(x, None if x_point is None else _flat_if_one(x_point))
     if weight_point is not None and math.prod(weight_point.shape) > 1:
         weight_point = weight_point.reshape((-1, *([1] * (weight.ndim - 1))))
     elif weight_point is not None:
         weight_point = weight_point.reshape(())
-    filters = _minus_zero_point(weight, weight_point)
+    filters = minus_zero_point(weight, weight_point)
     return convolved(call, value, filters, dtype=dtypes.int32)
 
 
@@ -160,8 +166,8 @@ def requantised(total: Tensor, factor: Tensor, point: Tensor) -> Tensor:
 @onnx_op("QLinearMatMul", least=8)
 def qlinear_matmul(call: Call, *operands: Tensor) -> Tensor:
     a, a_scale, a_point, b, b_scale, b_point, y_scale, y_point = operands
-    left = _minus_zero_point(a, _row_point(a_point))
-    right = _minus_zero_point(b, _flat_if_one(b_point))
+    left = minus_zero_point(a, _row_point(a_point))
+    right = minus_zero_point(b, _flat_if_one(b_point))
     row_scale = _row_point(a_scale)
     assert row_scale is not None
     factor = row_scale * _flat_if_one(b_scale) / _flat_if_one(y_scale)
@@ -185,8 +191,8 @@ def qlinear_conv(call: Call, *operands: Tensor | None) -> Tensor:
     bias = rest[0] if rest else None
     total = convolved(
         call,
-        _minus_zero_point(x, None if x_point is None else x_point.reshape(())),
-        _minus_zero_point(w, w_point),
+        minus_zero_point(x, None if x_point is None else x_point.reshape(())),
+        minus_zero_point(w, w_point),
         dtype=dtypes.int32,
     )
     along = (1, -1, *([1] * (w.ndim - 2)))
