@@ -243,7 +243,7 @@ def _own_errors(how: Comparison, call: Any, truth: _Truth) -> dict[int, list[flo
 
     Terms that cancel leave rounding behind that no bound relative to the result can allow for.
     """
-    own = _truth(how, call, _unchanged)
+    own = _truth(how, call, _mapped_plain)
     found: dict[int, list[float]] = {}
     for order, mine, wide in ((1, own.gradients, truth.gradients), (2, own.second, truth.second)):
         found[order] = []
@@ -255,17 +255,15 @@ def _own_errors(how: Comparison, call: Any, truth: _Truth) -> dict[int, list[flo
     return found
 
 
-def _unchanged(x: torch.Tensor) -> torch.Tensor:
-    return x.detach().clone()
+def _mapped_wide(call: Any) -> Any:
+    return _mapped(call, _widened)
 
 
-def _truth(
-    how: Comparison, call: Any, widened: Callable[[torch.Tensor], torch.Tensor] = _widened
-) -> _Truth:
+def _truth(how: Comparison, call: Any, prepared: Callable[[Any], Any] = _mapped_wide) -> _Truth:
     plain = _flat(_run(how, _mapped_plain(call)))
     # Some operators have no gradient for a target or a weight, and refuse all if asked for one.
     for leaves_of in (call, call[0], None) if how.has_gradient else (None,):
-        wide_call = _mapped(call, widened) if widened is _widened else _mapped_plain(call)
+        wide_call = prepared(call)
         leaves = [x for x in tensors_of(wide_call, torch.Tensor) if x.is_floating_point()]
         asked = [x for x in tensors_of(leaves_of, torch.Tensor) if x.is_floating_point()]
         for leaf in leaves[: len(asked)]:

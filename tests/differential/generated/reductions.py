@@ -245,6 +245,11 @@ def _orders() -> list[Op]:
     ]  # fmt: skip
 
 
+def _layernorm(x: torch.Tensor, axis: int) -> torch.Tensor:
+    moved = x.movedim(axis, -1)
+    return torch.nn.functional.layer_norm(moved, moved.shape[-1:]).movedim(-1, axis)
+
+
 def _rows() -> list[Op]:
     return [
         Op("softmax", _along("softmax"), _torch_along("softmax"), over_axis(
@@ -253,11 +258,14 @@ def _rows() -> list[Op]:
            over_axis(FLOATS, "normal ties"), composed(4)),
         Op("softmin", _along("softmin"), lambda x, axis: torch.nn.functional.softmin(x, axis),
            over_axis(FLOATS, "normal ties"), Bound(own=4, largest=1)),
-        Op("layernorm", lambda x, axis: x.layernorm(axis),
-           lambda x, axis: torch.nn.functional.layer_norm(
-               x.movedim(axis, -1), (x.shape[axis],)).movedim(-1, axis),
-           # Where all elements are equal, the rounding of their mean is divided by sqrt(1e-5).
-           over_axis(FLOATS, "normal", zero=False), Bound(16, 320), gradient_bound=1024),
+        # Where all elements are equal, the rounding of their mean is divided by sqrt(1e-5).
+        Op("layernorm", lambda x, axis: x.layernorm(axis), _layernorm,
+           over_axis(("float32", "float64"), "normal", zero=False), Bound(16, 320),
+           gradient_bound=1024),
+        # Computed in float32, of which that is little.
+        Op("layernorm of narrow floats", lambda x, axis: x.layernorm(axis), _layernorm,
+           over_axis(("float16", "bfloat16"), "normal", zero=False), composed(16),
+           gradient_bound=1024),
         Op("normalize", lambda x, axis: x.normalize(dim=axis),
            lambda x, axis: torch.nn.functional.normalize(x, dim=axis),
            over_axis(FLOATS, "nonzero"), composed(8)),
