@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,6 +44,10 @@ class Drawn:
 
     structures: set[Any] = field(default_factory=set)
     faults: list[str] = field(default_factory=list)
+    #: How many had their gradients compared.
+    differentiated: int = 0
+    #: Operands by dtype.
+    dtypes: Counter[str] = field(default_factory=Counter)
 
 
 def _collect(
@@ -85,5 +90,7 @@ def judge_family(family: str, count: int, number: int = 0, device: str | None = 
     found = Drawn()
     for batch in cases_of(family, count, number):
         found.structures.update(case.structure for case in batch)
+        found.differentiated += sum(case.is_differentiated for case in batch)
+        found.dtypes.update(one.dtype for case in batch for one in case.operands)
         found.faults += judge(batch, device)
     return found
