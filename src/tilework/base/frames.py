@@ -1,11 +1,9 @@
-"""Where the user's code is: the line that wrote an operation, and tracebacks that end there."""
+"""Tracebacks of our errors end at the line that the user wrote."""
 
 import functools
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
-from typing import NamedTuple, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from tilework.base.errors import InternalError, SettingsError, TileworkError
 from tilework.base.settings import current
@@ -14,31 +12,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 PACKAGE = str(Path(__file__).resolve().parent.parent) + "/"
-
-
-class Location(NamedTuple):
-    """A line of a source file."""
-
-    file: str
-    line: int
-
-    def __str__(self) -> str:
-        """`file:line`, as editors and terminals link it."""
-        return f"{self.file}:{self.line}"
-
-
-def user_location() -> Location | None:
-    """Return the innermost line outside tilework that is being run, or None if there is none.
-
-    It is cheap enough to be noted with every operation: it walks up the frames that are ours.
-    """
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if not file.startswith(PACKAGE):
-            return Location(file, frame.f_lineno)
-        frame = frame.f_back
-    return None
 
 
 def shows_internal_frames() -> bool:

@@ -41,11 +41,6 @@ def digest(*parts: object) -> str:
     return hasher.hexdigest()
 
 
-def digest_bytes(data: bytes | memoryview) -> str:
-    """Return a hexadecimal digest of raw bytes."""
-    return hashlib.blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
-
-
 def _sized(hasher: _Hash, tag: bytes, data: bytes) -> None:
     hasher.update(tag + len(data).to_bytes(8, "little"))
     hasher.update(data)

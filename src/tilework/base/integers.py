@@ -34,26 +34,6 @@ def trunc_div(value: int, divisor: int) -> int:
     return quotient if (value < 0) == (divisor < 0) else -quotient
 
 
-def trunc_mod(value: int, divisor: int) -> int:
-    """Return the remainder that belongs to `trunc_div`; it has the sign of `value`."""
-    return value - divisor * trunc_div(value, divisor)
-
-
-def is_power_of_two(value: int) -> bool:
-    """Whether `value` is 1, 2, 4, 8 ..."""
-    return value > 0 and value & (value - 1) == 0
-
-
-def next_power_of_two(value: int) -> int:
-    """Return the smallest power of two that is not below `value` (at least 1)."""
-    return 1 if value <= 1 else 1 << (value - 1).bit_length()
-
-
-def wrap_unsigned(value: int, width: int) -> int:
-    """Return `value` modulo 2**width, in [0, 2**width)."""
-    return value & ((1 << width) - 1)
-
-
 def wrap_signed(value: int, width: int) -> int:
     """Return `value` modulo 2**width, in [-2**(width-1), 2**(width-1)).
 

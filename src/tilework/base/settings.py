@@ -110,6 +110,11 @@ class Settings:
     validate: bool = setting(
         False, "run each kernel on a reference too, and raise at the first one that differs"
     )
+    poison: bool = setting(
+        False,
+        "fill memory that holds nothing with NaN patterns: new, freed, and between two kernels",
+        Affects.SCHEDULE | Affects.RUNTIME,
+    )
     prove_accesses: bool = setting(
         False, "refuse kernels with an access that is not proven to lie inside of its buffer"
     )

@@ -48,10 +48,6 @@ class Txn:
         self._undos.append((name, lambda: undo(value)))
         return value
 
-    def on_rollback(self, name: str, undo: Callable[[], object]) -> None:
-        """Remember an undo for something that was done outside `acquire`."""
-        self.acquire(name, lambda: None, lambda _: undo())
-
     @property
     def held(self) -> tuple[str, ...]:
         """Names of what would be given back now, in the order of acquisition."""

@@ -115,7 +115,6 @@ class Limits:
     max_scratch_bytes: int = 0
     max_image: tuple[int, int] = (0, 0)
     buffer_alignment_bytes: int = 64
-    max_buffer_bytes: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

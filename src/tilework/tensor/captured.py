@@ -440,7 +440,7 @@ class Captured:
         self.replays += 1
         COUNTERS.replays += 1
         if self._has_writes:
-            self._keep_old_contents(tensors, buffers)
+            self._keep_old_contents(tensors)
         results = [self._result(number, values) for number in range(len(recipe.made))]
         outputs = [part for result in results for part in parts_of(result.buffer)]
         check_variables(recipe.program.variables, values)
@@ -484,7 +484,7 @@ class Captured:
             if any(source in self.written_inputs for source in spec.sources):
                 _ruin(tensor._storage.version)
 
-    def _keep_old_contents(self, tensors: Sequence[TensorBase], buffers: list[Buffer]) -> None:
+    def _keep_old_contents(self, tensors: Sequence[TensorBase]) -> None:
         """Copy what is about to be overwritten if anybody else refers to it."""
         for held in self.recipe.held:
             if held.is_written:

@@ -4,7 +4,7 @@ from tilework.dtypes import float32
 from tilework.ir.build import const, const_index
 from tilework.ir.node import Node
 from tilework.ir.ops.index import RANGE, VARIABLE, RangeAttrs, VariableAttrs
-from tilework.ir.ops.math import ADD, MUL
+from tilework.ir.ops.math import MUL
 from tilework.ir.ops.memory import INDEX, LOAD, PARAM, SINK, STORE, ParamAttrs
 from tilework.ir.ops.program import CALL, LINEAR
 from tilework.schedule.schedule import Schedule, Slot, SlotKind
@@ -25,13 +25,6 @@ def scale_kernel(size: int | Node, factor: float = 2.0) -> Node:
     i = RANGE(const_index(size) if isinstance(size, int) else size, attrs=RangeAttrs(0))
     loaded = LOAD(INDEX(param(1, size), i))
     return SINK(STORE(INDEX(param(0, size), i), MUL(loaded, const(factor, float32))))
-
-
-def add_kernel(size: int) -> Node:
-    """out[i] = a[i] + b[i]."""
-    i = RANGE(const_index(size), attrs=RangeAttrs(0))
-    total = ADD(LOAD(INDEX(param(1, size), i)), LOAD(INDEX(param(2, size), i)))
-    return SINK(STORE(INDEX(param(0, size), i), total))
 
 
 def chain(device: str, size: int | Node, factors: list[float], limit: int = 64) -> Schedule:

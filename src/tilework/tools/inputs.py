@@ -178,7 +178,7 @@ def seeded_inputs(
     _check_sizes(runner.inputs, sizes)
     bounds = index_bounds(runner.model.graph)
     failure: TileworkError | None = None
-    for guess in _guesses(runner.inputs, given, sizes):
+    for guess in _guesses(runner.inputs, given):
         generator = np.random.default_rng(seed)
         made = dict(given)
         for info in runner.inputs:
@@ -224,9 +224,7 @@ def _check_sizes(infos: Sequence[ValueInfo], sizes: Mapping[str, int]) -> None:
             )
 
 
-def _guesses(
-    infos: Sequence[ValueInfo], given: Mapping[str, Array], sizes: Mapping[str, int]
-) -> Iterator[dict[str, Any]]:
+def _guesses(infos: Sequence[ValueInfo], given: Mapping[str, Array]) -> Iterator[dict[str, Any]]:
     is_open = any(
         not isinstance(size, int)
         for info in infos

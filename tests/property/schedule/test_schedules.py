@@ -72,7 +72,7 @@ functions = [Graphs(random.Random(seed)).build(10) for seed in range(40)]
 functions += [[resnet(4)], adam_step(0, (8, 8)) + adam_step(4, (5,))]
 functions += [[attention(*[param(n, (2, 2, 8, 4)) for n in range(3)])]]
 raw = b"".join(to_bytes(build_schedule(SINK(*outputs))) for outputs in functions)
-print(hashing.digest_bytes(raw))
+print(hashing.digest(raw))
 """
 
 

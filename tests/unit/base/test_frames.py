@@ -5,7 +5,7 @@ import pytest
 
 from tilework.base import frames, settings
 from tilework.base.errors import InternalError, SettingsError, ShapeError, TileworkError
-from tilework.base.frames import PACKAGE, Location, public, user_location
+from tilework.base.frames import public
 
 
 def deep(error: Exception) -> None:
@@ -19,15 +19,6 @@ def frames_of(call: Callable[[Exception], None], error: Exception) -> list[str]:
     with pytest.raises(type(error)) as caught:
         call(error)
     return [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
-
-
-def test_the_users_line_is_found_from_inside() -> None:
-    namespace: dict[str, Callable[[], Location | None]] = {"user_location": user_location}
-    code = compile("def ours():\n    return user_location()\n", PACKAGE + "example.py", "exec")
-    exec(code, namespace)
-    here = namespace["ours"]()
-    assert here is not None
-    assert (here.file, str(here)) == (__file__, f"{__file__}:{here.line}")
 
 
 def test_inner_frames_of_a_users_error_are_dropped() -> None:

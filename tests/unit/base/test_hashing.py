@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 import pytest
 
 from tilework.base.errors import InternalError
-from tilework.base.hashing import digest, digest_bytes
+from tilework.base.hashing import digest
 
 
 class Colour(Enum):
@@ -65,7 +65,3 @@ def test_the_digest_does_not_depend_on_the_process() -> None:
 def test_what_is_not_plain_data_is_refused() -> None:
     with pytest.raises(InternalError, match=r"(?s)not plain data.*object"):
         digest(object())
-
-
-def test_raw_bytes_and_their_view_agree() -> None:
-    assert digest_bytes(b"abc") == digest_bytes(memoryview(b"abc"))

@@ -94,7 +94,7 @@ def test_an_ended_transaction_takes_nothing_more() -> None:
 
 def test_held_names_what_would_be_undone() -> None:
     with Txn("t") as txn:
-        txn.on_rollback("mark", lambda: None)
+        txn.acquire("mark", lambda: None, lambda value: None)
         assert txn.held == ("mark",)
 
 

@@ -146,11 +146,6 @@ def _batch(tile: Tile, target: TargetSpec) -> int:
     return max(tile.count // (target.cores * _TASKS_PER_CORE), 1)
 
 
-def is_cascade(kernel: Kernel, target: TargetSpec) -> bool:
-    """Does a kernel run in phases, each with a plan of its own?"""
-    return _phases_of(kernel, target) is not None
-
-
 def _phases_of(
     kernel: Kernel, target: TargetSpec, plan: CascadePlan | None = None
 ) -> tuple[Cascade, Tile, Phases] | None:

@@ -249,7 +249,7 @@ class ChainGroup:
             operands = INDEX(rows.memory, a), INDEX(keys.memory, b)
             self.out.assign(found, MATRIX(found, *operands, begin, attrs=attrs))
 
-    def _each(self, state: _State, block: _Block, put: Callable[[Node, int, bool], None]) -> None:
+    def _each(self, block: _Block, put: Callable[[Node, int, bool], None]) -> None:
         """Do something for each element of a block, with or without its mask."""
         out, chain = self.out, self.chain
         may_mask = chain.mask is not None or size(chain.key) % chain.block
@@ -308,7 +308,7 @@ class ChainGroup:
                 value = math.WHERE(self._inside(block, eighth, element), value, _NOTHING)
             self.out.emit(PUT(state.found[stage], at, self.out.emit(value)))
 
-        self._each(state, block, put)
+        self._each(block, put)
 
     def _pairs(self, state: _State, block: _Block, each: Sum) -> list[Node]:
         """The elements of a factor, two by two."""
@@ -366,7 +366,7 @@ class ChainGroup:
             out.emit(PUT(first, at, found))
             out.assign(tops[element // 2], math.MAXIMUM(tops[element // 2], found))
 
-        self._each(state, block, put)
+        self._each(block, put)
         references = self._raise(state, tops, factor)
         own = [fold for fold, (value, _) in running.sums.items() if value is running.term]
         with out.loop(chain.block // 8, Unit.UNROLL) as eighth:

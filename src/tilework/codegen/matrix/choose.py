@@ -144,7 +144,7 @@ def best_ring(kernel: Kernel, target: TargetSpec) -> Costed | None:
         return None
     best: Costed | None = None
     for swapped, contraction in enumerate(orientations(kernel)):
-        for ring in _rings(kernel, contraction, target):
+        for ring in _rings(contraction, target):
             cost = _cycles(kernel, ring, target)
             if best is None or cost < best.cycles:
                 best = Costed(ring, bool(swapped), cost)
@@ -156,13 +156,13 @@ def ring_of(kernel: Kernel, plan: Plan, target: TargetSpec) -> Ring | None:
     found = orientations(kernel)
     if not plan.matrix or len(found) <= int(plan.swapped):
         return None
-    for ring in _rings(kernel, found[int(plan.swapped)], target):
+    for ring in _rings(found[int(plan.swapped)], target):
         if _plan(ring, plan.swapped) == plan:
             return ring
     return None
 
 
-def _rings(kernel: Kernel, contraction: Contraction, target: TargetSpec) -> list[Ring]:
+def _rings(contraction: Contraction, target: TargetSpec) -> list[Ring]:
     ranges = [*contraction.m, *contraction.n, *contraction.k, *contraction.batch]
     if any(least_size(r) != size(r) or size(r) < 1 for r in ranges):
         return []

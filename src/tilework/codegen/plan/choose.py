@@ -107,10 +107,10 @@ def _loop_plan(kernel: Kernel, target: TargetSpec) -> Plan:
     bound = {r for reduce in kernel.reduces for r in reduce.src[1:]}
     for range_ in sorted(bound, key=number):
         most = 4 if _summed_rows(kernel) is None or choice.output is not None else _ACCUMULATORS
-        tile = _reduce_tile(kernel, range_, choice, lanes, most)
+        tile = _reduce_tile(range_, choice, lanes, most)
         if tile:
             splits.append(Split(number(range_), (Part(Unit.LOOP),), tile))
-    return _with_tasks(kernel, target, splits, choice)
+    return _with_tasks(kernel, target, splits)
 
 
 def _scanned(kernel: Kernel) -> set[Node]:
@@ -331,9 +331,7 @@ def _output_split(kernel: Kernel, output: Node, lanes: int) -> Split:
     return Split(number(output), (Part(Unit.LOOP),), tile)
 
 
-def _reduce_tile(
-    kernel: Kernel, range_: Node, choice: _Choice, lanes: int, most: int
-) -> tuple[Part, ...]:
+def _reduce_tile(range_: Node, choice: _Choice, lanes: int, most: int) -> tuple[Part, ...]:
     """Lanes and at most so many accumulators for a range that a reduction binds."""
     extent = simplify.value_of(range_.src[0])
     if extent is None:
@@ -348,7 +346,7 @@ def _reduce_tile(
     return ()
 
 
-def _with_tasks(kernel: Kernel, target: TargetSpec, splits: list[Split], choice: _Choice) -> Plan:
+def _with_tasks(kernel: Kernel, target: TargetSpec, splits: list[Split]) -> Plan:
     """Map leading output ranges to tasks until there are enough of them."""
     wanted = target.cores * _TASKS_PER_CORE
     by_number = {split.number: split for split in splits}

@@ -130,11 +130,6 @@ class CudaMemory:
             self.used_bytes = self.kept_bytes = 0
             self._is_closed = True
 
-    @property
-    def live_count(self) -> int:
-        """How many blocks are handed out."""
-        return len(self._live)
-
     def _check_limit(self, size_bytes: int, capacity: int) -> None:
         if self._limit_bytes and self.used_bytes + capacity > self._limit_bytes:
             raise OutOfMemoryError(
