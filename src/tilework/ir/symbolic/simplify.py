@@ -108,8 +108,10 @@ def from_terms(constant: int, total: Terms) -> Node:
     """The normal form of a sum."""
     if not total:
         return const_index(constant)
-    total = _recombine(total)
-    ordered = sorted(total, key=order_key) if len(total) > 1 else list(total)
+    ordered = list(total)
+    if len(total) > 1:
+        total = _recombine(total)
+        ordered = sorted(total, key=order_key)
     node: Node | None = None
     for term in ordered:
         factor = total[term]
@@ -370,13 +372,31 @@ def _symbolic_mod(a: Node, b: Node) -> Node:
     return make(math.MOD, (a, b), None)
 
 
+def _difference(a: Node, b: Node) -> tuple[int, Terms]:
+    """a - b as constant + sum of terms, which the caller only reads."""
+    constant, total = terms(a)
+    other, more = terms(b)
+    if more:
+        total = dict(total)
+        for term, factor in more.items():
+            _accumulate(total, term, -factor)
+        if len(total) > 1:
+            total = _recombine(total)
+    return constant - other, total
+
+
 def proven_less(a: Node, b: Node) -> bool:
     """Is a < b proven?  Ranges are replaced by their last value where that is the worst case."""
     if not is_exact(a) or not is_exact(b):
         return False
-    constant, total = terms(sub(a, b))
-    if sum_bounds(constant, total)[1] < 0:
-        return True
+    constant, total = _difference(a, b)
+    return sum_bounds(constant, total)[1] < 0 or _is_negative_at_worst(constant, total)
+
+
+def _is_negative_at_worst(constant: int, total: Terms) -> bool:
+    """Is the sum below zero with symbolic sizes in it, for the last iterations of ranges?"""
+    if all(term.op is not index_ops.RANGE or term.src[0].op is math.CONST for term in total):
+        return False  # the bounds of ranges of known sizes say the same
     worst = const_index(constant)
     for term, factor in total.items():
         if term.op is index_ops.RANGE:
@@ -389,31 +409,42 @@ def proven_less(a: Node, b: Node) -> bool:
 
 def less(a: Node, b: Node) -> Node:
     """The condition a < b, as a sum of terms below a number."""
-    constant, total = terms(sub(a, b))
+    found = _negative(*_difference(a, b)) if is_exact(a) and is_exact(b) else None
+    return make(math.LT, (a, b), None) if found is None else found
+
+
+def _negative(constant: int, total: Terms) -> Node | None:
+    """The condition that a sum is below zero; None where it may wrap."""
     low, high = sum_bounds(constant, total)
-    if low < index.minimum or high > index.maximum or not (is_exact(a) and is_exact(b)):
-        return make(math.LT, (a, b), None)
+    if low < index.minimum or high > index.maximum:
+        return None
     if high < 0:
         return TRUE
     if low >= 0:
         return FALSE
-    if proven_less(a, b):
+    if _is_negative_at_worst(constant, total):
         return TRUE
-    divisor = 0
-    for factor in total.values():
-        divisor = gcd(divisor, factor)
+    divisor = gcd(*total.values())
     # sum < -constant  <=>  sum / g < ceil(-constant / g)
-    limit = -((constant) // divisor)
+    limit = -(constant // divisor)
+    if not _holds((low - constant) // divisor, (high - constant) // divisor, limit):
+        return None
     shrunk = {term: factor // divisor for term, factor in total.items()}
     return make(math.LT, (from_terms(0, shrunk), const_index(limit)), None)
 
 
+def _holds(*numbers: int) -> bool:
+    """Are these integers of index arithmetic?"""
+    return index.minimum <= min(numbers) and max(numbers) <= index.maximum
+
+
 def at_least(a: Node, b: Node) -> Node:
     """The condition a >= b."""
-    before = sub(b, const_index(1))
-    if not is_exact(before) or not is_exact(b) or not is_exact(a):
-        return make(math.LE, (b, a), None)
-    return less(before, a)
+    found = None
+    if is_exact(a) and is_exact(b):
+        constant, total = _difference(b, a)
+        found = _negative(constant - 1, total)
+    return make(math.LE, (b, a), None) if found is None else found
 
 
 def equal(a: Node, b: Node) -> Node:
@@ -444,9 +475,15 @@ def both(a: Node, b: Node) -> Node:
 
 def conjuncts(condition: Node) -> list[Node]:
     """The parts of a conjunction."""
-    if condition.op is math.AND and condition.dtype is bool_:
-        return conjuncts(condition.src[0]) + conjuncts(condition.src[1])
-    return [condition]
+    found = []
+    stack = [condition]
+    while stack:
+        node = stack.pop()
+        if node.op is math.AND and node.type.dtype is bool_:
+            stack += (node.src[1], node.src[0])
+        else:
+            found.append(node)
+    return found
 
 
 def all_of(conditions: Iterable[Node]) -> Node:
@@ -490,6 +527,30 @@ def where(condition: Node, a: Node, b: Node) -> Node:
     if condition is FALSE:
         return b
     return make(math.WHERE, (condition, a, b), None)
+
+
+def choice(condition: Node, a: Node, b: Node) -> Node:
+    """As `where`; a choice in `a` or `b` does not ask again what `condition` has told.
+
+    Joined tensors are chosen by position, each out of its own padding, which then holds nothing
+    that can be chosen.
+    """
+    if a.op is math.WHERE:
+        a = _choice_within(a, condition)
+    if b.op is math.WHERE and condition.op is math.LT and condition.src[0].type.dtype is index:
+        opposite = at_least(*condition.src)
+        b = _choice_within(b, opposite)
+        if b.op is math.WHERE and b.src[1].op is math.WHERE:
+            b = where(b.src[0], _choice_within(b.src[1], opposite), b.src[2])
+    return where(condition, a, b)
+
+
+def _choice_within(choice: Node, known: Node) -> Node:
+    """A WHERE where `known` holds."""
+    condition, a, b = choice.src
+    parts = conjuncts(condition)
+    left = [part for part in parts if part is not known]
+    return choice if len(left) == len(parts) else where(all_of(left), a, b)
 
 
 _BUILDERS = {

@@ -330,8 +330,8 @@ def _apply(node: Node, src: tuple[Node, ...]) -> Node:
     op = node.op
     if op is math.CAST:
         return _cast(src[0], node.attrs.dtype)
-    if op is math.WHERE and src[0].op is math.CONST:
-        return src[1] if src[0] is TRUE else src[2]
+    if op is math.WHERE:
+        return simplify.choice(src[0], src[1], src[2])
     if op is math.AND and src[0].type.dtype is bool_:
         return simplify.both(src[0], src[1])
     if not src[0].type.dtype.is_integer:
