@@ -1,7 +1,7 @@
 """Capturing a call: run it as usual, and write down what a replay needs (`captured.Recipe`).
 
 The function runs once, as a plain call would.  Meanwhile `engine.capture` sees the kernels,
-`observe` the versions and storages, and `engine.guards` what else the Python code reads.
+`observe` the versions and storages, and `engine.watcher` what else the Python code reads.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from tilework.base import settings
 from tilework.base.errors import CaptureError, InternalError
 from tilework.engine import capture
-from tilework.engine.guards import Guards, Watcher
+from tilework.engine.guards import Guards
+from tilework.engine.watcher import Watcher
 from tilework.runtime.group import parts_of
 from tilework.tensor import observe, realize
 from tilework.tensor.captured import Captured, Held, Made, Output, Recipe

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tilework.engine.guards import Guards, Watcher
+from tilework.engine.guards import Guards
+from tilework.engine.watcher import Watcher
 
 #: What a function may hold, how it reads that, and how another one changes it.
 Change = tuple[Any, Callable[[Any], object], Callable[[Any], object]]

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilework.engine import guards as guards_module
-from tilework.engine.guards import Guards, Watcher, same_value
+from tilework.engine import calls
+from tilework.engine.guards import Guards, same_value
+from tilework.engine.watcher import Watcher
 
 LEVEL = 3
 TABLE = {"a": 1, "b": 2}
@@ -273,8 +274,8 @@ class Collecting(list[Any]):
 def test_a_collection_while_watching_begins_hides_no_function(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(guards_module, "gc", SimpleNamespace(callbacks=Collecting()))
-    collector = guards_module._Collector()
+    monkeypatch.setattr(calls, "gc", SimpleNamespace(callbacks=Collecting()))
+    collector = calls.Collector()
     collector.follow()
     assert not collector.runs
 

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilework import Tensor, jit
-from tilework.engine.guards import Watcher
 from tilework.engine.holdings import held_here_alone
+from tilework.engine.watcher import Watcher
 
 Step = Callable[[Tensor], Tensor]
 

@@ -1,0 +1,56 @@
+"""Whose code is it: the user's, whose reads are watched, or tilework's, Python's and C's.
+
+What is foreign reads nothing that a capture could find changed: tilework's own functions are the
+same at each replay, and the standard library hands on what its callers gave it.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import sysconfig
+import types
+from pathlib import Path
+from typing import Final
+
+_OWN: Final = str(Path(__file__).parent.parent) + "/"
+#: Watched although it is our own: layers and optimizers hold what a function reads.
+LIBRARY: Final = _OWN + "nn/"
+_STANDARD: Final = tuple(
+    {sysconfig.get_path("stdlib") + "/", sysconfig.get_path("platstdlib") + "/"}
+)
+_ARRAYS: Final = "/site-packages/numpy/"  # keeps state of its own for errors and printing
+
+
+def is_foreign(filename: str) -> bool:
+    """Whether code of this file is not watched: tilework's own, the standard library's, C's."""
+    if filename.startswith((_OWN, "<frozen")):
+        return not filename.startswith(LIBRARY)
+    if _ARRAYS in filename:
+        return True
+    return filename.startswith(_STANDARD) and "site-packages" not in filename
+
+
+def file_of(cls: type) -> str:
+    """The file that a class is written in; `<frozen` for those that are in none."""
+    module = sys.modules.get(cls.__module__)
+    return getattr(module, "__file__", None) or "<frozen"
+
+
+@functools.lru_cache(maxsize=16384)
+def is_foreign_code(code: types.CodeType) -> bool:
+    """Whether calls that run this code are not watched."""
+    if code.co_filename == "<string>" and code.co_name.startswith("__"):
+        return True  # what dataclasses and named tuples generate reads its arguments alone
+    return is_foreign(code.co_filename)
+
+
+def is_watchable_global(value: object) -> bool:
+    """Data and the user's own functions; not modules, classes or what tilework provides."""
+    if isinstance(value, types.ModuleType | types.BuiltinFunctionType):
+        return False
+    if isinstance(value, types.FunctionType):
+        return not is_foreign(value.__code__.co_filename)
+    if isinstance(value, type):
+        return not is_foreign(file_of(value))
+    return True

@@ -1,0 +1,449 @@
+"""Noting what a function reads while it is captured; `engine.guards` compares it later.
+
+`Watcher` sees each Python function that is called (`engine.calls`), not tilework's own nor the
+standard library's (`engine.foreign`), and notes, at its entry, what its code can read: globals,
+closure cells, defaults, and attributes of the objects that these and the arguments lead to.  An
+attribute counts if its name occurs in the code (`engine.names`).
+
+What only the watcher still refers to, lists and cells of functions that have returned, is forgotten
+(`Watcher.forget_locals`): no later call can read it.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import sys
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final
+
+from tilework.engine.calls import Collector, resume_profiler
+from tilework.engine.contents import (
+    bytes_of,
+    is_bytes,
+    is_collection,
+    is_mapping,
+    is_sequence,
+    targets_of,
+)
+from tilework.engine.draws import Draws, is_generator, is_iterator
+from tilework.engine.foreign import (
+    LIBRARY,
+    file_of,
+    is_foreign,
+    is_foreign_code,
+    is_watchable_global,
+)
+from tilework.engine.guards import (
+    MISSING,
+    SCALARS,
+    Entry,
+    Guards,
+    contents_of,
+    values_of,
+    without,
+)
+from tilework.engine.holdings import held_here_alone
+from tilework.engine.names import asked_by, names_of, reads_any
+
+_MAX_WATCHED: Final = 100_000
+_MAX_ITEMS: Final = 4096
+_MAX_ARRAY_BYTES: Final = 1 << 16
+_CODE_FLAG_OPTIMIZED: Final = 0x01
+_CODE_FLAG_VARARGS: Final = 0x04
+_CODE_FLAG_VARKEYWORDS: Final = 0x08
+
+
+class Watcher:
+    """Collects what the functions called inside `watching` read.
+
+    Args:
+        is_leaf: whether an object is a tensor: it is noted, and not looked into.
+        is_new: whether a tensor was made since the call began.
+    """
+
+    def __init__(
+        self,
+        is_leaf: Callable[[object], bool],
+        is_new: Callable[[Any], bool] = lambda leaf: False,
+    ) -> None:
+        self._is_leaf = is_leaf
+        self._is_new = is_new
+        self._entries: list[Entry] = []
+        self._known: set[tuple[str, int, Any]] = set()
+        self._walked: set[tuple[int | types.CodeType | None, ...]] = set()
+        self._leaves: dict[int, Any] = {}
+        #: Tensors that were reached from closure variables, and the cells of those by identity.
+        self._in_cells: dict[int, tuple[Any, frozenset[int]]] = {}
+        self._unseen: list[str] = []
+        self._draws = Draws()
+        self._profile: Any = None
+        self._alive: dict[int, Any] = {}  # what `_known` and `_walked` know by identity
+        self._snapshot: dict[str, Any] = {}
+
+    def add_function(self, function: Callable[..., Any]) -> None:
+        """Note what a callable itself consists of: its defaults, the object that it is bound to."""
+        if isinstance(function, functools.partial):
+            self._walk(function, None, frozenset(), "the captured function")
+            function = function.func
+        target = getattr(function, "__func__", function)
+        if isinstance(target, types.FunctionType):
+            self._note_function(target, target.__qualname__)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """See each call of this thread while the block runs."""
+        before = sys.getprofile()
+        follower = before if callable(before) else None
+
+        def profile(frame: types.FrameType, event: Any, argument: Any) -> None:
+            self._snapshot.clear()
+            if event == "call" and not is_foreign_code(frame.f_code) and not collector.runs:
+                self._enter(frame)
+            if follower is not None:
+                follower(frame, event, argument)
+
+        self._profile = profile
+        collector = Collector()
+        collector.follow()
+        sys.setprofile(profile)
+        try:
+            yield
+        finally:
+            resume_profiler(before)
+            collector.leave()
+            self._snapshot.clear()
+            self._profile = None  # it refers to this watcher
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """See no calls while the block runs."""
+        if self._profile is None or sys.getprofile() is not self._profile:
+            yield
+            return
+        sys.setprofile(None)
+        try:
+            yield
+        finally:
+            sys.setprofile(self._profile)
+
+    def guards(self) -> Guards:
+        """Return what was seen."""
+        self.forget_locals()
+        held = {id(value) for entry in self._entries for value in values_of(entry)}
+        leaves = {n: leaf for n, (leaf, cells) in self._in_cells.items() if cells or n in held}
+        leaves |= self._leaves
+        return Guards(self._entries, list(leaves.values()), self._unseen, self._draws.drawn())
+
+    # --- what nobody can read any more -------------------------------------------------------
+
+    def forget_locals(self) -> None:
+        """Let go of what lives only because it is noted here, and of what that has kept alive.
+
+        Of tensors these are the new ones, and what only variables led to that are gone, such as an
+        argument that a comprehension uses; others were there before the call and are compared.
+        """
+        while self._forget_some():
+            continue
+
+    def _forget_some(self) -> bool:
+        gone = held_here_alone(self._references())
+        leaves = {n for n in gone if n in self._leaves and self._is_new(self._leaves[n])}
+        leaves |= {n for n in gone if n in self._in_cells and self._is_new(self._in_cells[n][0])}
+        if not leaves and not any(number in self._alive for number in gone):
+            return False
+        self._entries = [
+            without(entry, leaves) for entry in self._entries if id(entry.owner) not in gone
+        ]
+        self._known = {mark for mark in self._known if mark[1] not in gone}
+        self._walked = {mark for mark in self._walked if gone.isdisjoint(mark)}
+        self._leaves = {n: leaf for n, leaf in self._leaves.items() if n not in leaves}
+        self._in_cells = {
+            number: (leaf, cells - gone)
+            for number, (leaf, cells) in self._in_cells.items()
+            if number not in leaves
+        }
+        self._alive = {n: value for n, value in self._alive.items() if n not in gone}
+        self._draws.forget(gone)
+        return True
+
+    def _references(self) -> Iterator[object]:
+        """Each reference of this watcher to an object of the program."""
+        for entry in self._entries:
+            yield entry.owner
+            yield from values_of(entry)
+        yield from self._alive.values()
+        yield from self._leaves.values()
+        for leaf, _ in self._in_cells.values():
+            yield leaf
+        yield from self._draws.held()
+
+    # --- what a frame can read ---------------------------------------------------------------
+
+    def _enter(self, frame: types.FrameType) -> None:
+        code = frame.f_code
+        names = names_of(code)
+        values = frame.f_locals
+        if code.co_flags & _CODE_FLAG_OPTIMIZED and isinstance(values, dict):
+            # The frame keeps this copy of its variables, which would keep alive what they were:
+            # emptied at the next event, when the frame has no use for it any more.
+            self._snapshot = values
+        count = code.co_argcount + code.co_kwonlyargcount
+        count += bool(code.co_flags & _CODE_FLAG_VARARGS)
+        count += bool(code.co_flags & _CODE_FLAG_VARKEYWORDS)
+        for name in code.co_varnames[:count]:
+            value = values.get(name)
+            # Scalars and containers that are passed belong to the caller, who read them.
+            if _has_attributes(value) and not self._is_leaf(value):
+                self._walk(value, code, names, type(value).__name__ if name == "self" else name)
+        if code.co_freevars and (id(code), code) not in self._walked:
+            self._note_cells(frame.f_code, values, names)
+        key = (id(frame.f_globals), code)
+        if key not in self._walked:
+            self._walked.add(key)
+            for name in code.co_names:
+                if name in frame.f_globals:
+                    value = frame.f_globals[name]
+                    if is_watchable_global(value):
+                        self._note("item", frame.f_globals, name, value, f"global {name}")
+                        self._walk(value, code, names, name)
+                    elif isinstance(value, types.ModuleType):
+                        self._walk(value, code, names, name)
+
+    def _note_cells(
+        self, code: types.CodeType, values: Mapping[str, Any], names: frozenset[str]
+    ) -> None:
+        """Closure cells are not in a frame; the function that runs has them."""
+        function = _function_of(code, values)
+        if function is None or function.__closure__ is None:
+            for name in code.co_freevars:  # no cell to watch: at least what it leads to
+                self._walk(values.get(name), code, names, name)
+            return
+        for name, cell in zip(code.co_freevars, function.__closure__, strict=True):
+            value = contents_of(cell)
+            if value is MISSING:  # not set yet
+                continue
+            self._note("cell", cell, None, value, f"closure variable {name}")
+            self._walk(value, code, names, name, cell)
+
+    # --- what a value leads to ---------------------------------------------------------------
+
+    def _note(self, kind: str, owner: Any, key: Any, value: Any, name: str) -> bool:
+        mark = (kind, id(owner), key if isinstance(key, str) else id(key))
+        if mark in self._known or len(self._entries) >= _MAX_WATCHED:
+            return False
+        self._known.add(mark)
+        self._alive[id(owner)] = owner
+        self._entries.append(Entry(kind, owner, key, value, name))
+        return True
+
+    def _note_function(self, function: types.FunctionType, name: str) -> None:
+        self._note("slot", function, "__defaults__", function.__defaults__, f"{name}.__defaults__")
+        if function.__code__.co_kwonlyargcount:
+            keywords = function.__kwdefaults__
+            self._note("slot", function, "__kwdefaults__", keywords, f"{name}.__kwdefaults__")
+        # No caller passes these, hence none has read them.
+        for default in (function.__defaults__, function.__kwdefaults__):
+            if default:
+                code = function.__code__
+                self._walk(default, code, names_of(code), f"a default of {name}")
+
+    def _walk(
+        self,
+        value: Any,
+        code: types.CodeType | None,
+        names: frozenset[str],
+        name: str,
+        cell: types.CellType | None = None,
+    ) -> None:
+        """Note what `code` can read from `value` on, which `cell` holds if it is given."""
+        asked = frozenset[str]() if code is None else asked_by(code)
+        stack: list[tuple[Any, str]] = [(value, name)]
+        while stack:
+            value, name = stack.pop()
+            if isinstance(value, SCALARS):
+                continue
+            if self._is_leaf(value):
+                if cell is None:
+                    self._leaves[id(value)] = value
+                else:
+                    known = self._in_cells.get(id(value), (value, frozenset()))[1]
+                    self._in_cells[id(value)] = (value, known | {id(cell)})
+                continue
+            # What a variable leads to is looked at again where something that stays leads to it.
+            mark = (id(value), code, id(cell))
+            if mark in self._walked:
+                continue
+            self._walked.add(mark)
+            self._alive[id(value)] = value
+            if is_generator(value) or is_iterator(value):
+                self._draws.note(value, name)
+                continue
+            look = self._class_parts if isinstance(value, type) else self._parts
+            stack.extend(look(value, names, name))
+            if asked:
+                self._note_absent(value, asked, name)
+
+    def _note_absent(self, value: Any, asked: frozenset[str], name: str) -> None:
+        """Note the attributes that are asked for and that `value` does not have itself."""
+        own = getattr(value, "__dict__", None)
+        if isinstance(own, dict):
+            for key in asked - own.keys():
+                self._note("item", own, key, MISSING, f"{name}.{key}")
+
+    def _parts(self, value: Any, names: frozenset[str], name: str) -> list[tuple[Any, str]]:
+        """Note `value`'s parts that can be read, and return them."""
+        if is_sequence(value) or is_mapping(value):
+            return self._container_parts(value, names, name)
+        if isinstance(value, types.FunctionType):
+            if is_foreign(value.__code__.co_filename):
+                return []
+            self._note_function(value, name)
+            return self._own_parts(value.__dict__, names & value.__dict__.keys(), name)
+        if isinstance(value, types.MethodType):
+            return [(value.__self__, name)]
+        if isinstance(value, functools.partial):
+            return [(value.func, name), (value.args, name), (value.keywords, name)]
+        if is_bytes(value):
+            size = value.nbytes if hasattr(value, "nbytes") else len(value)
+            if size <= _MAX_ARRAY_BYTES:
+                self._note("array", value, None, bytes_of(value), name)
+            else:
+                self._unseen.append(f"the contents of the array {name}")
+            return []
+        if isinstance(value, types.ModuleType):
+            return self._module_parts(value, names, name)
+        if isinstance(value, ContextVar):
+            now = value.get(MISSING)
+            self._note("context", value, None, now, f"the context variable {value.name}")
+            return [] if now is MISSING else [(now, name)]
+        targets = targets_of(value)
+        if targets is not None:
+            return [(target, name) for target in targets]
+        return self._attribute_parts(value, names, name)
+
+    def _container_parts(
+        self, value: Any, names: frozenset[str], name: str
+    ) -> list[tuple[Any, str]]:
+        found: list[tuple[Any, str]] = []
+        if len(value) > _MAX_ITEMS:
+            self._unseen.append(f"the {len(value)} items of {name}")
+        elif is_mapping(value):
+            self._note("pairs", value, None, (list(value), list(value.values())), name)
+            found = [(item, f"{name}[{key!r}]") for key, item in value.items()]
+        else:
+            if not isinstance(value, tuple | frozenset):
+                self._note("items", value, None, tuple(value), name)
+            found = [(item, f"{name}[{index}]") for index, item in enumerate(value)]
+        if hasattr(value, "__dict__") or type(value).__module__ not in ("builtins", "collections"):
+            found += self._attribute_parts(value, names, name)
+        return found
+
+    def _own_parts(
+        self, own: dict[str, Any], wanted: Iterable[str], name: str
+    ) -> list[tuple[Any, str]]:
+        found: list[tuple[Any, str]] = []
+        for key in list(wanted):
+            self._note("item", own, key, own[key], f"{name}.{key}")
+            found.append((own[key], f"{name}.{key}"))
+        return found
+
+    def _module_parts(
+        self, value: types.ModuleType, names: frozenset[str], name: str
+    ) -> list[tuple[Any, str]]:
+        if is_foreign(getattr(value, "__file__", None) or "<frozen"):
+            return []
+        found: list[tuple[Any, str]] = []
+        for key in names & value.__dict__.keys():
+            part = value.__dict__[key]
+            if is_watchable_global(part):
+                self._note("item", value.__dict__, key, part, f"{name}.{key}")
+                found.append((part, f"{name}.{key}"))
+        return found
+
+    def _attribute_parts(
+        self, value: Any, names: frozenset[str], name: str
+    ) -> list[tuple[Any, str]]:
+        found: list[tuple[Any, str]] = []
+        own = getattr(value, "__dict__", None)
+        is_dynamic = reads_any(names)
+        if isinstance(own, dict):
+            wanted = own.keys() if is_dynamic or is_collection(value) else names & own.keys()
+            found += self._own_parts(own, wanted, name)
+            if is_dynamic:  # it may ask for what is not there yet
+                self._note("pairs", own, None, (list(own), list(own.values())), name)
+            for key in self._overridable(type(value), names - own.keys()):
+                self._note("item", own, key, MISSING, f"{name}.{key}")
+        else:
+            own = {}
+        for cls in type(value).__mro__:
+            provided = cls.__dict__.keys()
+            for key in (provided if is_dynamic else names & provided) - own.keys():
+                if isinstance(cls.__dict__[key], types.MemberDescriptorType):
+                    part = getattr(value, key, MISSING)
+                    self._note("slot", value, key, part, f"{name}.{key}")
+                    found.append((part, f"{name}.{key}"))
+        found.extend(self._class_parts(type(value), names - own.keys(), name))
+        return found
+
+    def _overridable(self, cls: type, names: frozenset[str]) -> set[str]:
+        """Names that a class provides until an object has an attribute of that name itself."""
+        found: set[str] = set()
+        for base in cls.__mro__:
+            filename = file_of(base)
+            if not is_foreign(filename) and not filename.startswith(LIBRARY):
+                found |= {
+                    key
+                    for key in names & base.__dict__.keys()
+                    if not hasattr(type(base.__dict__[key]), "__set__")
+                }
+        return found
+
+    def _class_parts(self, cls: type, names: frozenset[str], name: str) -> list[tuple[Any, str]]:
+        """Class attributes that hold data, and which methods it has: these are seen when called."""
+        found: list[tuple[Any, str]] = []
+        for base in cls.__mro__:
+            if base is object or is_foreign(file_of(base)):
+                continue
+            for key in names & base.__dict__.keys():
+                part = base.__dict__[key]
+                if isinstance(part, types.FunctionType | property):
+                    self._note("class", base, key, part, f"{name}.{key}")
+                    if isinstance(part, types.FunctionType):
+                        self._note_function(part, f"{name}.{key}")
+                    continue
+                if callable(part) or hasattr(type(part), "__get__"):
+                    continue
+                self._note("class", base, key, part, f"{name}.{key}")
+                found.append((part, f"{name}.{key}"))
+        return found
+
+
+def _has_attributes(value: object) -> bool:
+    """Whether it is an object of some class with attributes of its own."""
+    if isinstance(value, tuple) and hasattr(type(value), "_fields"):
+        return False  # a named tuple is taken apart as an argument, item by item
+    if isinstance(value, list | tuple | dict | set | frozenset):
+        return type(value).__module__ != "builtins"
+    return not isinstance(value, (*SCALARS, types.ModuleType))
+
+
+def _function_of(code: types.CodeType, values: Mapping[str, Any]) -> types.FunctionType | None:
+    """Find the function object that runs `code`: the one whose cells the frame shares."""
+    found = [
+        referrer
+        for referrer in gc.get_referrers(code)
+        if isinstance(referrer, types.FunctionType) and referrer.__closure__
+    ]
+    for function in found:
+        pairs = zip(code.co_freevars, function.__closure__ or (), strict=False)
+        if all(_cell_holds(cell, values.get(name, MISSING)) for name, cell in pairs):
+            return function
+    return None
+
+
+def _cell_holds(cell: types.CellType, value: object) -> bool:
+    return contents_of(cell) is value
