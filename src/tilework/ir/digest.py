@@ -8,16 +8,12 @@ from __future__ import annotations
 import hashlib
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tilework.dtypes import DType
 from tilework.ir.node import Node, OpDef, facts_of
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-
-#: Types whose values hold no nodes and are told apart by their text.
+#: Types whose values are told apart by their text.
 _PLAIN: Final = frozenset({int, bool, str, bytes, type(None)})
 _NONE: Final = b"NoneType:None;"
 _names: Final[dict[type, tuple[str, ...]]] = {}  # bounded by the number of types of attributes
@@ -32,80 +28,59 @@ def digest(root: Node) -> bytes:
         if facts.digest is not None:
             stack.pop()
             continue
-        children = node.src if node.attrs is None else _children(node)
-        waiting = [child for child in children if _known(child) is None]
+        waiting: list[Node] = []
+        parts = [node.op.name.encode()]
+        for source in node.src:
+            _feed_node(parts, source, waiting)
+        if node.attrs is None:
+            parts.append(_NONE)
+        elif not waiting:
+            _feed(parts, node.attrs, waiting)
         if waiting:
             stack.extend(waiting)
             continue
         stack.pop()
-        state = hashlib.blake2b(digest_size=16)
-        state.update(node.op.name.encode())
-        for source in node.src:
-            state.update(_known(source) or b"")
-        if node.attrs is None:
-            state.update(_NONE)
-        else:
-            _feed(state, node.attrs)
-        facts.digest = state.digest()
-    return _known(root) or b""
+        facts.digest = hashlib.blake2b(b"".join(parts), digest_size=16).digest()
+    return facts_of(root).digest or b""
 
 
-def _known(node: Node) -> bytes | None:
-    return None if node.facts is None else node.facts.digest
-
-
-def _children(node: Node) -> list[Node]:
-    found = list(node.src)
-    _nodes_in(node.attrs, found)
-    return found
-
-
-def _nodes_in(value: Any, found: list[Node]) -> None:
-    """Append the nodes inside an attribute value (symbolic sizes) to `found`."""
-    if type(value) in _PLAIN:
-        return
-    if isinstance(value, Node):
-        found.append(value)
-    elif isinstance(value, tuple):
-        for item in value:
-            if type(item) not in _PLAIN:
-                _nodes_in(item, found)
+def _feed_node(parts: list[bytes], node: Node, waiting: list[Node]) -> None:
+    """Append the digest of a node, or have it wait to get one."""
+    facts = node.facts
+    found = None if facts is None else facts.digest
+    if found is None:
+        waiting.append(node)
     else:
-        for name in _field_names(type(value)):
-            _nodes_in(getattr(value, name), found)
+        parts.append(found)
+
+
+def _feed(parts: list[bytes], value: Any, waiting: list[Node]) -> None:
+    """Append what an attribute holds; nodes in it (symbolic sizes) may have to wait."""
+    kind = type(value)
+    if kind in _PLAIN:
+        parts.append(f"{kind.__name__}:{value!r};".encode())
+    elif kind is tuple:
+        parts.append(b"T%d" % len(value))
+        for item in value:
+            _feed(parts, item, waiting)
+    elif isinstance(value, DType | OpDef):
+        parts.append(f"D{value.name}".encode())
+    elif isinstance(value, Node):
+        parts.append(b"N")
+        _feed_node(parts, value, waiting)
+    elif isinstance(value, Enum):
+        parts.append(f"E{kind.__name__}.{value.name}".encode())
+    else:
+        parts.append(f"A{kind.__name__}".encode())
+        for name in _field_names(kind):
+            _feed(parts, getattr(value, name), waiting)
 
 
 def _field_names(kind: type) -> tuple[str, ...]:
-    """The fields of a dataclass; none of any other type."""
+    """The fields of a dataclass.  Raises: TypeError for any other type."""
     names = _names.get(kind)
     if names is None:
-        names = tuple(row.name for row in fields(kind)) if is_dataclass(kind) else ()
-        _names[kind] = names
+        if not is_dataclass(kind):
+            raise TypeError(f"an attribute of type {kind.__name__} has no digest")
+        names = _names[kind] = tuple(row.name for row in fields(kind))
     return names
-
-
-def _feed(state: Any, value: Any) -> None:
-    if type(value) in _PLAIN:
-        state.update(f"{type(value).__name__}:{value!r};".encode())
-    elif isinstance(value, Node):
-        state.update(b"N" + (_known(value) or b""))
-    elif isinstance(value, tuple):
-        _feed_all(state, b"T%d" % len(value), value)
-    elif isinstance(value, Enum):
-        state.update(f"E{type(value).__name__}.{value.name}".encode())
-    elif isinstance(value, DType | OpDef):
-        state.update(f"D{value.name}".encode())
-    elif is_dataclass(value):
-        kind = type(value)
-        names = [getattr(value, name) for name in _field_names(kind)]
-        _feed_all(state, f"A{kind.__name__}".encode(), names)
-    elif value is None or isinstance(value, bool | int | str | bytes):
-        state.update(f"{type(value).__name__}:{value!r};".encode())
-    else:
-        raise TypeError(f"an attribute of type {type(value).__name__} has no digest")
-
-
-def _feed_all(state: Any, head: bytes, values: Iterable[Any]) -> None:
-    state.update(head)
-    for value in values:
-        _feed(state, value)

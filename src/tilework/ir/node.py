@@ -271,21 +271,22 @@ def toposort(*roots: Node) -> list[Node]:
         if known is not None:
             return list(known)
     order: list[Node] = []
-    done: set[Node] = set()
-    stack = list(roots[::-1])
+    seen: set[Node] = set()
+    # A node is opened at its last place on the stack; below a None it waits for its sources.
+    stack: list[Node | None] = list(roots[::-1])
+    pop = stack.pop
     while stack:
-        node = stack[-1]
-        if node in done:
-            stack.pop()
-            continue
-        for source in node.src:
-            if source not in done:
-                stack.extend([each for each in node.src[::-1] if each not in done])
-                break
-        else:
-            stack.pop()
-            done.add(node)
-            order.append(node)
+        node = pop()
+        if node is None:
+            order.append(pop())  # type: ignore[arg-type]
+        elif node not in seen:
+            seen.add(node)
+            if node.src:
+                stack.append(node)
+                stack.append(None)
+                stack.extend(node.src[::-1])
+            else:
+                order.append(node)
     if len(roots) == 1 and len(order) >= _LONG_ORDER:
         if len(_orders) >= _MOST_ORDERS:
             _orders.clear()
