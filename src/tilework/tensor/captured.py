@@ -10,58 +10,43 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
 from tilework.base.errors import InternalError
 from tilework.engine.capture import share_a_byte
-from tilework.engine.copies import copy_between
-from tilework.engine.device import Device
 from tilework.engine.sharing import end_all
-from tilework.engine.stale import StaleBuffer, ruined
+from tilework.engine.stale import StaleBuffer
 from tilework.engine.stats import COUNTERS
 from tilework.engine.steps import check_variables
 from tilework.ir.symbolic import dims
-from tilework.runtime.group import BufferGroup, parts_of, split_name
+from tilework.runtime.group import parts_of
 from tilework.tensor import observe, realize
 from tilework.tensor.core import TensorBase
+from tilework.tensor.recipe import Held, Recipe
+from tilework.tensor.results import Result, Results, preserve, ruin
 from tilework.tensor.signature import (
     Flat,
     Leaf,
     TensorSpec,
     Tree,
-    VariableSpec,
     first_difference,
     flatten_call,
     joined,
     rebuild,
     value_difference,
 )
-from tilework.tensor.version import (
-    ANYTHING,
-    Storage,
-    Version,
-    from_buffer,
-    from_parts,
-    merge_bindings,
-    next_epoch,
-)
+from tilework.tensor.version import Storage, from_buffer, merge_bindings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tilework.engine.capture import CapturedProgram
-    from tilework.engine.guards import Guards
     from tilework.engine.latency import Latency
     from tilework.engine.validate import Report
-    from tilework.ir.ops.multi import Layout
     from tilework.runtime.buffer import Buffer
-    from tilework.tensor.version import Chain
 
 # References to a version that nobody outside needs: its storage, a local name, the argument.
 _OWN_REFERENCES: Final = 3
-_KEPT_RESULTS: Final = 4
 
 
 #: The tensors, the input buffers and the variables of a call.
@@ -78,110 +63,13 @@ class Mismatch(Exception):
         self.expected = expected
 
 
-@dataclass(slots=True)
-class Held:
-    """A storage that the program reads or writes at its place: number `slot` of the held buffers.
-
-    `buffer` is what the program knows; another one means that somebody wrote, or that the contents
-    are lost.
-    """
-
-    storage: Storage
-    slot: int
-    buffer: Buffer | None
-    is_written: bool
-    needs_gradient: bool
-    part: int = 0  # over several devices: of which one it is the part
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """Where one returned tensor comes from.
-
-    `kind`: "made" (number of a program's output), "argument" (number of a tensor argument,
-    returned as it is), "view" (of the storage of an argument), "seen" (a view of an argument as
-    it is seen), "object" (always the same tensor), "storage" (a view of always the same storage),
-    "value" (always the same version).
-    """
-
-    kind: str
-    number: int
-    what: Any
-    chain: Chain
-    type: Any
-    variables: tuple[str, ...]
-
-
-@dataclass(slots=True)
-class _Result:
-    """Memory for one output, free when nobody else refers to any of the three."""
-
-    version: Version
-    buffer: Buffer
-    memory: Any
-    address: int
-    #: The tensor that shows it, kept by `tensor.quick` to be handed out again, and its storage.
-    tensor: Any = None
-    storage: Any = None
-
-    def is_free(self) -> bool:
-        self.tensor = self.storage = None
-        # Counted: our slot and the argument; the buffer also in the version, the memory in it.
-        return (
-            sys.getrefcount(self.version) == 2
-            and sys.getrefcount(self.buffer) == 3
-            and sys.getrefcount(self.memory) == 3
-            and self.version.leaves is None  # a tensor whose gradient was wanted
-        )
-
-
-@dataclass(slots=True)
-class Made:
-    """How the results of one output of the program look."""
-
-    device: str
-    shape: tuple[Any, ...]
-    dtype: Any
-    needs_gradient: bool
-    variables: tuple[str, ...]
-    first: int = 0  # the output of the program that it is, or its first part is
-    layout: Layout | None = None
-
-
-@dataclass(slots=True)
-class Recipe:
-    """Everything that a capture has found out; see `Captured`."""
-
-    tree: Tree
-    tensors: list[TensorSpec]
-    variables: list[VariableSpec]
-    values: list[Any]
-    pinned: dict[str, int]
-    frozen: dict[str, int]
-    fixed_sources: list[tuple[int, Storage]]
-    num_inputs: int
-    program: CapturedProgram
-    guards: Guards
-    places: list[tuple[TensorBase, Storage, Chain]]  # where the tensors that `guards` reached are
-    held: list[Held]
-    outputs: list[Output]
-    made: list[Made]
-    result: Tree
-    result_values: list[Any]
-    ambient: tuple[Any, ...]
-    orphans: list[Any]  # weak references to storages that the capture left behind
-    tensor_type: type[TensorBase]
-
-
 class Captured:
     """A recipe with its memory.  Used by one thread at a time, which `jit` sees to."""
 
     def __init__(self, recipe: Recipe, ring: int | None) -> None:
         self.recipe = recipe
         self.replays = 0
-        self._ring = ring
-        #: Memory of each output that was handed out before, and may be free again.
-        self.results: list[list[_Result]] = [[] for _ in recipe.made]
+        self.results = Results(recipe, ring)
         program = recipe.program
         written = program.written
         self.written_inputs = [n for n in range(recipe.num_inputs) if n in written]
@@ -441,7 +329,7 @@ class Captured:
         COUNTERS.replays += 1
         if self._has_writes:
             self._keep_old_contents(tensors)
-        results = [self._result(number, values) for number in range(len(recipe.made))]
+        results = self.results.for_replay(self.replays, values)
         outputs = [part for result in results for part in parts_of(result.buffer)]
         check_variables(recipe.program.variables, values)
         try:
@@ -479,10 +367,10 @@ class Captured:
         """A run failed that may have written a part of the state: nobody may read it any more."""
         for held in self.recipe.held:
             if held.is_written:
-                _ruin(held.storage.version)
+                ruin(held.storage.version)
         for spec, tensor in zip(self.recipe.tensors, tensors, strict=True):
             if any(source in self.written_inputs for source in spec.sources):
-                _ruin(tensor._storage.version)
+                ruin(tensor._storage.version)
 
     def _keep_old_contents(self, tensors: Sequence[TensorBase]) -> None:
         """Copy what is about to be overwritten if anybody else refers to it."""
@@ -502,67 +390,8 @@ class Captured:
                             preserve(tensor._storage)
                         break
 
-    def _result(self, number: int, values: Mapping[str, int]) -> _Result:
-        """Return memory for output `number` that no live result uses."""
-        result = self.take(number) if self._ring is None else self._ring_result(number)
-        made = self.recipe.made[number]
-        if made.variables:
-            result.version.bindings = {name: values[name] for name in made.variables}
-        return result
-
-    def take(self, number: int) -> _Result:
-        """Memory for output `number` that no live result uses, without a ring."""
-        pool = self.results[number]
-        for result in pool:
-            if result.is_free():
-                return result
-        result = self._new_result(number)
-        if len(pool) >= _KEPT_RESULTS:
-            del pool[0]  # its memory is now the holder's alone
-        pool.append(result)
-        return result
-
-    def _ring_result(self, number: int) -> _Result:
-        pool, ring = self.results[number], self._ring or 1
-        if len(pool) < ring:
-            pool.append(self._new_result(number))
-            return pool[-1]
-        result = pool[(self.replays - 1) % ring]
-        if sys.getrefcount(result.version) > 2:
-            old = result.version
-            old.buffer = StaleBuffer(
-                old.device,
-                result.buffer.size_bytes,
-                f"jit: this result was superseded {ring} calls later",
-                "read results earlier, or use a larger ring: jit(outputs=n)",
-            )
-            result.version = self._version(number, result.buffer)
-        return result
-
-    def _new_result(self, number: int) -> _Result:
-        made = self.recipe.made[number]
-        count = len(split_name(made.device))
-        rows = self.recipe.program.outputs[made.first : made.first + count]
-        COUNTERS.allocations += count
-        parts = [Device[device].allocate(size) for device, size in rows]
-        buffer = parts[0] if count == 1 else BufferGroup(parts)
-        return _Result(self._version(number, buffer), buffer, buffer.memory, parts[0].address)
-
-    def _version(self, number: int, buffer: Buffer) -> Version:
-        made = self.recipe.made[number]
-        if made.layout is None:
-            version = from_buffer(buffer, made.device, made.shape, made.dtype)
-        else:
-            version = from_parts(buffer, made.layout, made.shape, made.dtype)
-        if made.needs_gradient:
-            # Its history is not there: a gradient through it must raise, and not be 0.
-            version.needs_gradient = True
-            version.is_freed = True
-            version.origins = ANYTHING
-        return version
-
     def _wrap(
-        self, tensors: Sequence[TensorBase], results: list[_Result], values: Mapping[str, int]
+        self, tensors: Sequence[TensorBase], results: list[Result], values: Mapping[str, int]
     ) -> Any:
         recipe = self.recipe
         storages = [Storage(result.version) for result in results]
@@ -615,49 +444,7 @@ class Captured:
     def release(self) -> None:
         """Give back the memory of results and intermediates; the next replay takes it again."""
         self.recipe.program.release()
-        for pool in self.results:
-            pool.clear()
-
-
-def _ruin(version: Version) -> None:
-    # A counter of random numbers is right with the old and with the new value.
-    if version.buffer is not None and not version.is_state:
-        version.buffer = ruined(version.buffer)
-
-
-def preserve(storage: Storage) -> Version:
-    """Move the contents of `storage` elsewhere for their readers; the storage keeps its memory.
-
-    Returns: the storage's new version, over the old memory, to be overwritten.
-    """
-    old = storage.version
-    buffer = old.buffer
-    if buffer is None:
-        raise InternalError("jit: a realized tensor has no memory")
-    copies = [_copy_of(part) for part in parts_of(buffer)]
-    kept = copies[0] if len(copies) == 1 else BufferGroup(copies)
-    kind = old.node.type
-    if old.layout is None:
-        new = from_buffer(buffer, old.device, kind.shape, kind.dtype)
-    else:
-        new = from_parts(buffer, old.layout, kind.shape, kind.dtype)
-    new.bindings = old.bindings
-    new.is_state = old.is_state
-    new.leaves = old.leaves
-    if old.leaves:
-        new.needs_gradient = True
-        new.is_tracked = False
-    old.move_to(kept)
-    storage.version = new
-    next_epoch()
-    return new
-
-
-def _copy_of(buffer: Buffer) -> Buffer:
-    device = Device[buffer.device]
-    kept = device.allocate(buffer.size_bytes)
-    copy_between(device, kept, device, buffer)
-    return kept
+        self.results.clear()
 
 
 def _is_same_place(one: Buffer, other: Buffer) -> bool:

@@ -1,4 +1,4 @@
-"""Capturing a call: run it as usual, and write down what a replay needs (`captured.Recipe`).
+"""Capturing a call: run it as usual, and write down what a replay needs (`recipe.Recipe`).
 
 The function runs once, as a plain call would.  Meanwhile `engine.capture` sees the kernels,
 `observe` the versions and storages, and `engine.watcher` what else the Python code reads.
@@ -19,8 +19,9 @@ from tilework.engine.guards import Guards
 from tilework.engine.watcher import Watcher
 from tilework.runtime.group import parts_of
 from tilework.tensor import observe, realize
-from tilework.tensor.captured import Captured, Held, Made, Output, Recipe
+from tilework.tensor.captured import Captured
 from tilework.tensor.core import TensorBase
+from tilework.tensor.recipe import Held, Made, Output, Recipe
 from tilework.tensor.signature import (
     Flat,
     Leaf,

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from tilework.engine.capture import CapturedProgram, FastTable
     from tilework.engine.latency import Latency
     from tilework.engine.link import Place
-    from tilework.tensor.captured import Captured, Output, Recipe
+    from tilework.tensor.captured import Captured
+    from tilework.tensor.recipe import Output, Recipe
 
 Quick = Callable[..., Any]
 """Takes the positional arguments as a tuple, and the keywords as a dictionary if there are any."""
@@ -128,6 +129,7 @@ class _Writer:
             "observe": observe,
             "program": program,
             "reclaim": reclaim,
+            "take": captured.results.take,
             "records_history": keeps_history.get,
             "release": lock.release,
             "training": training,
@@ -264,7 +266,7 @@ class _Writer:
         Where a result is shown by one tensor alone, and nobody has this tensor any more or has
         left a trace in it, the tensor is handed out again too: `y0` is it, or None.
         """
-        for number, pool in enumerate(self.captured.results):
+        for number, pool in enumerate(self.captured.results.pools):
             result, name = f"r{number}", self.name_of(pool)
             if number in self._reused:
                 self._write_reuse(number, name)
@@ -276,10 +278,10 @@ class _Writer:
             self.add(depth, f"for {result} in {name}:")
             self.add(depth + 1, f"{result}.tensor = {result}.storage = None")
             self.add(depth + 1, f"v{number} = {result}.version")
-            # One reference to the version more than in `_Result.is_free`: the local name.
+            # One reference to the version more than in `Result.is_free`: the local name.
             free = _counts(result, version=3, buffer=3, memory=3)
             self.add(depth + 1, f"if {free} and v{number}.leaves is None: break")
-            taken = f"{result} = captured.take({number}); v{number} = {result}.version"
+            taken = f"{result} = take({number}); v{number} = {result}.version"
             self.add(depth, f"else: {taken}")
             if self.recipe.made[number].variables:
                 bindings = self._bindings(self.recipe.made[number].variables)

@@ -19,6 +19,7 @@ from tilework.engine.link import TableInstance
 from tilework.engine.stats import COUNTERS, difference
 from tilework.tensor.captured import Captured
 from tilework.tensor.jit import Jit
+from tilework.tensor.results import Results
 
 
 def array(*values: float) -> np.ndarray[Any, Any]:
@@ -484,7 +485,7 @@ def slowly(function: Callable[..., Any]) -> Callable[..., Any]:
     ("owner", "name", "part"),
     [
         (Captured, "match", "check"),
-        (Captured, "_result", "bind"),
+        (Results, "for_replay", "bind"),
         (TableInstance, "launch", "run"),
         (Captured, "_wrap", "results"),
         (OpenDevice, "synchronize", "read wait"),
