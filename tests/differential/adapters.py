@@ -141,7 +141,7 @@ def _norm(x: Any, *args: Any, **kwargs: Any) -> Any:
         axes = (-2, -1) if dim is None else dim
         return x.matrix_norm("nuc", axes, options.get("keepdim", False))
     dim = None if dim is not None and not isinstance(dim, int) and not len(dim) else dim
-    return x.norm(dim, options.get("keepdim", False), p)
+    return x.norm(p, dim, options.get("keepdim", False))
 
 
 def _linalg_norm(x: Any, *args: Any, **kwargs: Any) -> Any:

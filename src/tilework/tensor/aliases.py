@@ -92,9 +92,9 @@ class Aliases(Quantising):
         """Another name for `mul`."""
         return self.mul(other)
 
-    def subtract(self, other: Any) -> Self:
+    def subtract(self, other: Any, *, alpha: Any = 1) -> Self:
         """Another name for `sub`."""
-        return self.sub(other)
+        return self.sub(other, alpha=alpha)
 
     def greater(self, other: Any) -> Self:
         """Another name for `gt`."""

@@ -9,6 +9,7 @@ from tilework import dtypes
 from tilework.base.errors import ShapeError
 from tilework.dtypes import DType
 from tilework.ir.ops import math as ops
+from tilework.tensor.core import TensorBase
 from tilework.tensor.creation import Creation, as_dtype
 from tilework.tensor.movement import Movement
 
@@ -16,6 +17,15 @@ from tilework.tensor.movement import Movement
 def packed_module() -> Any:
     """The module of packed tensors, loaded when the first one is made."""
     return importlib.import_module("tilework.tensor.packed_tensor")
+
+
+def destination(device: Any, dtype: DType | str | None) -> tuple[Any, DType | str | None]:
+    """The device (`()` for where it is) and the dtype (or None) that `to` was asked for."""
+    if isinstance(device, DType) and dtype is None:
+        return (), device
+    if isinstance(device, TensorBase):
+        return device.device, device.dtype if dtype is None else dtype
+    return device, dtype
 
 
 class Conversion(Creation, Movement):
@@ -40,6 +50,30 @@ class Conversion(Creation, Movement):
     def type(self, dtype: DType | str) -> Self:
         """Another name for `cast`."""
         return self.cast(dtype)
+
+    def to(self, device: Any = (), dtype: DType | str | None = None) -> Self:
+        """This tensor on a device, in a dtype, or both; itself if it is that already.
+
+        On several devices each gets all of it; `shard` splits it.
+
+        Args:
+            device: a name, a sequence of names, None for the default one, or nothing (`()`) for
+                where it is; a dtype in its place converts, and a tensor stands for both of its own.
+            dtype: what to convert to.
+
+        Example:
+            >>> Tensor([1, 2]).to(dtypes.float16).tolist()
+            [1.0, 2.0]
+        """
+        place, kind = destination(device, dtype)
+        converted = self if kind is None else self.cast(kind)
+        return converted if place == () else TensorBase.to(converted, place)
+
+    def view(self, *shape: Any) -> Self:
+        """Another name for `reshape`, and with a dtype instead of a shape for `bitcast`."""
+        if len(shape) == 1 and isinstance(shape[0], DType):
+            return self.bitcast(shape[0])
+        return self.reshape(*shape)
 
     def bitcast(self, dtype: DType | str) -> Self:
         """The bits read as another dtype; the last axis scales if the widths differ."""

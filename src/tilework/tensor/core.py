@@ -451,7 +451,7 @@ class TensorBase:
     def _axis(self, axis: int, what: str, extra: int = 0) -> int:
         """An axis counted from the front; negative ones count from the end."""
         ndim = self.ndim + extra
-        if not hasattr(type(axis), "__index__"):
+        if not hasattr(type(axis), "__index__") or isinstance(axis, bool):
             raise DTypeError(
                 f"{what}: an axis must be an integer", got=f"{axis!r} of type {type(axis).__name__}"
             )
@@ -471,7 +471,8 @@ class TensorBase:
         if isinstance(axis, tuple | list):
             found = [self._axis(one, what) for one in axis]
         else:
-            found = [self._axis(axis, what)] if self.ndim else []
+            found = [self._axis(axis, what)]
+            found = found if self.ndim else []  # a scalar has an axis to be named, and none to fold
         if len(set(found)) != len(found):
             raise ShapeError(f"{what}: an axis is named twice", got=f"axes {axis}")
         return tuple(sorted(found))

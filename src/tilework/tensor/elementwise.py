@@ -102,14 +102,21 @@ class Elementwise(Conversion):
 
     # --- arithmetic ----------------------------------------------------------------------------
 
-    def add(self, other: Operand, reverse: bool = False) -> Self:
-        """self + other."""
+    def add(self, other: Operand, reverse: bool = False, *, alpha: Number = 1) -> Self:
+        """self + other, of which `alpha` is a factor."""
+        if alpha != 1:
+            other = self._scaled(other, alpha, "add")
         x, y = self._matched(other, "add")
         op = ops.OR if x.dtype.is_bool else ops.ADD
         return y._apply(op, x) if reverse else x._apply(op, y)
 
-    def sub(self, other: Operand, reverse: bool = False) -> Self:
-        """self - other (or other - self if `reverse`)."""
+    def _scaled(self, other: Operand, factor: Number, what: str) -> Self:
+        return self._matched(other, what)[1].mul(factor)
+
+    def sub(self, other: Operand, reverse: bool = False, *, alpha: Number = 1) -> Self:
+        """self - other (or other - self if `reverse`); `alpha` is a factor of `other`."""
+        if alpha != 1:
+            other = self._scaled(other, alpha, "sub")
         x, y = self._matched(other, "sub")
         if x.dtype.is_bool:
             raise _no_bool("sub")

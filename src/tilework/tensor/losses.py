@@ -329,8 +329,8 @@ class Losses(Functional):
         x, y = self._matched(other, "cosine_similarity", as_float=True)
         a, b = x._wide(), y._wide()
         # Each is brought to length 1 first: a product of lengths could overflow.
-        first = a / a.norm(dim, keepdim=True)._at_least(eps)
-        second = b / b.norm(dim, keepdim=True)._at_least(eps)
+        first = a / a.norm(dim=dim, keepdim=True)._at_least(eps)
+        second = b / b.norm(dim=dim, keepdim=True)._at_least(eps)
         return (first * second).sum(dim).cast(x.dtype)
 
     def _at_least(self, least: float) -> Self:
@@ -342,7 +342,7 @@ class Losses(Functional):
     ) -> Self:
         """The p-norm of self - other + eps along the last axis."""
         x, y = self._matched(other, "pairwise_distance", as_float=True)
-        return (x._wide() - y._wide() + eps).norm(-1, keepdim, p).cast(x.dtype)
+        return (x._wide() - y._wide() + eps).norm(p, -1, keepdim).cast(x.dtype)
 
     def cdist(self, other: Self, p: float = 2.0) -> Self:
         """The p-norm of the difference of each vector here with each vector there.
@@ -357,7 +357,7 @@ class Losses(Functional):
             )
         x, y = self.unsqueeze(-2), other.unsqueeze(-3)
         x, y = x._matched(y, "cdist", as_float=True)
-        return (x._wide() - y._wide()).norm(-1, p=p).cast(x.dtype)
+        return (x._wide() - y._wide()).norm(p, -1).cast(x.dtype)
 
     def pdist(self, p: float = 2.0) -> Self:
         """The p-norm of the difference of each two rows: those of row 0 with 1, 2, ... first.
@@ -372,4 +372,4 @@ class Losses(Functional):
             return type(self).zeros(0, dtype=self.dtype, device=self.device)
         first = self[[i for i, _ in pairs]]
         second = self[[j for _, j in pairs]]
-        return (first._wide() - second._wide()).norm(-1, p=p).cast(self.dtype)
+        return (first._wide() - second._wide()).norm(p, -1).cast(self.dtype)

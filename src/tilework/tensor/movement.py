@@ -99,10 +99,6 @@ class Movement(TensorBase):
             )
         return tuple([left if size == -1 else size for size in shape])
 
-    def view(self, *shape: Any) -> Self:
-        """Another name for `reshape`."""
-        return self.reshape(*shape)
-
     def reshape_as(self, other: TensorBase) -> Self:
         """This tensor with the shape of `other`."""
         return self.reshape(other.shape)

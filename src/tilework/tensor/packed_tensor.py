@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from tilework import dtypes
 from tilework.base.errors import DTypeError, ShapeError
 from tilework.tensor import packed
+from tilework.tensor.conversion import destination
 from tilework.tensor.creation import as_dtype
 from tilework.tensor.promotion import check_same_kind
 from tilework.tensor.tensor import Tensor
@@ -98,10 +99,12 @@ class PackedTensor(Tensor):
     def _version_to_realize(self) -> Version:
         return self._held._version_to_realize()
 
-    def to(self, device: Any) -> Any:
-        """This tensor on `device`."""
-        moved = self._held.to(device)
-        return self if moved is self._held else made(moved, self.dtype, self._sizes())
+    def to(self, device: Any = (), dtype: DType | str | None = None) -> Any:
+        """This tensor on a device, in a dtype, or both; see `Tensor.to`."""
+        place, kind = destination(device, dtype)
+        moved = self._held if place == () else self._held.to(place)
+        found = self if moved is self._held else made(moved, self.dtype, self._sizes())
+        return found if kind is None else found.cast(kind)
 
     def contiguous(self) -> Any:
         """This tensor; it has no other order."""

@@ -286,7 +286,7 @@ class Products(Special):
             raise DTypeError("renorm: needs floats", got=self.dtype.name)
         axis = self._axis(dim, "renorm")
         rest = tuple([other for other in range(self.ndim) if other != axis])
-        length = self.norm(rest, keepdim=True, p=p)
+        length = self.norm(p, rest, keepdim=True)
         scale = (length > maxnorm).where(maxnorm / (length + 1e-7), 1.0)
         return self * scale.cast(self.dtype)
 

@@ -6,10 +6,10 @@ Sums of small floats add up in float32, sums of integers in 64 bits.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tilework import dtypes
-from tilework.base.errors import ShapeError
+from tilework.base.errors import ShapeError, UserError
 from tilework.dtypes import DType, accumulation_dtype, sum_dtype
 from tilework.ir.ops import tensor
 from tilework.ir.ops.tensor import Fold
@@ -168,13 +168,22 @@ class Reduce(Activations):
 
     # --- statistics --------------------------------------------------------------------------
 
-    def mean(self, axis: Axis = None, keepdim: bool = False) -> Self:
+    def mean(
+        self, axis: Axis = None, keepdim: bool = False, dtype: DType | str | None = None
+    ) -> Self:
         """The mean over `axis`; of integers as float32, from an exact sum.
+
+        Args:
+            axis: what is averaged, everything by default.
+            keepdim: keep the axes with size 1.
+            dtype: converts to this first.
 
         Example:
             >>> Tensor([[1, 2], [3, 4]]).mean(1).tolist()
             [1.5, 3.5]
         """
+        if dtype is not None:
+            return self.cast(dtype).mean(axis, keepdim)
         axes = self._axes(axis, "mean")
         count = self._count_over(axes)
         if self.dtype.is_float:
@@ -223,14 +232,37 @@ class Reduce(Activations):
         """`std` and `mean`."""
         return self.std(axis, keepdim, correction), self.mean(axis, keepdim)
 
-    def norm(self, axis: Axis = None, keepdim: bool = False, p: float = 2.0) -> Self:
-        """The p-norm over `axis`: of p = 0 the count of what is not 0; its gradient at 0 is 0.
+    def norm(
+        self,
+        p: float | str = 2.0,
+        dim: Axis = None,
+        keepdim: bool = False,
+        dtype: DType | str | None = None,
+    ) -> Self:
+        """The p-norm over `dim`: of p = 0 the count of what is not 0; its gradient at 0 is 0.
+
+        Args:
+            p: a number, or "fro" for 2, or "nuc" for the sum of singular values.
+            dim: the axes, all by default; "nuc" needs two.
+            keepdim: keep them with size 1.
+            dtype: converts to this first.
 
         Example:
             >>> Tensor([3.0, 4.0]).norm().item()
             5.0
         """
-        x = self._as_float()
+        x = self._as_float() if dtype is None else self.cast(dtype)
+        if p == "nuc":
+            matrices: Any = x  # what has methods of linear algebra
+            found: Self = matrices.matrix_norm("nuc", (-2, -1) if dim is None else dim, keepdim)
+            return found
+        if isinstance(p, str):
+            if p != "fro":
+                raise UserError(
+                    "norm: unknown norm", got=repr(p), expected='a number, "fro", "nuc"'
+                )
+            p = 2.0
+        axis = dim
         if p == math.inf:
             return x.abs().max(axis, keepdim)
         if p == -math.inf:
@@ -249,7 +281,7 @@ class Reduce(Activations):
 
     def normalize(self, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Self:
         """Each vector along `dim` divided by its p-norm, or by `eps` if that is greater."""
-        return self / self.norm(dim, keepdim=True, p=p).maximum(eps)
+        return self / self.norm(p, dim, keepdim=True).maximum(eps)
 
     # --- exponentials ------------------------------------------------------------------------
 

@@ -171,7 +171,7 @@ class Spectral(Solving):
             zeros = self.reshape(*lead, 0) if not self.numel() else self[..., 0, :]
             return square.expand(*lead, rows, rows), zeros, self[..., :0, :]
         products, right = self._orthogonal_columns()
-        lengths = products.norm(-2)
+        lengths = products.norm(dim=-2)
         values, places = lengths.sort(-1, descending=True)
         spread = places.unsqueeze(-2)
         products = products.gather(-1, spread.expand(products.shape))
@@ -294,7 +294,7 @@ class Spectral(Solving):
         axes = [self._axis(axis, "matrix_norm") for axis in dim]
         x = self.movedim(axes, (-2, -1))
         if ord == "fro":
-            found = x.norm((-2, -1))
+            found = x.norm(dim=(-2, -1))
         elif ord in (2, -2, "nuc"):
             s = x.svdvals()
             found = s.sum(-1) if ord == "nuc" else (s.max(-1) if ord == 2 else s.min(-1))
@@ -309,7 +309,7 @@ class Spectral(Solving):
 
     def vector_norm(self, ord: float = 2, dim: Any = None, keepdim: bool = False) -> Self:
         """The p-norm of vectors along `dim` (all elements by default)."""
-        return self.norm(dim, keepdim, ord)
+        return self.norm(ord, dim, keepdim)
 
 
 def _next_pairs(size: int) -> list[int]:

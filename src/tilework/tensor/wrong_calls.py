@@ -2,7 +2,8 @@
 
 Methods do not check the types of what they get, which would cost each call.  When Python itself
 refuses what a method does with an argument, the arguments are compared with the annotations, and
-the first that does not fit is named.
+the first that does not fit is named.  Where it refuses the call, the arguments may have the names
+of another library.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tilework.base.errors import DTypeError, InternalError, TileworkError
 from tilework.base.frames import PACKAGE, shows_internal_frames
 from tilework.dtypes import DType
 from tilework.tensor.core import TensorBase
+from tilework.tensor.other_names import refused, translated
 from tilework.tensor.variable import Variable, format_shape
 
 P = ParamSpec("P")
@@ -66,7 +68,11 @@ def told(function: Callable[P, R]) -> Callable[P, R]:
                     _complete(error, function, args, kwargs)
             raise
         except _REFUSALS as error:
-            found = wrong_argument(function, args, kwargs) if _is_called_by_user() else None
+            is_entered = error.__traceback__ is None or error.__traceback__.tb_next is not None
+            others = None if is_entered else translated(function, args, kwargs)
+            if others is not None:
+                return call(*others[0], **others[1])
+            found = _blamed(function, args, kwargs, is_entered) if _is_called_by_user() else None
             if found is None:
                 raise
             try:
@@ -76,6 +82,12 @@ def told(function: Callable[P, R]) -> Callable[P, R]:
                 raise
 
     return call
+
+
+def _blamed(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, is_entered: bool
+) -> DTypeError | None:
+    return (wrong_argument if is_entered else refused)(function, args, kwargs)
 
 
 def _is_called_by_user() -> bool:

@@ -119,7 +119,7 @@ def _sums() -> list[Op]:
     ops += [Op(name, _ours(name), _torch_reduce(name), spread, composed(8), gradient_bound=256)
             for name in ("var", "std")]  # fmt: skip
     lengths = over_axes(FLOATS, "nonzero", zero=False)
-    ops += [Op(f"norm_{order}", lambda x, axis, keepdim, p=order: x.norm(axis, keepdim, p),
+    ops += [Op(f"norm_{order}", lambda x, axis, keepdim, p=order: x.norm(p, axis, keepdim),
                lambda x, axis, keepdim, p=order: torch.linalg.vector_norm(
                    x, p, dim=None if not x.ndim else _all(x, axis), keepdim=keepdim),
                lengths, composed(8), has_gradient=order != 0)

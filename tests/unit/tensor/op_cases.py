@@ -356,7 +356,7 @@ def reductions() -> list[Case]:
         Case("var", lambda x: x.var(1), lambda x: x.var(1), (x3,)),
         Case("var-0", lambda x: x.var(correction=0), lambda x: x.var(correction=0), (x3,)),
         Case("std", lambda x: x.std(-1), lambda x: x.std(-1), (x3,)),
-        Case("norm", lambda x: x.norm(1), lambda x: x.norm(dim=1), (x3,)),
+        Case("norm", lambda x: x.norm(dim=1), lambda x: x.norm(dim=1), (x3,)),
         Case("softmax", lambda x: x.softmax(1), lambda x: x.softmax(1), (x3,)),
         Case("log_softmax", lambda x: x.log_softmax(-1), lambda x: x.log_softmax(-1), (x3,)),
         Case("logsumexp", lambda x: x.logsumexp((0, 2)), lambda x: x.logsumexp((0, 2)), (x3,)),

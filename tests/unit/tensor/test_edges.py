@@ -58,7 +58,7 @@ def test_an_int64_number_can_be_squared_again_and_again() -> None:
 @pytest.mark.parametrize("p", [1.0, 2.0, 3.0])
 def test_the_gradient_of_a_norm_at_zero_is_zero(p: float) -> None:
     x = Tensor(np.zeros((2, 3), np.float32))
-    (found,) = x.norm(1, p=p).sum().gradient(x)
+    (found,) = x.norm(p, 1).sum().gradient(x)
     np.testing.assert_array_equal(found.numpy(), np.zeros((2, 3)))
 
 
@@ -72,7 +72,7 @@ def test_the_gradient_of_the_deviation_of_equal_numbers_is_zero() -> None:
 def test_norms_of_any_order_are_those_of_pytorch(p: float) -> None:
     x = np.array([[3.0, -4.0, 0.5], [1.0, 0.0, 2.0]], np.float32)
     want = torch.linalg.vector_norm(torch.from_numpy(x), p, dim=1).numpy()
-    np.testing.assert_allclose(Tensor(x).norm(1, p=p).numpy(), want, rtol=1e-6)
+    np.testing.assert_allclose(Tensor(x).norm(p, 1).numpy(), want, rtol=1e-6)
 
 
 @pytest.mark.parametrize(

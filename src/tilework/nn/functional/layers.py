@@ -102,7 +102,7 @@ def row_of(padding_idx: int | None, rows: int, what: str) -> int | None:
 def shorten_rows(idx: Tensor, weight: Tensor, max_norm: float, norm_type: float = 2.0) -> None:
     """Write rows of a table that are named and longer than `max_norm` as long as that."""
     with Tensor.no_grad():
-        norms = weight.norm(-1, keepdim=True, p=norm_type)
+        norms = weight.norm(norm_type, -1, keepdim=True)
         is_named = _counts(idx, int(weight.shape[0])).unsqueeze(-1) > 0
         scale = (is_named & (norms > max_norm)).where(max_norm / (norms + 1e-7), 1.0)
         weight.assign((weight * scale).cast(weight.dtype))

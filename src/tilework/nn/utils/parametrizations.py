@@ -28,7 +28,7 @@ class _WeightNorm:
         if self.dim is None:
             return weight.norm()
         axes = tuple([axis for axis in range(weight.ndim) if axis != self.dim % weight.ndim])
-        return weight.norm(axes, keepdim=True) if axes else weight.abs()
+        return weight.norm(dim=axes, keepdim=True) if axes else weight.abs()
 
 
 def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
