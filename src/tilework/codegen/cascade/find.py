@@ -62,7 +62,7 @@ def find_cascade(kernel: Kernel) -> Cascade | None:
     """
     if not _may_be_one(kernel):
         return None
-    sink = _with_common_names(kernel)
+    sink = with_common_names(kernel)
     free = FreeRanges(toposort(sink))
     rows = _rows_of(sink, free)
     of_scores = not rows
@@ -101,7 +101,12 @@ def _key_of(
 
 
 def _may_be_one(kernel: Kernel) -> bool:
-    if len(kernel.reduces) < 2 or len(kernel.order) > _MOST_NODES:
+    return len(kernel.reduces) > 1 and has_plain_stores(kernel)
+
+
+def has_plain_stores(kernel: Kernel) -> bool:
+    """Does a kernel of known sizes only read, and then write without conditions, in any order?"""
+    if len(kernel.order) > _MOST_NODES:
         return False
     if kernel.serial or kernel.read_and_written or len(kernel.stores) != len(kernel.sink.src):
         return False
@@ -115,7 +120,7 @@ def _may_be_one(kernel: Kernel) -> bool:
 # ---- names
 
 
-def _with_common_names(kernel: Kernel) -> Node:
+def with_common_names(kernel: Kernel) -> Node:
     """Bound ranges of equal size and depth become one, so that equal bodies are one node.
 
     A fold's ranges must differ from those of the folds inside that depend on them, and from

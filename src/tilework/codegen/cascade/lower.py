@@ -9,6 +9,7 @@ from tilework.base import settings
 from tilework.base.errors import PlanError
 from tilework.codegen import audit
 from tilework.codegen.analysis import analyse
+from tilework.codegen.cascade.columns import find_columns
 from tilework.codegen.cascade.find import find_cascade
 from tilework.codegen.cascade.phases import BLOCK_NAME, Phases
 from tilework.codegen.cascade.rotate import (
@@ -151,7 +152,7 @@ def _phases_of(
 ) -> tuple[Cascade, Tile, Phases] | None:
     cascade = find_cascade(kernel)
     if cascade is None:
-        return None
+        return _columns_of(kernel, target, plan)
     running = find_running(cascade)
     tile = choose_tile(cascade, target, may_run=running is not None)
     if plan is not None:
@@ -167,6 +168,18 @@ def _phases_of(
         if tile.row is None and tile.count < 2 * target.cores:
             return None  # too few rows to share out: plain loops use the cores better
     return cascade, tile, phases
+
+
+def _columns_of(
+    kernel: Kernel, target: TargetSpec, plan: CascadePlan | None
+) -> tuple[Cascade, Tile, Phases] | None:
+    found = find_columns(kernel, target)
+    if found is None:
+        return None
+    cascade, tile = found
+    if plan is not None:
+        tile = planned_tile(cascade, tile, plan)
+    return cascade, tile, Phases(cascade, tile, _first_slot(kernel))
 
 
 def _plain(kernel: Kernel, target: TargetSpec) -> Plan:
