@@ -96,12 +96,12 @@ class Hashing(Familiar):
         size = (_STATE_BYTES - rate) // 2
         shape = self._sizes()
         blocks = self._padded_blocks(rate, end)
-        rows, count, _ = blocks._sizes()
+        count, _, rows = blocks._sizes()
         rounds = _Rounds(self)
         state = self._like_lanes(rows)
         for number in range(count):
             # Each block is one run of the same kernels, whatever the length of the messages.
-            state = rounds.permuted((state ^ blocks[:, number].T).contiguous().realize())
+            state = rounds.permuted((state ^ blocks[number]).contiguous().realize())
         found = state.T.contiguous().bitcast(dtypes.uint8)
         return found[:, :size].reshape(*shape[:-1], size)
 
@@ -110,7 +110,10 @@ class Hashing(Familiar):
         return type(self).zeros(_LANES, count, dtype=dtypes.uint64, device=self.device)
 
     def _padded_blocks(self, rate: int, end: int) -> Self:
-        """The messages with their end marked, as (messages, blocks, lanes of the state)."""
+        """The messages with their end marked, as (blocks, lanes of the state, messages).
+
+        They are stored so that a block is a part of memory: kernels do not say which one they read.
+        """
         length = self._sizes()[-1]
         count = length // rate + 1
         rows = self.reshape(product(self._sizes()[:-1]), length)
@@ -121,7 +124,8 @@ class Hashing(Familiar):
         tail = type(self)._from_numbers(marks, dtypes.uint8, self.device)
         marked = (padded ^ tail.unsqueeze(0)).contiguous()
         words = marked.bitcast(dtypes.uint64).reshape(rows.shape[0], count, rate // 8)
-        return words.pad(((0, 0), (0, 0), (0, _LANES - rate // 8)))
+        lanes = words.pad(((0, 0), (0, 0), (0, _LANES - rate // 8)))
+        return lanes.permute(1, 2, 0).contiguous().realize()
 
     def hash(self) -> Self:
         """16 bytes that tell this tensor's bytes from others (a tree of SHAKE-128 hashes).

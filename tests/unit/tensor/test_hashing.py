@@ -9,6 +9,7 @@ import pytest
 
 from tilework import Tensor
 from tilework.base.errors import DTypeError, UserError
+from tilework.engine.stats import COUNTERS
 
 MESSAGE = bytes(range(256))
 
@@ -29,6 +30,13 @@ def test_each_row_is_hashed() -> None:
     rows = Tensor(MESSAGE).reshape(4, 64).keccak("shake_128")
     want = [hashlib.shake_128(MESSAGE[i : i + 64]).digest(16) for i in range(0, 256, 64)]
     assert [bytes(row) for row in rows.tolist()] == want
+
+
+def test_more_blocks_are_more_runs_of_the_same_kernels() -> None:
+    Tensor(MESSAGE * 4).keccak().realize()
+    before = COUNTERS.compiles
+    Tensor(MESSAGE * 32)[:7000].keccak().realize()
+    assert COUNTERS.compiles - before <= 6
 
 
 @pytest.mark.slow
