@@ -20,7 +20,10 @@ FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
     "creation": ("Making tensors", ("Creation", "Random", "Hashing", "Drawing")),
     "conversion": ("Dtypes and quantisation", ("Conversion", "Quantising")),
     "movement": ("Shapes and order", ("Movement", "Joining", "Arranging", "Familiar")),
-    "indexing": ("Indexing and writing", ("Indexing", "Selecting", "Counting", "Sorting")),
+    "indexing": (
+        "Indexing and writing",
+        ("Assigning", "Indexing", "Gathering", "Selecting", "Counting", "Sorting"),
+    ),
     "elementwise": ("Elementwise functions", ("Elementwise", "Functions", "Numeric")),
     "activations": ("Activations and layers as functions", ("Activations", "Functional")),
     "reduce": ("Reductions, scans and statistics", ("Reduce", "Statistics")),

@@ -12,11 +12,11 @@ from tilework import dtypes
 from tilework.base.errors import DTypeError, ShapeError
 from tilework.ir.ops import tensor
 from tilework.tensor.core import TensorBase
-from tilework.tensor.indexing import Indexing
+from tilework.tensor.gathering import Gathering
 from tilework.tensor.variable import format_shape
 
 
-class Sorting(Indexing):
+class Sorting(Gathering):
     """Sorting along an axis."""
 
     __slots__ = ()
