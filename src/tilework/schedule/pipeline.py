@@ -1,6 +1,7 @@
 """The steps from a function over PARAMs to its schedule, in order; read as a table of contents.
 
 0. `shard.lower`: values over several devices become parts, and copies between the devices.
+   `integer_sums`: sums of dequantised products are done in integers.
    `narrow`: parts of a value that are rounded become parts of the rounded value.
    `split_reduce`, `split_scan`: long reductions and scans of few rows in steps; `sort_rows`: sorts
    along the last axis.
@@ -29,6 +30,7 @@ from tilework.schedule import cache
 from tilework.schedule.check import check_function, check_schedule
 from tilework.schedule.linear import assemble
 from tilework.schedule.passes.group import group_kernels
+from tilework.schedule.passes.integer_sums import sum_integers
 from tilework.schedule.passes.layouts import choose_layouts
 from tilework.schedule.passes.narrow import round_sources
 from tilework.schedule.passes.order import Ordering
@@ -90,6 +92,8 @@ def build_schedule(function: Node, limits: Limits = DEFAULT_LIMITS) -> Schedule:
             inputs = num_inputs(function)
             function = lowered
             clock.ended("shards", function)
+        function = sum_integers(function)
+        clock.ended("integer-sums", function)
         function = round_sources(function)
         clock.ended("narrow", function)
         function = split_reductions(function)

@@ -17,6 +17,7 @@ from tilework.base.forks import new_rlock
 from tilework.engine.capture import is_capturing
 from tilework.frontends.onnx import ops as _families  # importing them fills the table  # noqa: F401
 from tilework.frontends.onnx.call import Call
+from tilework.frontends.onnx.element_types import dtype_of_array
 from tilework.frontends.onnx.expand import definition_of
 from tilework.frontends.onnx.graph import Function, Graph, Model, Node, Reference
 from tilework.frontends.onnx.host import HOST_LIMIT, find_host_rule
@@ -34,6 +35,9 @@ _NEVER_FOLDED = frozenset({
     "Expand", "Tile", "ConstantOfShape", "Range", "EyeLike", "RandomNormal", "RandomNormalLike",
     "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout",
 })  # fmt: skip
+
+# Folding these would store bytes as floats; products of what they give are computed in bytes.
+_WIDENING = frozenset({"DequantizeLinear"})
 
 
 class DataDependentError(UnsupportedError):
@@ -97,6 +101,14 @@ def last_uses(graph: Graph) -> dict[int, tuple[str, ...]]:
         if name not in kept:
             dead.setdefault(index, []).append(name)
     return {index: tuple(names) for index, names in dead.items()}
+
+
+def _is_bytes(value: Value) -> bool:
+    """Does a constant hold integers of a byte or less?"""
+    if not isinstance(value, (HostValue, Tensor)):
+        return False
+    dtype = dtype_of_array(value.array) if isinstance(value, HostValue) else value.dtype
+    return dtype is not None and dtype.is_integer and dtype.itemsize == 1
 
 
 class Program:
@@ -192,6 +204,8 @@ class Program:
             return False
         operands = [known.get(name) for name in node.inputs if name]
         if not all(isinstance(value, (HostValue, Tensor)) for value in operands):
+            return False
+        if node.op in _WIDENING and _is_bytes(operands[0]):
             return False
         return node.op not in _NEVER_FOLDED or all(
             isinstance(value, HostValue) and value.array.size <= HOST_LIMIT for value in operands
