@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tilework.base.errors import UnsupportedError
-from tilework.runtime.native.pool_source import (
+from tilework.runtime.native.layout import (
     FLAG_SERIAL,
     RECORD_BUFFERS,
     RECORD_BYTES,

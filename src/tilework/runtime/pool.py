@@ -39,7 +39,7 @@ from tilework.runtime.allocator import HUGE_PAGE_BYTES
 from tilework.runtime.hostos import HostOs, host_os
 from tilework.runtime.launch import LaunchTable
 from tilework.runtime.loader import DEVICE, LoadedCode, load_object
-from tilework.runtime.native import pool_source as native
+from tilework.runtime.native import layout
 
 CLOSE_SECONDS: Final = 1.0
 # A worker's patience before it sleeps.  A wake-up costs 30 us, and so much lies between two calls
@@ -65,22 +65,22 @@ class NativeRuntime:
     """The loaded pool object; `copy_kernel` and `fill_kernel` are addresses of its kernels."""
 
     def __init__(self, data: bytes, host: HostOs, ledger: Ledger = LEDGER) -> None:
-        outside = {name: host.symbol_address(name) for name in native.OUTSIDE_FUNCTIONS}
+        outside = {name: host.symbol_address(name) for name in layout.OUTSIDE_FUNCTIONS}
         # Where the interpreter has no such functions, the entry that needs them is never called.
-        never = outside[native.OUTSIDE_FUNCTIONS[0]]
+        never = outside[layout.OUTSIDE_FUNCTIONS[0]]
         outside |= dict.fromkeys(interpreter.CALLED_FUNCTIONS, never)
         outside |= interpreter.called_addresses()
         self.code: LoadedCode = load_object(
-            data, native.ENTRIES, symbols=outside, host=host, ledger=ledger
+            data, layout.ENTRIES, symbols=outside, host=host, ledger=ledger
         )
-        self.run: Callable[..., int] = _RUN(self.code.address_of(native.ENTRY_RUN))
-        self.stop: Callable[..., int] = _STOP(self.code.address_of(native.ENTRY_STOP))
-        self.spin: Callable[..., None] = _SPIN(self.code.address_of(native.ENTRY_SPIN))
-        self.worker = self.code.address_of(native.ENTRY_WORKER)
-        self.copy_kernel = self.code.address_of(native.ENTRY_COPY)
-        self.fill_kernel = self.code.address_of(native.ENTRY_FILL)
-        self._call = self.code.address_of(native.ENTRY_CALL)
-        self.probe_kernel = self.code.address_of(native.ENTRY_PROBE)
+        self.run: Callable[..., int] = _RUN(self.code.address_of(layout.ENTRY_RUN))
+        self.stop: Callable[..., int] = _STOP(self.code.address_of(layout.ENTRY_STOP))
+        self.spin: Callable[..., None] = _SPIN(self.code.address_of(layout.ENTRY_SPIN))
+        self.worker = self.code.address_of(layout.ENTRY_WORKER)
+        self.copy_kernel = self.code.address_of(layout.ENTRY_COPY)
+        self.fill_kernel = self.code.address_of(layout.ENTRY_FILL)
+        self._call = self.code.address_of(layout.ENTRY_CALL)
+        self.probe_kernel = self.code.address_of(layout.ENTRY_PROBE)
 
     def function_of(self, table: LaunchTable) -> Callable[[], int] | None:
         """Return a function that runs a table on the calling thread and gives its fault word.
@@ -93,10 +93,10 @@ class NativeRuntime:
         """
         if table.has_parallel or table.scratch_bytes or not interpreter.is_supported():
             return None
-        words = (ctypes.c_int64 * (native.CALL_BYTES // 8))()
-        words[native.CALL_RECORDS // 8] = table.address
-        words[native.CALL_COUNT // 8] = table.count
-        words[native.CALL_FAULT // 8] = table.fault_address
+        words = (ctypes.c_int64 * (layout.CALL_BYTES // 8))()
+        words[layout.CALL_RECORDS // 8] = table.address
+        words[layout.CALL_COUNT // 8] = table.count
+        words[layout.CALL_FAULT // 8] = table.fault_address
         argument = interpreter.Argument.of(ctypes.addressof(words), words, table)
         return interpreter.native_function(self._call, argument)
 
@@ -110,13 +110,13 @@ class _Crew:
         self._ledger = ledger
         self._threads: list[int] = []
         page = host.page_bytes
-        wanted = native.POOL_SLOTS + native.SLOT_BYTES * width
+        wanted = layout.POOL_SLOTS + layout.SLOT_BYTES * width
         self._bytes = -(-wanted // page) * page
         faults.hit("pool.memory")
         self.address = host.map_pages(self._bytes)
-        self._width = ctypes.c_int64.from_address(self.address + native.POOL_WIDTH)
-        self._live = ctypes.c_int32.from_address(self.address + native.POOL_LIVE)
-        spin = ctypes.c_int64.from_address(self.address + native.POOL_SPIN)
+        self._width = ctypes.c_int64.from_address(self.address + layout.POOL_WIDTH)
+        self._live = ctypes.c_int32.from_address(self.address + layout.POOL_LIVE)
+        spin = ctypes.c_int64.from_address(self.address + layout.POOL_SPIN)
         # Without a core for each thread, a spinning one keeps the others from working.
         spin.value = _turns(runtime) if width <= host.usable_cores() else 1
         ledger.take(DEVICE, Kind.CPU_MMAP)
@@ -124,9 +124,9 @@ class _Crew:
 
     def _start(self, width: int) -> None:
         for index in range(1, width):
-            slot = self.address + native.POOL_SLOTS + native.SLOT_BYTES * index
-            ctypes.c_int64.from_address(slot + native.SLOT_POOL).value = self.address
-            ctypes.c_int64.from_address(slot + native.SLOT_INDEX).value = index
+            slot = self.address + layout.POOL_SLOTS + layout.SLOT_BYTES * index
+            ctypes.c_int64.from_address(slot + layout.SLOT_POOL).value = self.address
+            ctypes.c_int64.from_address(slot + layout.SLOT_INDEX).value = index
             self._live.value += 1  # no worker ends before `stop`, so nobody else writes this
             try:
                 faults.hit("pool.thread")

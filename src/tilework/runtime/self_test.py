@@ -41,7 +41,7 @@ class Row:
 
 _WORD: Final = (1 << 64) - 1
 _TINY: Final = 2.0**-149
-#: In the order in which the kernel does them; see `native.pool_source`.
+#: In the order in which the kernel does them; see `native.kernels_source.PROBES`.
 ROWS: Final = (
     Row("bitcast", _float32(-1.5), 0, 0xBFC00000),
     Row("rounding to nearest", _float32(1.0), _float32(1.5 * 2**-24), _float32(1 + 2**-23)),

@@ -12,10 +12,15 @@ from tilework.engine.device import Device
 from tilework.runtime import self_test
 from tilework.runtime.drivers import cpu
 from tilework.runtime.host import host_spec
+from tilework.runtime.native.kernels_source import PROBES
 from tilework.target.known.cpu import aarch64_spec, x86_level_spec
 
 WORD = (1 << 64) - 1
 RIGHT = [row.expected for row in self_test.ROWS]
+
+
+def test_the_kernel_has_an_operation_for_each_row() -> None:
+    assert len(PROBES) == len(self_test.ROWS)
 
 
 def float_of(bits: int) -> float:

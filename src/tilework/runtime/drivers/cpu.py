@@ -52,7 +52,7 @@ from tilework.runtime.interpreter import view_memory
 from tilework.runtime.launch import KernelLaunch, LaunchTable
 from tilework.runtime.lease import Lease
 from tilework.runtime.loader import LoadedCode, load_objects
-from tilework.runtime.native.pool_source import COPY_BLOCK_BYTES
+from tilework.runtime.native.layout import COPY_BLOCK_BYTES
 from tilework.runtime.pool import ThreadPool
 from tilework.target.spec import TargetSpec
 

@@ -1,4 +1,7 @@
-"""The thread pool and the sequence runner as LLVM IR, for the baseline of an instruction set.
+"""The native code of the CPU runtime as LLVM IR, for the baseline of an instruction set: the pool.
+
+`runner_source` and `kernels_source` are the other parts of the text, and `layout` says where things
+lie that Python writes too.
 
 How a parallel launch works.  The word `gate` holds, in its high half, a counter that is odd
 while a job is open, and in its low half the number of workers inside.  The caller writes the job,
@@ -20,64 +23,41 @@ from string import Template
 from typing import Final
 
 from tilework.base.errors import UnsupportedError
+from tilework.runtime.native.kernels_source import kernels_text
+from tilework.runtime.native.layout import (
+    CALL_COUNT,
+    CALL_FAULT,
+    COPY_BLOCK_BYTES,
+    FLAG_SERIAL,
+    POOL_GRAIN,
+    POOL_LIVE,
+    POOL_LOCK,
+    POOL_RECORD,
+    POOL_SLEEPERS,
+    POOL_SLOTS,
+    POOL_SPIN,
+    POOL_STOP,
+    POOL_TASKS,
+    POOL_WAITING,
+    POOL_WIDTH,
+    RECORD_BUFFERS,
+    RECORD_BYTES,
+    RECORD_FLAGS,
+    RECORD_GRAIN,
+    RECORD_SCRATCH,
+    RECORD_TASKS,
+    RECORD_VARIABLES,
+    SLOT_BYTES,
+    SLOT_END,
+    SLOT_INDEX,
+    SLOT_POOL,
+)
+from tilework.runtime.native.runner_source import TEXT as RUNNER
 from tilework.target.features import AARCH64, X86_64
-
-ENTRY_RUN: Final = "tilework_run"
-ENTRY_WORKER: Final = "tilework_worker"
-ENTRY_STOP: Final = "tilework_stop"
-ENTRY_SPIN: Final = "tilework_spin"
-ENTRY_COPY: Final = "tilework_copy"
-ENTRY_FILL: Final = "tilework_fill"
-ENTRY_CALL: Final = "tilework_call"
-ENTRY_PROBE: Final = "tilework_probe"
-ENTRIES: Final = (
-    ENTRY_RUN, ENTRY_WORKER, ENTRY_STOP, ENTRY_SPIN, ENTRY_COPY, ENTRY_FILL, ENTRY_CALL,
-    ENTRY_PROBE,
-)  # fmt: skip
-
-OUTSIDE_FUNCTIONS: Final = ("syscall", "mmap", "munmap", "clock_gettime")
-
-# Offsets in the pool's memory; one cache line for each group of writers.
-POOL_GATE: Final = 0
-POOL_SLEEPERS: Final = 8
-POOL_WAITING: Final = 12
-POOL_RECORD: Final = 64
-POOL_TASKS: Final = 72
-POOL_GRAIN: Final = 80
-POOL_LOCK: Final = 128
-POOL_LIVE: Final = 132
-POOL_STOP: Final = 136
-POOL_WIDTH: Final = 192
-POOL_SPIN: Final = 200
-POOL_SLOTS: Final = 256
-SLOT_BYTES: Final = 64
-SLOT_NEXT: Final = 0
-SLOT_END: Final = 8
-SLOT_POOL: Final = 16
-SLOT_INDEX: Final = 24
 
 # A caller waits so many times as long as an idle worker before it sleeps: until chunks end that
 # have begun, and a wake-up costs more than the rest of most of them.
 CALLER_PATIENCE: Final = 16
-
-# Offsets in a launch record; `tilework.runtime.launch` writes them.
-RECORD_BYTES: Final = 64
-RECORD_KERNEL: Final = 0
-RECORD_BUFFERS: Final = 8
-RECORD_VARIABLES: Final = 16
-RECORD_TASKS: Final = 24
-RECORD_GRAIN: Final = 32
-RECORD_FLAGS: Final = 40
-RECORD_SCRATCH: Final = 48
-FLAG_SERIAL: Final = 1
-
-# What `tilework_call` finds at the address that it is called with, in words.
-CALL_RECORDS: Final = 0
-CALL_COUNT: Final = 8
-CALL_FAULT: Final = 16
-CALL_BYTES: Final = 24
-
-COPY_BLOCK_BYTES: Final = 1 << 18  # one task of the copy and fill kernels
 
 _X86_PARTS: Final = {
     "futex": "202",
@@ -113,7 +93,7 @@ declare void @llvm.aarch64.set.fpcr(i64)
     "leave_float": "call void @llvm.aarch64.set.fpcr(i64 %float.saved)",
 }
 
-_TEXT: Final = Template("""
+_POOL: Final = """
 declare i64 @syscall(i64, ...)
 declare ptr @mmap(ptr, i64, i32, i32, i32, i64)
 declare i32 @munmap(ptr, i64)
@@ -284,118 +264,6 @@ done:
   ret void
 }
 
-; Run `count` records in order.  Returns 1 when it had the pool, 0 when it ran alone: a second
-; caller never waits for the first, it does its work on its own thread.
-define i64 @tilework_run(ptr %pool, ptr %records, i64 %count, ptr %scratch, ptr %times) nounwind {
-entry:
-  $enter_float
-  %no.pool = icmp eq ptr %pool, null
-  br i1 %no.pool, label %begin, label %ask
-ask:
-  %lock.at = getelementptr i8, ptr %pool, i64 $lock
-  %attempt = cmpxchg ptr %lock.at, i32 0, i32 1 acquire monotonic
-  %locked = extractvalue { i32, i1 } %attempt, 1
-  %width.at = getelementptr i8, ptr %pool, i64 $width
-  %width.found = load i64, ptr %width.at
-  %width.mine = select i1 %locked, i64 %width.found, i64 1
-  br label %begin
-begin:
-  %owned = phi i1 [false, %entry], [%locked, %ask]
-  %width = phi i64 [1, %entry], [%width.mine, %ask]
-  %timed = icmp ne ptr %times, null
-  %any = icmp sgt i64 %count, 0
-  br i1 %any, label %next, label %finish
-next:
-  %index = phi i64 [0, %begin], [%index.next, %after]
-  %offset = mul i64 %index, $record_bytes
-  %record = getelementptr i8, ptr %records, i64 %offset
-  br i1 %timed, label %clock, label %launch
-clock:
-  %started = call i64 @now()
-  br label %launch
-launch:
-  %start = phi i64 [0, %next], [%started, %clock]
-  %tasks.at = getelementptr i8, ptr %record, i64 $record_tasks
-  %tasks = load i64, ptr %tasks.at
-  %flags.at = getelementptr i8, ptr %record, i64 $record_flags
-  %flags = load i64, ptr %flags.at
-  %serial.bit = and i64 %flags, $flag_serial
-  %is.serial = icmp ne i64 %serial.bit, 0
-  %narrow = icmp ule i64 %width, 1
-  %single = icmp sle i64 %tasks, 1
-  %a = or i1 %is.serial, %narrow
-  %alone = or i1 %a, %single
-  br i1 %alone, label %serial, label %split
-split:
-  %grain.at = getelementptr i8, ptr %record, i64 $record_grain
-  %grain.asked = load i64, ptr %grain.at
-  %pieces = shl i64 %width, 2
-  %pieces.less = sub i64 %pieces, 1
-  %rounded = add i64 %tasks, %pieces.less
-  %even = udiv i64 %rounded, %pieces
-  %unset = icmp sle i64 %grain.asked, 0
-  %grain = select i1 %unset, i64 %even, i64 %grain.asked
-  %grain.less = sub i64 %grain, 1
-  %padded = add i64 %tasks, %grain.less
-  %chunks = udiv i64 %padded, %grain
-  %many = icmp ugt i64 %chunks, 1
-  br i1 %many, label %fan, label %serial
-fan:
-  call void @parallel(ptr %pool, ptr %record, i64 %tasks, i64 %grain, i64 %chunks, i64 %width,
-                      ptr %scratch)
-  br label %ran
-serial:
-  %nonempty = icmp sgt i64 %tasks, 0
-  br i1 %nonempty, label %call, label %ran
-call:
-  %kernel = load ptr, ptr %record
-  %buffers.at = getelementptr i8, ptr %record, i64 $record_buffers
-  %buffers = load ptr, ptr %buffers.at
-  %variables.at = getelementptr i8, ptr %record, i64 $record_variables
-  %variables = load ptr, ptr %variables.at
-  call void %kernel(ptr %buffers, ptr %variables, i64 0, i64 %tasks, ptr %scratch)
-  br label %ran
-ran:
-  br i1 %timed, label %note, label %after
-note:
-  %ended = call i64 @now()
-  %span = sub i64 %ended, %start
-  %time.at = getelementptr i64, ptr %times, i64 %index
-  store i64 %span, ptr %time.at
-  br label %after
-after:
-  %index.next = add i64 %index, 1
-  %more = icmp slt i64 %index.next, %count
-  br i1 %more, label %next, label %finish
-finish:
-  br i1 %owned, label %unlock, label %leave
-unlock:
-  %lock.held = getelementptr i8, ptr %pool, i64 $lock
-  store atomic i32 0, ptr %lock.held release, align 4
-  br label %leave
-leave:
-  $leave_float
-  %result = zext i1 %owned to i64
-  ret i64 %result
-}
-
-; A function of the Python interpreter (`runtime.interpreter`): run records on this thread alone,
-; and return what stands in the fault word.
-declare ptr @PyLong_AsVoidPtr(ptr)
-declare ptr @PyLong_FromLongLong(i64)
-define ptr @tilework_call(ptr %self, ptr %nothing) nounwind {
-  %call = call ptr @PyLong_AsVoidPtr(ptr %self)
-  %records = load ptr, ptr %call
-  %count.at = getelementptr i8, ptr %call, i64 $call_count
-  %count = load i64, ptr %count.at
-  %owned = call i64 @tilework_run(ptr null, ptr %records, i64 %count, ptr null, ptr null)
-  %fault.at = getelementptr i8, ptr %call, i64 $call_fault
-  %word = load ptr, ptr %fault.at
-  %fault = load i64, ptr %word
-  %result = call ptr @PyLong_FromLongLong(i64 %fault)
-  ret ptr %result
-}
-
 ; The life of a worker; `slot` is its own slot.  A thread starts with the floating-point mode of the
 ; one that made it, which another library may have set.
 define ptr @tilework_worker(ptr %slot) nounwind {
@@ -545,125 +413,7 @@ turn:
 done:
   ret void
 }
-
-; Kernel: buffers[0] <- buffers[1], variables[1] bytes; a task is a block.
-define void @tilework_copy(ptr %buffers, ptr %variables, i64 %begin, i64 %end, ptr %scratch)
-    nounwind {
-  %target = load ptr, ptr %buffers
-  %source.at = getelementptr ptr, ptr %buffers, i64 1
-  %source = load ptr, ptr %source.at
-  %size.at = getelementptr i64, ptr %variables, i64 1
-  %size = load i64, ptr %size.at
-  %first = mul i64 %begin, $block
-  %full = mul i64 %end, $block
-  %over = icmp ugt i64 %full, %size
-  %last = select i1 %over, i64 %size, i64 %full
-  %count = sub i64 %last, %first
-  %to = getelementptr i8, ptr %target, i64 %first
-  %from = getelementptr i8, ptr %source, i64 %first
-  call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %from, i64 %count, i1 false)
-  ret void
-}
-
-; Kernel: each of the variables[1] bytes of buffers[0] <- the low byte of variables[2].
-define void @tilework_fill(ptr %buffers, ptr %variables, i64 %begin, i64 %end, ptr %scratch)
-    nounwind {
-  %target = load ptr, ptr %buffers
-  %size.at = getelementptr i64, ptr %variables, i64 1
-  %size = load i64, ptr %size.at
-  %value.at = getelementptr i64, ptr %variables, i64 2
-  %value = load i64, ptr %value.at
-  %byte = trunc i64 %value to i8
-  %first = mul i64 %begin, $block
-  %full = mul i64 %end, $block
-  %over = icmp ugt i64 %full, %size
-  %last = select i1 %over, i64 %size, i64 %full
-  %count = sub i64 %last, %first
-  %to = getelementptr i8, ptr %target, i64 %first
-  call void @llvm.memset.p0.i64(ptr %to, i8 %byte, i64 %count, i1 false)
-  ret void
-}
-
-; Kernel: one operation for each row of `runtime.self_test`; buffers[0] <- results, buffers[1] has
-; two words of operands for each.
-define void @tilework_probe(ptr %buffers, ptr %variables, i64 %begin, i64 %end, ptr %scratch)
-    nounwind {
-  %out = load ptr, ptr %buffers
-  %in.at = getelementptr ptr, ptr %buffers, i64 1
-  %in = load ptr, ptr %in.at
-  %a0 = getelementptr i64, ptr %in, i64 0
-  %b0 = getelementptr i64, ptr %in, i64 1
-  %x0 = load float, ptr %a0
-  %s0 = bitcast float %x0 to i32
-  %r0 = zext i32 %s0 to i64
-  %o0 = getelementptr i64, ptr %out, i64 0
-  store i64 %r0, ptr %o0
-  %a1 = getelementptr i64, ptr %in, i64 2
-  %b1 = getelementptr i64, ptr %in, i64 3
-  %x1 = load float, ptr %a1
-  %y1 = load float, ptr %b1
-  %z1 = fadd float %x1, %y1
-  %s1 = bitcast float %z1 to i32
-  %r1 = zext i32 %s1 to i64
-  %o1 = getelementptr i64, ptr %out, i64 1
-  store i64 %r1, ptr %o1
-  %a2 = getelementptr i64, ptr %in, i64 4
-  %b2 = getelementptr i64, ptr %in, i64 5
-  %x2 = load float, ptr %a2
-  %y2 = load float, ptr %b2
-  %z2 = fadd float %x2, %y2
-  %s2 = bitcast float %z2 to i32
-  %r2 = zext i32 %s2 to i64
-  %o2 = getelementptr i64, ptr %out, i64 2
-  store i64 %r2, ptr %o2
-  %a3 = getelementptr i64, ptr %in, i64 6
-  %b3 = getelementptr i64, ptr %in, i64 7
-  %x3 = load float, ptr %a3
-  %y3 = load float, ptr %b3
-  %z3 = fmul float %x3, %y3
-  %s3 = bitcast float %z3 to i32
-  %r3 = zext i32 %s3 to i64
-  %o3 = getelementptr i64, ptr %out, i64 3
-  store i64 %r3, ptr %o3
-  %a4 = getelementptr i64, ptr %in, i64 8
-  %b4 = getelementptr i64, ptr %in, i64 9
-  %x4 = load float, ptr %a4
-  %y4 = load float, ptr %b4
-  %z4 = fmul float %x4, %y4
-  %s4 = bitcast float %z4 to i32
-  %r4 = zext i32 %s4 to i64
-  %o4 = getelementptr i64, ptr %out, i64 4
-  store i64 %r4, ptr %o4
-  %a5 = getelementptr i64, ptr %in, i64 10
-  %b5 = getelementptr i64, ptr %in, i64 11
-  %x5 = load i64, ptr %a5
-  %y5 = load i64, ptr %b5
-  %r5 = mul i64 %x5, %y5
-  %o5 = getelementptr i64, ptr %out, i64 5
-  store i64 %r5, ptr %o5
-  %a6 = getelementptr i64, ptr %in, i64 12
-  %b6 = getelementptr i64, ptr %in, i64 13
-  %x6 = load i64, ptr %a6
-  %y6 = load i64, ptr %b6
-  %r6 = shl i64 %x6, %y6
-  %o6 = getelementptr i64, ptr %out, i64 6
-  store i64 %r6, ptr %o6
-  %a7 = getelementptr i64, ptr %in, i64 14
-  %b7 = getelementptr i64, ptr %in, i64 15
-  %x7 = load i64, ptr %a7
-  %y7 = load i64, ptr %b7
-  %r7 = ashr i64 %x7, %y7
-  %o7 = getelementptr i64, ptr %out, i64 7
-  store i64 %r7, ptr %o7
-  %a8 = getelementptr i64, ptr %in, i64 16
-  %b8 = getelementptr i64, ptr %in, i64 17
-  %x8 = load double, ptr %a8
-  %r8 = fptosi double %x8 to i64
-  %o8 = getelementptr i64, ptr %out, i64 8
-  store i64 %r8, ptr %o8
-  ret void
-}
-""")
+"""
 
 
 def pool_source(isa: str) -> str:
@@ -703,4 +453,5 @@ def pool_source(isa: str) -> str:
         "call_fault": CALL_FAULT,
         "block": COPY_BLOCK_BYTES,
     }
-    return _TEXT.substitute(parts, **numbers)
+    text = "".join([_POOL, RUNNER, kernels_text()])
+    return Template(text).substitute(parts, **numbers)
