@@ -1,4 +1,4 @@
-"""Fail if a page links to a file that is not there, or if pages that must exist are missing."""
+"""Fail if a page links to, or names, a file that is not there."""
 
 import re
 import sys
@@ -6,6 +6,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+#: A source file as a page names it: from the root, or from the package.
+SOURCE = re.compile(r"`([a-z_0-9]+(?:/[a-z_0-9]+)+\.py)`")
 CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 
 
@@ -29,9 +31,22 @@ def broken_links(page: Path) -> list[str]:
     return faults
 
 
+def missing_sources(page: Path) -> list[str]:
+    """Return the source files that a page names and that are not there."""
+    name = page.relative_to(ROOT).as_posix()
+    roots = (ROOT, ROOT / "src", ROOT / "src/tilework", page.parent)
+    return [
+        f"{name}: there is no {source}"
+        for source in SOURCE.findall(page.read_text(encoding="utf-8"))
+        if not any((root / source).exists() for root in roots)
+    ]
+
+
 def main() -> int:
     """Check every page; return the exit status."""
-    faults = [fault for page in pages() for fault in broken_links(page)]
+    found = pages()
+    faults = [fault for page in found for fault in broken_links(page)]
+    faults += [fault for page in found for fault in missing_sources(page)]
     for fault in faults:
         print(fault)
     return 1 if faults else 0

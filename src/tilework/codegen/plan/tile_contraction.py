@@ -2,7 +2,8 @@
 
 Every orientation (which factor gives the rows) and every range that could carry the lanes is
 planned and its cost estimated in cycles; the cheapest wins.  On a CPU the tile is rows x vectors
-of accumulators; a GPU's plans will use the same words with a block tile and matrix instructions.
+of accumulators; machines with blocks of threads are planned by `codegen.gpu.choose` and
+`codegen.matrix.choose`, in the same words.
 """
 
 from __future__ import annotations
