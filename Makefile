@@ -8,13 +8,14 @@ PY := $(VENV)/bin/python
 JOBS ?= auto
 PYTEST_ARGS ?=
 
-.PHONY: help demo test test-full coverage check format wheel-compiled clean-venv
+.PHONY: help demo test test-full test-poison coverage check format wheel-compiled clean-venv
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo       install, then read text from a page and train a small network"
 	@echo "make test       install, then run the tests (under 40 minutes on two cores)"
 	@echo "make test-full  the slow sweeps too"
+	@echo "make test-poison  the tests, with memory that holds nothing filled with NaN patterns"
 	@echo "make coverage   the tests, and how much of the compiler they reach"
 	@echo "make check      ruff, mypy, import-linter, size limits"
 	@echo "make wheel-compiled  a wheel whose hot modules are compiled ahead, in dist/"
@@ -42,6 +43,10 @@ test: $(VENV)/.installed-dev
 
 test-full: $(VENV)/.installed-dev
 	$(PY) -m pytest -n $(JOBS) --full $(PYTEST_ARGS)
+
+# Memory that holds nothing is filled with NaN patterns all the time.
+test-poison: $(VENV)/.installed-dev
+	TILEWORK_POISON=1 $(PY) -m pytest -n $(JOBS) --poison $(PYTEST_ARGS)
 
 # The compiler's own packages; 90 % is the floor.
 coverage: $(VENV)/.installed-dev

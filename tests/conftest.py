@@ -22,6 +22,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--full", action="store_true", help="slow tests too, and many more hypothesis examples"
     )
+    parser.addoption(
+        "--poison",
+        action="store_true",
+        help="memory that holds nothing is filled with NaN patterns",
+    )
 
 
 # A small fixed share on each push; `make test-full` draws afresh, and prints what it drew.
@@ -64,10 +69,16 @@ def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _settings(shared_cache: Path) -> Iterator[None]:
+def _settings(shared_cache: Path, pytestconfig: pytest.Config) -> Iterator[None]:
     """Each test starts from the same settings, with every pass verified."""
     settings.install(
-        settings.Settings(cache_dir=shared_cache, verify="pass", num_threads=2, compile_workers=1)
+        settings.Settings(
+            cache_dir=shared_cache,
+            verify="pass",
+            num_threads=2,
+            compile_workers=1,
+            poison=pytestconfig.getoption("--poison"),
+        )
     )
     trace.clear_warnings()
     yield

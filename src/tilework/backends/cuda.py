@@ -100,8 +100,9 @@ def open_with(name: DeviceName, library: CudaLibrary | None = None) -> Opened:
         raise DeviceUnavailableError(
             f"{name}: there is no such card", reason=f"the driver sees {count}", got=name.index
         )
+    current = settings.current()
     opened = driver.CudaDriver(
-        name.index, library=found, memory_limit=settings.current().memory_limit
+        name.index, library=found, memory_limit=current.memory_limit, poison=current.poison
     )
     if name.arch and name.arch != opened.target.cpu_name:
         opened.close()

@@ -105,6 +105,7 @@ def open_driver(name: DeviceName, target: TargetSpec) -> CpuDriver:
         target=target,
         num_threads=current.thread_count(),
         memory_limit=current.memory_limit,
+        poison=current.poison,
     )
     driver.name = str(name)
     return driver

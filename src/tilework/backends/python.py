@@ -49,7 +49,8 @@ class InterpretedKernels:
 
 
 def _open(name: DeviceName) -> Opened:
-    opened = driver.PythonDriver(memory_limit=settings.current().memory_limit)
+    current = settings.current()
+    opened = driver.PythonDriver(memory_limit=current.memory_limit, poison=current.poison)
     opened.name = str(name)
     return Opened(opened, InterpretedKernels(opened.target))
 

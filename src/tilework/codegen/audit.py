@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from math import gcd
 from typing import TYPE_CHECKING, Final
 
+from tilework.base import settings
 from tilework.base.errors import VerifyError
 from tilework.dtypes import bool_
 from tilework.ir.build import const_bits, const_index
@@ -363,11 +364,12 @@ def unproven(lowered: Node) -> list[Unproven]:
     found: list[Unproven] = []
     for node in toposort(lowered):
         if node.op is LOAD or node.op is STORE:
-            found.extend(_check_access(node))
+            found.extend(unproven_parts(node))
     return found
 
 
-def _check_access(node: Node) -> list[Unproven]:
+def unproven_parts(node: Node) -> list[Unproven]:
+    """What is not proven of one LOAD or STORE; nothing for memory of the kernel's own."""
     is_load = node.op is LOAD
     address = node.src[0]
     if address.op is not INDEX or address.src[0].op is not PARAM:
@@ -378,7 +380,7 @@ def _check_access(node: Node) -> list[Unproven]:
     facts = [fact for gate in gates for fact in facts_of_condition(gate)]
     offset = sum_of(address.src[1])
     last = offset
-    if lanes > 1:
+    if lanes > 1 and not address.src[1].type.shape:  # else each lane has a place of its own
         lane_gates = [gate for gate in gates if gate.type.shape]
         if lane_gates:
             lane = index_ops.LANES(attrs=index_ops.LanesAttrs(lanes))
@@ -395,15 +397,17 @@ def _check_access(node: Node) -> list[Unproven]:
     return faults
 
 
-def check_accesses(lowered: Node) -> None:
+def check_accesses(lowered: Node, *, trusts_data: bool = True) -> None:
     """Refuse a LOWERED kernel with an access that is not proven to lie inside of its buffer.
 
-    Indexes that come from memory without a gate are taken on trust.
+    Args:
+        lowered: The kernel.
+        trusts_data: Take indexes that come from memory without a gate on trust.
 
     Raises:
         VerifyError: Names the first such access.
     """
-    faults = [fault for fault in unproven(lowered) if not fault.from_data]
+    faults = [fault for fault in unproven(lowered) if not (trusts_data and fault.from_data)]
     if faults:
         first = faults[0]
         raise VerifyError(
@@ -411,6 +415,17 @@ def check_accesses(lowered: Node) -> None:
             node=first.node,
             got=f"{len(faults)} unproven; of the first: {first.what}",
         )
+
+
+def check_as_settings_say(lowered: Node) -> None:
+    """`check_accesses`, if the settings in force ask for proofs or for checks of the rest.
+
+    Raises:
+        VerifyError: Names the first access that is not proven.
+    """
+    current = settings.current()
+    if current.prove_accesses or current.check_accesses:
+        check_accesses(lowered, trusts_data=not current.check_accesses)
 
 
 def check_gates(lowered: Node, linear: Node) -> None:

@@ -17,12 +17,14 @@ from tilework.codegen.gpu.sort_passes import is_sort_pass, lower_sort_pass
 from tilework.codegen.linearize.fetch import fetch_results
 from tilework.codegen.linearize.fetch_panels import fetch_panels
 from tilework.codegen.linearize.order import linearise
+from tilework.codegen.linearize.past_caches import store_past_caches
 from tilework.codegen.linearize.rare import branch_rarely
 from tilework.codegen.linearize.short_loops import write_out
 from tilework.codegen.naming import kernel_name
 from tilework.codegen.passes.decompose import decompose, decompose_node
 from tilework.codegen.passes.expand import expand
 from tilework.codegen.passes.run import PassRun
+from tilework.codegen.passes.runtime_checks import with_checks
 from tilework.codegen.plan.apply import apply_plan
 from tilework.codegen.plan.check import check
 from tilework.codegen.plan.choose import choose_plan, estimate_work, plain_plan
@@ -31,6 +33,8 @@ from tilework.codegen.plan.kinds import CascadePlan, SortPlan
 from tilework.codegen.plan.plan import Plan
 from tilework.codegen.sort.lower import is_sort, lower_sort, sort_work
 from tilework.ir.build import const_index
+from tilework.ir.digest import digest
+from tilework.ir.faults import MARK_DIGITS
 from tilework.ir.lowered import LoweredKernel
 from tilework.ir.node import Node, in_use, toposort
 from tilework.ir.ops.control import ALLOCATE
@@ -62,6 +66,7 @@ PASSES = {
     "fetch-panels": Stage.LINEAR,
     "short-loops": Stage.LINEAR,
     "branch-rarely": Stage.LINEAR,
+    "past-caches": Stage.LINEAR,
     "fetch-results": Stage.LINEAR,
 }
 #: (earlier, later, why) for every two passes whose order matters.
@@ -80,6 +85,7 @@ ORDER = (
     ("linearise", "short-loops", "which loop is innermost is known once statements are in order"),
     ("fetch-panels", "short-loops", "a panel's extent is read from the loops that pass over it"),
     ("branch-rarely", "fetch-results", "nothing is fetched in a loop that has branches"),
+    ("past-caches", "fetch-results", "what is stored past the caches is not fetched into them"),
 )
 
 
@@ -98,6 +104,7 @@ def lower_kernel(
         PlanError: The plan does not fit the kernel or the target.
     """
     with in_use():
+        given_sink, sink = sink, checked(sink)
         if has_blocks(target) and (is_sort(sink) or is_sort_pass(sink)):
             found = _lower_sort_for_blocks(sink, target, plan)
             if found is not None:
@@ -110,7 +117,8 @@ def lower_kernel(
             work = sort_work(sink)
             return _describe(target, name, sink, work, "sort of rows", linear, scratch_bytes)
         if has_blocks(target):
-            return _lower_for_blocks(sink, target, _of_kind(plan, Plan), is_plain=is_plain)
+            found_plan = _of_kind(plan, Plan)
+            return _lower_for_blocks(sink, given_sink, target, found_plan, is_plain=is_plain)
         passes = PassRun(PASSES, sink, Stage.KERNEL)
         simple = passes.run("simplify", sink, lambda node: rewrite(node, SIMPLIFY))
         loose = passes.run("loosen", simple, lambda node: loosen(node, target))
@@ -122,7 +130,7 @@ def lower_kernel(
         if cascade is not None:
             return _describe(
                 target,
-                kernel_name(sink, kernel),
+                kernel_name(given_sink, kernel),
                 sink,
                 estimate_work(kernel),
                 cascade.plan,
@@ -135,8 +143,7 @@ def lower_kernel(
         check(chosen, kernel, target)
         tiled = passes.run("apply-plan", kernel.sink, lambda _: apply_plan(kernel, chosen))
         lowered = passes.run("expand", tiled, lambda node: expand(node, target)[0])
-        if settings.current().prove_accesses:
-            audit.check_accesses(lowered)
+        audit.check_as_settings_say(lowered)
         decomposed = passes.run("decompose", lowered, lambda node: decompose(node, target))
         linear = passes.run(
             "linearise",
@@ -148,14 +155,22 @@ def lower_kernel(
         linear = passes.run("short-loops", linear, lambda node: write_out(node, target))
         linear = _finished(passes, linear, target)
         work = estimate_work(kernel)
-        name = kernel_name(sink, kernel)
+        name = kernel_name(given_sink, kernel)
         return _describe(target, name, sink, work, repr(chosen), linear, _scratch_bytes(lowered))
+
+
+def checked(sink: Node) -> Node:
+    """The kernel with checks of what is not proven, if the setting `check_accesses` says so."""
+    if not settings.current().check_accesses or is_sort(sink) or is_sort_pass(sink):
+        return sink
+    return with_checks(sink, digest(sink).hex()[:MARK_DIGITS])
 
 
 def _finished(passes: PassRun, linear: Node, target: TargetSpec) -> Node:
     """The statements after the passes that every kernel's go through at last."""
     branched = passes.run("branch-rarely", linear, branch_rarely)
-    return passes.run("fetch-results", branched, lambda node: fetch_results(node, target))
+    past = passes.run("past-caches", branched, lambda node: store_past_caches(node, target))
+    return passes.run("fetch-results", past, lambda node: fetch_results(node, target))
 
 
 def _of_kind(plan: AnyPlan | None, kind: type[_Kind]) -> _Kind | None:
@@ -180,12 +195,12 @@ def loosen(sink: Node, target: TargetSpec) -> Node:
 
 
 def _lower_for_blocks(
-    sink: Node, target: TargetSpec, plan: Plan | None, *, is_plain: bool
+    sink: Node, named_by: Node, target: TargetSpec, plan: Plan | None, *, is_plain: bool
 ) -> LoweredKernel:
     kernel, chosen, lowered, linear = lower_for_blocks(
         sink, target, loosen, plan, is_plain=is_plain
     )
-    work, name = estimate_work(kernel), kernel_name(sink, kernel)
+    work, name = estimate_work(kernel), kernel_name(named_by, kernel)
     found = _describe(target, name, sink, work, repr(chosen), linear, _scratch_bytes(lowered))
     return replace(found, threads=chosen.threads)
 

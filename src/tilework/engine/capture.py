@@ -37,6 +37,7 @@ from tilework.engine.steps import (
     Operand,
     PlannedCall,
     PlannedStep,
+    PoisonCall,
     Step,
     VariableBounds,
     check_variables,
@@ -284,6 +285,8 @@ class _Builder:
         default_factory=list
     )
     _devices: dict[int, str] = field(default_factory=dict)
+    #: How many steps there were after each run.
+    _run_ends: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._fixed = [*self.inputs, *self.held, *self.outputs]
@@ -298,6 +301,7 @@ class _Builder:
         ]
         for step in run.steps:
             self._steps.append((step, [places[operand.slot] for operand in operands_of(step)]))
+        self._run_ends.append(len(self._steps))
 
     def _place_of(self, time: int, slot: Slot, buffer: Buffer | None) -> Any:
         """(slot, offset) for what has a slot, (device, number, offset) for what is in an arena."""
@@ -324,8 +328,24 @@ class _Builder:
         made.last = time
         return (made.device, made.place, buffer.offset_bytes)
 
+    def _poison_made(self) -> None:
+        """Poison what a run has made for later ones, once the last of those is done."""
+        wanted: dict[int, list[_Made]] = {}
+        for made in self._made.values():
+            wanted.setdefault(self._run_ends[made.last], []).append(made)
+        for place in sorted(wanted, reverse=True):
+            self._steps[place:place] = [
+                (
+                    PoisonCall(made.device, Operand(0, 0, made.size_bytes)),
+                    [(made.device, made.place, 0)],
+                )
+                for made in wanted[place]
+            ]
+
     def _prune(self) -> None:
         """Drop the steps whose results nobody reads."""
+        if settings.current().poison:
+            self._poison_made()
         touched = [
             [_bytes_of(old, place) for old, place in zip(operands_of(step), places, strict=True)]
             for step, places in self._steps
@@ -349,11 +369,20 @@ class _Builder:
                 ):  # fmt: skip
                     raise AliasError("capture: two arguments share memory", got=repr(other))
 
+    def _used(self) -> set[tuple[Any, ...]]:
+        """The intermediates that steps touch: device, and number there."""
+        return {
+            place[:2]
+            for step, places in self._steps
+            for place in places
+            if len(place) == 3 and not isinstance(step, PoisonCall)
+        }
+
     def build(self, variables: tuple[VariableBounds, ...]) -> CapturedProgram:
         """Plan the arenas and return the program."""
         self._prune()
         first_arena = len(self.inputs) + len(self.held) + len(self.outputs)
-        used = {place[:2] for _, places in self._steps for place in places if len(place) == 3}
+        used = self._used()
         used_devices = {name for name, _ in used}
         devices = [name for name in self._arenas if name in used_devices]
         offsets: dict[str, list[int]] = {}
@@ -376,7 +405,10 @@ class _Builder:
 
         steps: list[PlannedStep] = []
         for step, places in self._steps:
-            if isinstance(step, PlannedCall):
+            if isinstance(step, PoisonCall):
+                if places[0][:2] in used:
+                    steps.append(replace(step, target=operand(step.target, places[0])))
+            elif isinstance(step, PlannedCall):
                 moved = tuple(map(operand, step.operands, places))
                 steps.append(replace(step, operands=moved))
             else:

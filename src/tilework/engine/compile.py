@@ -185,6 +185,7 @@ def _prefix(device: OpenDevice) -> str:
     key = compile_key(current, device.spec)
     # What was compiled without a proof of its accesses is not what somebody gets who asks for one.
     proven = "proven;" if current.prove_accesses else ""
+    proven += "checked;" if current.check_accesses else ""
     return f"{proven}{device.backend.renderer};{device.compiler.key};{key.text()};"
 
 

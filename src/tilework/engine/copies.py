@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
 from tilework.base import trace
 from tilework.base.errors import DeviceError, InternalError, ShapeError
 from tilework.base.text import format_bytes
 from tilework.engine.device import Device
+from tilework.runtime.allocator import POISON
 from tilework.runtime.driver import Copy
 
 if TYPE_CHECKING:
@@ -26,6 +27,17 @@ if TYPE_CHECKING:
 
     from tilework.engine.device import OpenDevice
     from tilework.runtime.buffer import Buffer
+
+
+#: What poison is copied from, so that it takes no memory of the size of what it fills.
+_PATTERN: Final = memoryview(bytes([POISON]) * (1 << 16))
+
+
+def poison_bytes(device: OpenDevice, buffer: Buffer) -> None:
+    """Fill a buffer with NaN patterns, after all work that the device was given."""
+    for start in range(0, buffer.size_bytes, len(_PATTERN)):
+        size = min(len(_PATTERN), buffer.size_bytes - start)
+        device.driver.copy_in(buffer.view(start, size), _PATTERN[:size])
 
 
 class Route(StrEnum):

@@ -22,7 +22,7 @@ from tilework.schedule.schedule import Slot, SlotKind
 if TYPE_CHECKING:
     from tilework.engine.splits import Split
     from tilework.ir.node import Node
-    from tilework.schedule.schedule import KernelReport, Schedule
+    from tilework.schedule.schedule import KernelReport, Schedule, SlotBytes
 
 #: Buffers of one arena start at multiples of this, as those of allocations do.
 _ALIGNMENT: Final = 256
@@ -68,17 +68,36 @@ class _Division:
         old = self.schedule
         calls: list[Node] = []
         reports: list[KernelReport] = []
+        dead: list[tuple[SlotBytes, ...]] = []
         with in_use():
             for number, (call, report) in enumerate(zip(old.linear.src, old.reports, strict=True)):
                 new = self._calls(number, call)
                 calls += new
                 reports += [report] * len(new)
+                if old.dead:
+                    dead += [()] * (len(new) - 1) + [(*old.dead[number], *self._left(number))]
             linear = make(LINEAR, tuple(calls), None)
         slots = [
             Slot(SlotKind.ARENA, size, (size,), uint8, device)
             for device, size in self.arenas.items()
         ]
-        return replace(old, linear=linear, slots=(*old.slots, *slots), reports=tuple(reports))
+        return replace(
+            old,
+            linear=linear,
+            slots=(*old.slots, *slots),
+            reports=tuple(reports),
+            dead=tuple(dead),
+        )
+
+    def _left(self, number: int) -> tuple[SlotBytes, ...]:
+        """What kernels of one call have left for each other, which nobody needs after it."""
+        if number not in self.splits or self.splits[number][0] not in self.arenas:
+            return ()
+        device = self.splits[number][0]
+        return ((self._arena_slot(device), 0, self.arenas[device]),)
+
+    def _arena_slot(self, device: str) -> int:
+        return len(self.schedule.slots) + list(self.arenas).index(device)
 
     def _calls(self, number: int, call: Node) -> list[Node]:
         found = self.splits.get(number)
@@ -87,7 +106,7 @@ class _Division:
         device, split = found
         if not split.packs:
             return [make(CALL, (split.kernel, *call.src[1:]), None)]
-        slot = len(self.schedule.slots) + list(self.arenas).index(device)
+        slot = self._arena_slot(device)
         size = self.arenas[device]
         arena = make(PARAM, (), ParamAttrs(slot, (size,), uint8, device))
         arguments = list(call.src[1:])

@@ -250,7 +250,7 @@ def link_schedule(schedule: Schedule, *roots: Node) -> link.LinkedSteps:
 def plan_of(schedule: Schedule, *roots: Node) -> Plan:
     """Return the calls of a schedule, not compiled; the arguments are those of `link_schedule`."""
     devices = [slot.device for slot in schedule.slots]
-    steps = planned_steps(schedule.linear, devices)
+    steps = planned_steps(schedule.linear, devices, schedule.dead)
     variables = variables_of(schedule.linear, *roots)
     return Plan(steps, variables, written_slots(steps))
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tilework.base.text import format_bytes, format_seconds, plural
-from tilework.engine.steps import KernelCall, Operand, Step
+from tilework.engine.steps import CopyCall, KernelCall, Operand, PoisonCall
 
 if TYPE_CHECKING:
     from tilework.engine.capture import CapturedProgram
@@ -25,8 +25,16 @@ def explain_program(
         more: added to the first line.
     """
     packed = 0 if program.packed is None else program.packed.size_bytes
+    # What fills dead memory is no part of what the program computes.
+    steps = [step for step in program.steps if not isinstance(step, PoisonCall)]
+    if seconds:
+        seconds = [
+            taken
+            for step, taken in zip(program.steps, seconds, strict=True)
+            if not isinstance(step, PoisonCall)
+        ]
     facts = [
-        plural(len(program.steps), "step"),
+        plural(len(steps), "step"),
         plural(program.num_inputs, "input"),
         plural(len(program.held), "held buffer"),
         plural(len(program.outputs), "output"),
@@ -36,7 +44,7 @@ def explain_program(
         *([more] if more else []),
     ]
     rows: list[tuple[str, ...]] = [(*_HEAD, "writes", "reads")]
-    for number, step in enumerate(program.steps):
+    for number, step in enumerate(steps):
         time = seconds[number] if number < len(seconds) else None
         rows.append((str(number), *_row(program, step, time)))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
@@ -47,7 +55,9 @@ def explain_program(
     return "\n".join([", ".join(facts), *lines])
 
 
-def _row(program: CapturedProgram, step: Step, seconds: float | None) -> tuple[str, ...]:
+def _row(
+    program: CapturedProgram, step: KernelCall | CopyCall, seconds: float | None
+) -> tuple[str, ...]:
     time = "" if seconds is None else format_seconds(seconds)
     if not isinstance(step, KernelCall):
         route = f"{step.source_device} to {step.target_device}"

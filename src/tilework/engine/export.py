@@ -37,7 +37,7 @@ from tilework.engine.export_file import (
     open_file,
     write_file,
 )
-from tilework.engine.steps import KernelCall, Operand, VariableBounds
+from tilework.engine.steps import KernelCall, Operand, PoisonCall, VariableBounds
 from tilework.ir.node import toposort
 from tilework.ir.ops.memory import PARAM
 from tilework.ir.stage import Stage
@@ -67,7 +67,7 @@ def write_export(
     signature: Any,
     code_settings: Mapping[str, Any],
     *,
-    is_proven: bool = False,
+    accesses: str = "trusted",
     portable: bool = False,
     key: bytes | None = None,
 ) -> None:
@@ -78,7 +78,8 @@ def write_export(
         program: what to write; held buffers become constants, written ones initial state.
         signature: plain data that `read_export` gives back.
         code_settings: the settings that its kernels were compiled under, of those that change code.
-        is_proven: whether each access of its kernels was proven to lie inside of its buffer.
+        accesses: whether each access of its kernels was "proven" to lie inside of its buffer, was
+            proven or is "checked" when it runs, or is "trusted".
         portable: write the graphs of kernels instead of object code.
         key: signs the file.
 
@@ -101,6 +102,8 @@ def write_export(
     rows: list[dict[str, object]] = []
     steps: list[list[Any]] = []
     for step in program.steps:
+        if isinstance(step, PoisonCall):
+            continue
         if not isinstance(step, KernelCall):
             raise UnsupportedError("export: copies between devices cannot be exported")
         if step.code.key not in kernels:
@@ -112,7 +115,7 @@ def write_export(
     description = {
         **_target(targets, data, portable),
         "settings": dict(code_settings),
-        "accesses": "proven" if is_proven else "trusted",
+        "accesses": accesses,
         "kernels": rows,
         "steps": steps,
         "num_inputs": program.num_inputs,
@@ -253,18 +256,32 @@ def _code_settings(description: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_accesses(description: Mapping[str, Any]) -> None:
-    """Whoever asks for proofs gets no object code without; graphs are proven when compiled."""
+    """Whoever asks for proofs or checks gets no object code without; graphs are compiled so."""
     found = description.get("accesses")
-    if found not in ("proven", "trusted"):
+    if found not in ACCESS_MODES:
         raise malformed("it does not say whether its accesses are proven", found)
-    is_code = description["isa"] != PORTABLE
-    if settings.current().prove_accesses and found != "proven" and is_code:
+    current = settings.current()
+    wanted = access_mode(current)
+    is_enough = ACCESS_MODES.index(found) >= ACCESS_MODES.index(wanted)
+    if description["isa"] != PORTABLE and not is_enough:
+        by = "check_accesses" if current.check_accesses else "prove_accesses"
         raise UnsupportedError(
-            "export: the accesses of the code in the file are not proven",
+            f"export: the accesses of the code in the file are not {wanted}",
             got=found,
-            expected="proven, by the setting prove_accesses",
-            try_="export it under prove_accesses, or with portable=True",
+            expected=f"{wanted}, by the setting {by}",
+            try_=f"export it under {by}, or with portable=True",
         )
+
+
+#: Each promises more than those before it: proofs take indexes from memory on trust, checks do not.
+ACCESS_MODES: Final = ("trusted", "proven", "checked")
+
+
+def access_mode(current: settings.Settings) -> str:
+    """What kernels that are compiled under these settings promise of their accesses."""
+    if current.check_accesses:
+        return "checked"
+    return "proven" if current.prove_accesses else "trusted"
 
 
 def _kernels(file: ExportFile, code_settings: Mapping[str, Any]) -> list[_Kernel]:

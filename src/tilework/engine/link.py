@@ -20,15 +20,16 @@ from tilework.base import faults, trace
 from tilework.base.errors import InternalError
 from tilework.base.forks import new_lock
 from tilework.engine.compile import CompiledKernel
-from tilework.engine.copies import copy_between
+from tilework.engine.copies import copy_between, poison_bytes
 from tilework.engine.device import Device, OpenDevice, on_close
 from tilework.engine.expressions import Expression
+from tilework.engine.faults import note_checked
 from tilework.engine.queued import by_device, in_order
 from tilework.engine.stats import COUNTERS
 from tilework.engine.steps import (
-    CopyCall,
     KernelCall,
     Operand,
+    PoisonCall,
     Step,
     VariableBounds,
     buffer_of,
@@ -64,6 +65,8 @@ def _load(device: OpenDevice, kernels: Sequence[CompiledKernel]) -> dict[str, _L
         cache: OrderedDict[str, _Loaded] = device.caches.setdefault("kernels", OrderedDict())
         new = {code.key: code for code in kernels if code.key not in cache}
         if new:
+            # Names of code from a file, too, which may have been made with checks elsewhere.
+            note_checked(code.name for code in new.values())
             program = device.driver.load([code.as_code() for code in new.values()])
             for key, kernel in zip(new, program.kernels, strict=True):
                 cache[key] = _Loaded(kernel, program)
@@ -383,7 +386,7 @@ class LinkedSteps:
         for (device, calls), loaded in zip(self.groups, self._loaded, strict=True):
             kernels = [call for call in calls if isinstance(call, KernelCall)]
             if device is None:
-                parts.append(CopyInstance([call for call in calls if isinstance(call, CopyCall)]))
+                parts.append(HostInstance(calls))
             elif table_driver(device) is not None:
                 parts.append(TableInstance(device, kernels, loaded, slots, values))
             else:
@@ -391,27 +394,30 @@ class LinkedSteps:
         return in_order(self.groups, parts, slots, self.temporary)
 
 
-class CopyInstance:
-    """Copies between devices, through the memory of the host."""
+class HostInstance:
+    """What the host does: copies between devices through its own memory, and poison."""
 
-    def __init__(self, calls: Sequence[CopyCall]) -> None:
-        self._calls = calls
+    def __init__(self, calls: Sequence[Step]) -> None:
+        self._calls = [call for call in calls if not isinstance(call, KernelCall)]
 
     def run(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> None:
-        """Copy each after the work before it.  Raises what a kernel before it reported."""
+        """Do each after the work before it.  Raises what a kernel before a copy reported."""
         self.time(slots, values)
 
     def time(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> list[float]:
-        """Copy, and return the seconds of each copy."""
+        """Do them, and return the seconds of each."""
         seconds: list[float] = []
         for call in self._calls:
             started = time.perf_counter()
-            copy_between(
-                Device[call.target_device],
-                part_of(slots, call.target),
-                Device[call.source_device],
-                part_of(slots, call.source),
-            )
+            if isinstance(call, PoisonCall):
+                poison_bytes(Device[call.device], part_of(slots, call.target))
+            else:
+                copy_between(
+                    Device[call.target_device],
+                    part_of(slots, call.target),
+                    Device[call.source_device],
+                    part_of(slots, call.source),
+                )
             seconds.append(time.perf_counter() - started)
         return seconds
 

@@ -28,6 +28,7 @@ from tilework.engine.steps import (
     Operand,
     PlannedCall,
     PlannedStep,
+    PoisonCall,
     Step,
     VariableBounds,
     compile_steps,
@@ -296,6 +297,8 @@ class _Rewrite:
     def _moved(self, step: PlannedStep) -> PlannedStep:
         if isinstance(step, PlannedCall):
             return replace(step, operands=tuple(map(self._moved_operand, step.operands)))
+        if isinstance(step, PoisonCall):
+            return replace(step, target=self._moved_operand(step.target))
         return replace(
             step,
             target=self._moved_operand(step.target),
@@ -306,6 +309,7 @@ class _Rewrite:
         """The copies that must run each time, then the kernel over packed buffers."""
         operands = list(map(self._moved_operand, step.operands))
         new: list[PlannedStep] = []
+        left: list[Operand] = []
         offset = 0
         for pack in split.packs:
             if pack.is_constant:
@@ -318,7 +322,10 @@ class _Rewrite:
             sources = tuple(operands[source] for source in pack.sources)
             new.append(PlannedCall(step.device, pack.kernel, (target, *sources)))
             operands.append(target)
+            left.append(target)
         new.append(PlannedCall(step.device, split.kernel, tuple(operands)))
+        if settings.current().poison:
+            new += [PoisonCall(step.device, target) for target in left]
         return new
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from tilework.base.text import format_bytes, format_seconds
 from tilework.engine.device import Device
-from tilework.engine.steps import KernelCall
+from tilework.engine.steps import KernelCall, PoisonCall
 from tilework.runtime.driver import Copy
 
 if TYPE_CHECKING:
@@ -82,6 +82,8 @@ def profile_program(
     """
     found: dict[tuple[str, str], list[float]] = {}
     for step, taken in zip(program.steps, seconds, strict=True):
+        if isinstance(step, PoisonCall):
+            continue
         if isinstance(step, KernelCall):
             key = (step.code.name, step.device)
             moved = sum(operand.size_bytes for operand in step.operands)

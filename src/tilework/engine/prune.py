@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilework.engine.kernels import written_slots
-from tilework.engine.steps import CopyCall, PlannedCall, PlannedStep
+from tilework.engine.steps import PlannedCall, PlannedStep, PoisonCall
 from tilework.ir.node import Node, toposort
 from tilework.ir.ops.program import FAULT_IF
 
@@ -63,6 +63,9 @@ def live_steps(steps: Sequence[PlannedStep], operands: Sequence[Sequence[Range]]
     is_live = [False] * len(steps)
     for number in range(len(steps) - 1, -1, -1):
         step, ranges = steps[number], operands[number]
+        if isinstance(step, PoisonCall):  # for its own sake, and it needs nothing
+            is_live[number] = True
+            continue
         written = [ranges[position] for position in _written(step)]
         if any(_is_seen(row, needed) for row in written) or _can_fail(step):
             is_live[number] = True
@@ -72,7 +75,7 @@ def live_steps(steps: Sequence[PlannedStep], operands: Sequence[Sequence[Range]]
 
 
 def _written(step: PlannedStep) -> Sequence[int]:
-    return (0,) if isinstance(step, CopyCall) else written_slots(step.kernel)
+    return written_slots(step.kernel) if isinstance(step, PlannedCall) else (0,)
 
 
 def _is_seen(row: Range, needed: dict[object, _Needed]) -> bool:

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tilework.base import trace
 from tilework.base.errors import InternalError, TileworkError
-from tilework.engine.copies import PeerQueues, Route, can_reach, join, peer_queues
+from tilework.engine.copies import (
+    PeerQueues,
+    Route,
+    can_reach,
+    join,
+    peer_queues,
+    poison_bytes,
+)
 from tilework.engine.device import Device
 from tilework.engine.hazards import QueuedStep, plan_waits
 from tilework.engine.reading import access_of, read_in_place
@@ -23,6 +30,7 @@ from tilework.engine.steps import (
     CopyCall,
     KernelCall,
     Operand,
+    PoisonCall,
     Step,
     buffer_of,
     operands_of,
@@ -163,7 +171,7 @@ class QueuedInstance:
         slots: set[int] = set()
         for step in steps:
             slots |= {operand.slot for operand in operands_of(step)}
-            if isinstance(step, KernelCall):
+            if isinstance(step, (KernelCall, PoisonCall)):
                 names.add(step.device)
             else:
                 names |= {step.target_device, step.source_device}
@@ -298,7 +306,7 @@ class QueuedInstance:
             rows = [changed.get(first + at, call) for at, call in enumerate(calls)]
             first += len(calls)
             if device is None:
-                units += [_copy(call) for call in rows if isinstance(call, CopyCall)]
+                units += [_host_unit(call) for call in rows if call is not None]
                 continue
             kernels = [call for call in rows if isinstance(call, KernelCall)]
             if kernels != list(calls):
@@ -322,6 +330,20 @@ def _kernels(device: str, run: Any, calls: Iterable[Step]) -> _Unit:
         for position, operand in enumerate(call.operands)
     ]
     return _Unit((device, False), run, tuple(dict.fromkeys(touches)))
+
+
+def _host_unit(call: Step) -> _Unit:
+    """A copy, or poison, which goes through the queue of kernels as uploads do."""
+    if isinstance(call, CopyCall):
+        return _copy(call)
+    if not isinstance(call, PoisonCall):
+        raise InternalError("link: a kernel among the steps of the host", got=repr(call))
+    device, target = call.device, call.target
+
+    def run(slots: Sequence[Buffer | None], values: Mapping[str, int]) -> None:
+        poison_bytes(Device[device], part_of(slots, target))
+
+    return _Unit((device, False), run, ((target, True),))
 
 
 def _copy(call: CopyCall) -> _Unit:

@@ -63,7 +63,7 @@ def access_of(operand: Operand, writes: bool, places: Places) -> Access:
 
 def _accesses(step: Step, places: Places) -> list[Access]:
     """What a step touches, in the order of its operands."""
-    writes = (0,) if isinstance(step, CopyCall) else step.code.writes
+    writes = step.code.writes if isinstance(step, KernelCall) else (0,)
     return [
         access_of(operand, position in writes, places)
         for position, operand in enumerate(operands_of(step))

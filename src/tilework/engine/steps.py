@@ -24,6 +24,7 @@ from tilework.ir.symbolic import dims
 
 if TYPE_CHECKING:
     from tilework.runtime.buffer import Buffer
+    from tilework.schedule.schedule import SlotBytes
 
 #: A kernel of fewer scalar operations stays on the calling thread.
 SERIAL_WORK: Final = 1 << 17
@@ -68,12 +69,22 @@ class CopyCall:
     source: Operand
 
 
-Step = KernelCall | CopyCall
-PlannedStep = PlannedCall | CopyCall
+@dataclass(frozen=True, slots=True)
+class PoisonCall:
+    """Fill bytes that hold nothing any more with a pattern; made by the setting `poison` alone."""
+
+    device: str
+    target: Operand
+
+
+Step = KernelCall | CopyCall | PoisonCall
+PlannedStep = PlannedCall | CopyCall | PoisonCall
 
 
 def operands_of(step: Step | PlannedStep) -> tuple[Operand, ...]:
     """Return what a step touches; of a copy the target first."""
+    if isinstance(step, PoisonCall):
+        return (step.target,)
     return (step.target, step.source) if isinstance(step, CopyCall) else step.operands
 
 
@@ -102,17 +113,20 @@ class VariableBounds:
     maximum: int
 
 
-def planned_steps(linear: Node, devices: Sequence[str]) -> tuple[PlannedStep, ...]:
+def planned_steps(
+    linear: Node, devices: Sequence[str], dead: Sequence[Sequence[SlotBytes]] = ()
+) -> tuple[PlannedStep, ...]:
     """Return the calls of a LINEAR in order.
 
     Args:
         linear: LINEAR of CALLs over PARAM(slot) and BUFFER_VIEW(PARAM(slot)).
         devices: the device of each slot.
+        dead: for each call the bytes to be poisoned after it; empty for no poison.
 
     Raises: InternalError for a call of an unknown kind, so that none is ever skipped.
     """
     steps: list[PlannedStep] = []
-    for call in linear.src:
+    for number, call in enumerate(linear.src):
         is_kernel = _kind_of(call) is SINK
         operands = tuple([_operand(argument) for argument in call.src[1:]])
         device = _device_of(call, devices)
@@ -121,6 +135,8 @@ def planned_steps(linear: Node, devices: Sequence[str]) -> tuple[PlannedStep, ..
         else:
             target, source = operands
             steps.append(CopyCall(device, devices[source.slot], target, source))
+        if dead:
+            steps += [PoisonCall(devices[row[0]], Operand(*row)) for row in dead[number]]
     return tuple(steps)
 
 

@@ -102,7 +102,8 @@ class HostAllocator:
             device: whose memory it is, for messages and the ledger.
             limit_bytes: what may be handed out at once; 0 is no limit.
             kept_limit_bytes: what may wait for reuse.
-            poison: fill blocks with `POISON`, so that a read before the first write shows.
+            poison: fill blocks with `POISON`, so that a read before the first write shows, and one
+                after the block was freed.
             host: the operating system; tests pass a fake one.
             ledger: where blocks are counted.
         """
@@ -180,6 +181,8 @@ class HostAllocator:
         Raises: InternalError when the block is not handed out.
         """
         with self._lock:
+            if self.poison and self._live.get(block.address) is block:
+                ctypes.memset(block.address, POISON, block.capacity_bytes)
             self._take_back(block)
 
     def trim(self, keep_bytes: int = 0) -> None:

@@ -172,7 +172,10 @@ def to_bytes(schedule: Schedule) -> bytes:
         for r in schedule.reports
     ]
     needs = (schedule.intermediates.live_bytes, schedule.intermediates.unshared_bytes)
-    plain = {"slots": slots, "outputs": schedule.outputs, "reports": reports, "needs": needs}
+    plain = {
+        "slots": slots, "outputs": schedule.outputs, "reports": reports, "needs": needs,
+        "dead": schedule.dead,
+    }  # fmt: skip
     head = json.dumps(plain)
     return f"{head}\n{format_nodes((schedule.linear, *sizes))}".encode()
 
@@ -195,7 +198,11 @@ def from_bytes(raw: bytes) -> Schedule:
         for kind, stores, reasons, *numbers in head["reports"]
     )
     needs = Intermediates(*map(int, head["needs"]))
-    return Schedule(linear, slots, tuple(head["outputs"]), reports, needs)
+    dead = tuple(
+        tuple((int(slot), int(offset), int(size)) for slot, offset, size in row)
+        for row in head["dead"]
+    )
+    return Schedule(linear, slots, tuple(head["outputs"]), reports, needs, dead)
 
 
 def _shape(shape: list[int | str], sizes: list[Node]) -> Shape:

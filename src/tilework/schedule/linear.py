@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tilework.base import settings
 from tilework.dtypes import uint8
 from tilework.ir.node import make
 from tilework.ir.ops import memory, tensor
@@ -18,7 +19,14 @@ from tilework.schedule.memory_plan import (
 )
 from tilework.schedule.passes.kernels import KernelBody, length
 from tilework.schedule.passes.sort_rows import sort_rows
-from tilework.schedule.schedule import Intermediates, KernelReport, Schedule, Slot, SlotKind
+from tilework.schedule.schedule import (
+    Intermediates,
+    KernelReport,
+    Schedule,
+    Slot,
+    SlotBytes,
+    SlotKind,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,7 +99,22 @@ def assemble(layout: Layout, groups: Sequence[Group]) -> Schedule:
         tuple([place[buffer] for buffer in layout.outputs]),
         tuple([_report(body) for body in bodies]),
         _intermediates(lifetimes),
+        _dead_after(
+            len(bodies), lifetimes, [arena_slot[row.arena] for row in lifetimes], plan.offsets
+        ),
     )
+
+
+def _dead_after(
+    count: int, lifetimes: Sequence[Lifetime], slots: Sequence[int], offsets: Sequence[int]
+) -> tuple[tuple[SlotBytes, ...], ...]:
+    """For each call the bytes of arenas whose buffer ends with it, where somebody wants to know."""
+    if not settings.current().poison:
+        return ()
+    rows: list[list[SlotBytes]] = [[] for _ in range(count)]
+    for life, slot, offset in zip(lifetimes, slots, offsets, strict=True):
+        rows[life.last].append((slot, offset, rounded(life.size_bytes)))
+    return tuple([tuple(row) for row in rows])
 
 
 def _intermediates(lifetimes: Sequence[Lifetime]) -> Intermediates:

@@ -7,17 +7,14 @@ for a copy because of the memory alone.
 
 from __future__ import annotations
 
-import bisect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tilework.base.errors import InternalError
+from tilework.schedule.free_space import BLOCK, FreeSpace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: Offsets and arenas are multiples of this.
-BLOCK = 256
 COMPUTE_LANE, COPY_LANE = 0, 1
 
 
@@ -128,65 +125,3 @@ def _largest_first(lifetimes: Sequence[Lifetime], members: list[int]) -> tuple[l
         total = max(total, offset + size_bytes)
         done.append(place)
     return offsets, total
-
-
-class FreeSpace:
-    """A growing range of bytes: the smallest free part that fits is taken, neighbours merge."""
-
-    def __init__(self) -> None:
-        self.size_bytes = 0
-        self._starts: list[int] = []
-        self._end_of: dict[int, int] = {}
-        self._by_size: list[tuple[int, int]] = []
-        self._taken: dict[int, int] = {}
-
-    def take(self, size_bytes: int) -> int:
-        """The offset of `size_bytes` free bytes."""
-        place = bisect.bisect_left(self._by_size, (size_bytes, -1))
-        if place < len(self._by_size):
-            length, start = self._by_size[place]
-            self._remove(start)
-            if length > size_bytes:
-                self._insert(start + size_bytes, start + length)
-        elif self._starts and self._end_of[self._starts[-1]] == self.size_bytes:
-            # The free part at the end grows.
-            start = self._starts[-1]
-            self._remove(start)
-            self.size_bytes = start + size_bytes
-        else:
-            start = self.size_bytes
-            self.size_bytes += size_bytes
-        self._taken[start] = size_bytes
-        return start
-
-    def give_back(self, start: int, size_bytes: int) -> None:
-        """Free what `take` gave.
-
-        Raises:
-            InternalError: it is not taken, or has another size.
-        """
-        if self._taken.pop(start, None) != size_bytes:
-            raise InternalError(
-                "memory plan: bytes are given back that were not taken",
-                got=f"{size_bytes} bytes at {start}",
-            )
-        end = start + size_bytes
-        place = bisect.bisect_left(self._starts, start)
-        if place < len(self._starts) and self._starts[place] == end:
-            following = self._starts[place]
-            end = self._end_of[following]
-            self._remove(following)
-        if place and self._end_of[self._starts[place - 1]] == start:
-            start = self._starts[place - 1]
-            self._remove(start)
-        self._insert(start, end)
-
-    def _insert(self, start: int, end: int) -> None:
-        bisect.insort(self._starts, start)
-        self._end_of[start] = end
-        bisect.insort(self._by_size, (end - start, start))
-
-    def _remove(self, start: int) -> None:
-        end = self._end_of.pop(start)
-        self._starts.pop(bisect.bisect_left(self._starts, start))
-        self._by_size.pop(bisect.bisect_left(self._by_size, (end - start, start)))

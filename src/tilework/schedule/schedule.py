@@ -73,6 +73,10 @@ class Intermediates:
     unshared_bytes: int = 0
 
 
+#: A slot, an offset into it, and a number of bytes.
+SlotBytes = tuple[int, int, int]
+
+
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """The calls of a function in order, and the slots that they read and write.
@@ -83,6 +87,8 @@ class Schedule:
         outputs: the slot of each output of the function; for an in-place write its input's slot.
         reports: one per CALL.
         intermediates: how much the arenas had to hold.
+        dead: for each call, the bytes of arenas that hold nothing after it; empty unless the
+            setting `poison` asked for it.
     """
 
     linear: Node
@@ -90,6 +96,7 @@ class Schedule:
     outputs: tuple[int, ...]
     reports: tuple[KernelReport, ...]
     intermediates: Intermediates = Intermediates()
+    dead: tuple[tuple[SlotBytes, ...], ...] = ()
 
     @property
     def arena_bytes(self) -> int:

@@ -21,7 +21,7 @@ from tilework.base.errors import (
 )
 from tilework.base.settings import Affects
 from tilework.engine.device import Device
-from tilework.engine.export import read_export, write_export
+from tilework.engine.export import access_mode, read_export, write_export
 from tilework.ir.node import Node
 from tilework.ir.ops.memory import PARAM, ParamAttrs
 from tilework.ir.text import format_node, parse
@@ -146,7 +146,7 @@ def export(
         recipe.program,
         signature,
         dict(current.key(Affects.CODE)),
-        is_proven=current.prove_accesses,
+        accesses=access_mode(current),
         portable=portable,
         key=key,
     )

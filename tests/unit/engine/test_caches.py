@@ -26,10 +26,12 @@ from tilework.schedule.schedule import DEFAULT_LIMITS
 from tilework.target.compile_key import compile_key
 from tilework.tensor import signature
 
-OTHER = {
-    "fp_mode": "fast", "allow_tf32": True, "deterministic": True, "allreduce": "ring",
-    "check_index": False, "prove_accesses": True,
-}  # fmt: skip
+OTHER = {"fp_mode": "fast", "allreduce": "ring"}
+
+
+def other(name: str) -> object:
+    """Another value of a setting than the one in force."""
+    return OTHER[name] if name in OTHER else not getattr(settings.current(), name)
 
 
 def affecting(what: Affects) -> list[str]:
@@ -65,11 +67,11 @@ def test_GEN_04_a_schedule_is_not_found_under_another_setting(name: str, cold: N
     function = transform_to_call([(Tensor.ones(4) + 1)._storage.version.node]).function
     create_schedule(function)
     assert schedule_cache.lookup(function, DEFAULT_LIMITS) is not None
-    with settings.override(**{name: OTHER[name]}):
+    with settings.override(**{name: other(name)}):
         assert schedule_cache.lookup(function, DEFAULT_LIMITS) is None
 
 
-@pytest.mark.parametrize("name", [*affecting(Affects.CODE), "prove_accesses"])
+@pytest.mark.parametrize("name", [*affecting(Affects.CODE), "prove_accesses", "check_accesses"])
 def test_GEN_04_a_kernel_is_not_found_under_another_setting(name: str, cold: None) -> None:
     x = Tensor(np.arange(7, dtype=np.float32)).realize()
     (x + 1).realize()
@@ -78,7 +80,7 @@ def test_GEN_04_a_kernel_is_not_found_under_another_setting(name: str, cold: Non
     (x + 1).realize()
     assert COUNTERS.compiles == before
     link.CACHE.clear()
-    with settings.override(**{name: OTHER[name]}):
+    with settings.override(**{name: other(name)}):
         (x + 1).realize()
     assert COUNTERS.compiles == before + 1
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.property.schedule.schedule_graphs import check, random_value
@@ -18,13 +17,12 @@ from tests.unit.schedule.schedule_builders import (
     softmax,
 )
 
-from tilework.base.errors import InternalError
 from tilework.dtypes import int32, uint8
 from tilework.ir.node import Node
 from tilework.ir.ops import math, memory, tensor
 from tilework.ir.ops.index import VARIABLE, VariableAttrs
 from tilework.schedule import memory_plan
-from tilework.schedule.memory_plan import BLOCK, FreeSpace, Lifetime, live_bytes, plan_memory
+from tilework.schedule.memory_plan import BLOCK, Lifetime, live_bytes, plan_memory
 from tilework.schedule.schedule import SlotKind
 
 ARENAS = st.sampled_from([("CPU", 0), ("CPU", 1), ("CUDA:0", 0)])
@@ -108,42 +106,6 @@ def test_MPL_08_the_lower_bound_is_one(lives: list[Lifetime]) -> None:
     one_arena = [Lifetime(("CPU", 0), x.size_bytes, x.first, x.last) for x in lives]
     plan = plan_memory(one_arena)
     assert sum(plan.arena_bytes.values()) >= live_bytes(one_arena)
-
-
-def test_MPL_14_free_space_survives_many_operations_and_merges() -> None:
-    rng = random.Random(5)
-    space = FreeSpace()
-    taken: dict[int, int] = {}
-    for _ in range(4000):
-        if taken and rng.random() < 0.5:
-            start = rng.choice(sorted(taken))
-            space.give_back(start, taken.pop(start))
-        else:
-            size = BLOCK * rng.randrange(1, 9)
-            start = space.take(size)
-            assert all(start + size <= other or other + taken[other] <= start for other in taken)
-            taken[start] = size
-    for start in sorted(taken):
-        space.give_back(start, taken[start])
-    whole = space.size_bytes
-    assert space.take(whole) == 0
-    assert space.size_bytes == whole
-
-
-@pytest.mark.parametrize("wrong", [(0, 512), (256, 256)])
-def test_MPL_14_giving_back_what_was_not_taken_is_refused(wrong: tuple[int, int]) -> None:
-    space = FreeSpace()
-    space.take(256)
-    with pytest.raises(InternalError, match="given back that were not taken"):
-        space.give_back(*wrong)
-
-
-def test_MPL_14_giving_back_twice_is_refused() -> None:
-    space = FreeSpace()
-    start = space.take(256)
-    space.give_back(start, 256)
-    with pytest.raises(InternalError, match="given back that were not taken"):
-        space.give_back(start, 256)
 
 
 def chain(count: int) -> Node:

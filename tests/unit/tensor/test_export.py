@@ -279,6 +279,19 @@ def test_CST_06_code_without_proofs_is_refused_where_they_are_asked_for(tmp_path
     assert description(tmp_path / "proven.twx")["accesses"] == "proven"
 
 
+def test_CST_06_code_without_checks_is_refused_where_they_are_asked_for(tmp_path: Path) -> None:
+    with settings.override(prove_accesses=True):
+        make(tmp_path / "proven.twx")
+    with settings.override(check_accesses=True):
+        make(tmp_path / "checked.twx")
+        load(tmp_path / "checked.twx")
+        with pytest.raises(UnsupportedError, match="accesses of the code in the file"):
+            load(tmp_path / "proven.twx")
+    assert description(tmp_path / "checked.twx")["accesses"] == "checked"
+    with settings.override(prove_accesses=True):
+        load(tmp_path / "checked.twx")  # a check promises more than a proof that trusts data
+
+
 def test_CST_06_a_portable_file_is_proven_when_it_is_loaded(tmp_path: Path) -> None:
     make_portable(tmp_path / "f.twx")
     with settings.override(prove_accesses=True):

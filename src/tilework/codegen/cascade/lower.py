@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tilework.base import settings
 from tilework.base.errors import PlanError
 from tilework.codegen import audit
 from tilework.codegen.analysis import analyse
@@ -398,8 +397,7 @@ class _Composition:
 
         tiled = run("apply-plan", kernel.sink, lambda _: apply_plan(kernel, plan))
         lowered = run("expand", tiled, expanded)
-        if settings.current().prove_accesses:
-            audit.check_accesses(lowered)
+        audit.check_as_settings_say(lowered)
         decomposed = run("decompose", lowered, lambda node: decompose(node, target))
         linear = run(
             "linearise",

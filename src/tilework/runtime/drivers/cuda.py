@@ -37,7 +37,7 @@ from tilework.base.errors import (
 from tilework.base.forks import new_rlock
 from tilework.base.ledger import LEDGER, Kind, Ledger
 from tilework.runtime import reclaim
-from tilework.runtime.allocator import PLAIN, BufferSpec
+from tilework.runtime.allocator import PLAIN, POISON, BufferSpec
 from tilework.runtime.buffer import Buffer, allocate_buffer, lease_buffer
 from tilework.runtime.bus.cuda import LOST, CudaCallError, CudaLibrary, open_library
 from tilework.runtime.counted import CountsMemory
@@ -146,6 +146,7 @@ class CudaDriver(CountsMemory):
         ordinal: which card.
         library: the door to NVIDIA's driver; tests pass another.
         memory_limit: bytes that may be allocated; 0 is no limit.
+        poison: fill new memory with NaN patterns.
     """
 
     allocator: CudaMemory
@@ -163,8 +164,10 @@ class CudaDriver(CountsMemory):
         *,
         library: CudaLibrary | None = None,
         memory_limit: int = 0,
+        poison: bool = False,
         ledger: Ledger = LEDGER,
     ) -> None:
+        self._poison = poison
         self.name = DEVICE if not ordinal else f"{DEVICE}:{ordinal}"
         self._owner = self.name  # whose rows the ledger has; a device may get another name
         self.library = library or open_library()
@@ -219,8 +222,9 @@ class CudaDriver(CountsMemory):
         """Return new memory of the card, aligned to 256 bytes."""
         with self.guard("allocate"):
             buffer = self._new_buffer(size_bytes, spec)
-            if zero and size_bytes:
-                self.library.fill(buffer.address, 0, size_bytes, self.stream)
+            if size_bytes and (zero or self._poison):
+                value = 0 if zero else POISON
+                self.library.fill(buffer.address, value, size_bytes, self.stream)
             return buffer
 
     def _new_buffer(self, size_bytes: int, spec: BufferSpec = PLAIN) -> Buffer:

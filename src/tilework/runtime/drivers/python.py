@@ -117,10 +117,14 @@ class PythonDriver(CountsMemory):
 
     allocator: HostAllocator
 
-    def __init__(self, *, memory_limit: int = 0, ledger: Ledger = LEDGER) -> None:
+    def __init__(
+        self, *, memory_limit: int = 0, poison: bool = False, ledger: Ledger = LEDGER
+    ) -> None:
         self.name = DEVICE
         self.target = TARGET
-        self.allocator = HostAllocator(device=DEVICE, limit_bytes=memory_limit, ledger=ledger)
+        self.allocator = HostAllocator(
+            device=DEVICE, limit_bytes=memory_limit, poison=poison, ledger=ledger
+        )
         self.describe_fault: Callable[[int], TileworkError] = _plain_fault
         self._by_handle: dict[int, tuple[Any, tuple[str, ...]]] = {}
         self._lock = new_lock()

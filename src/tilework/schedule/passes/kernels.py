@@ -13,8 +13,8 @@ from tilework.base import settings
 from tilework.base.errors import InternalError
 from tilework.dtypes import bool_, index
 from tilework.ir.build import cast, const_bits, const_index
+from tilework.ir.faults import in_loops_of_their_own
 from tilework.ir.fold import combine, identity_bits
-from tilework.ir.free_ranges import free_ranges
 from tilework.ir.node import make, toposort
 from tilework.ir.ops import math, memory, tensor
 from tilework.ir.ops.index import RANGE, VARIABLE, RangeAttrs
@@ -65,7 +65,7 @@ class KernelBody:
             shift += kernel.next_range
             effects += stored
             faults += found
-        faults = _in_loops_of_their_own(effects, list(dict.fromkeys(faults)))
+        faults = in_loops_of_their_own(effects, list(dict.fromkeys(faults)))
         self.sink = make(memory.SINK, (*effects, *faults), None)
         if share_loops or len(parts) == 1:
             self._follow_layout(parts[0])
@@ -375,22 +375,6 @@ def _compare(op: OpDef, src: tuple[Node, ...]) -> Node:
     if same.op is math.CONST:
         return FALSE if same is TRUE else TRUE
     return make(math.NE, same.src, None)
-
-
-def _in_loops_of_their_own(effects: list[Node], faults: list[Node]) -> list[Node]:
-    """Checks run over ranges that no fold binds: kernels that were joined number them alike."""
-    if not faults:
-        return faults
-    order = toposort(*effects, *faults)
-    bound = {at for node in order if node.op is tensor.REDUCE for at in node.src[1:]}
-    free = free_ranges(toposort(*faults))
-    shared = {at for fault in faults for at in free[fault] if at in bound}
-    if not shared:
-        return faults
-    first = 1 + max(int(node.attrs.number) for node in order if node.op is RANGE)
-    ordered = sorted(shared, key=lambda at: int(at.attrs.number))
-    fresh = {at: make(RANGE, at.src, RangeAttrs(first + place)) for place, at in enumerate(ordered)}
-    return simplify.substitute(faults, fresh)
 
 
 def _renumber(
