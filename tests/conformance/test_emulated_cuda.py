@@ -5,24 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from tests.emulated_cards import emulated_cards
 
-from tilework.backends import cuda
-from tilework.engine.device import Device
 from tilework.testing.conformance import Case, all_cases, run_case
 from tilework.testing.emulators.cuda import EmulatedCuda
-from tilework.testing.emulators.cuda_device import emulated_backend
 
 CASES = {case.name: case for case in all_cases()}
 
 
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatedCuda]:
-    found = EmulatedCuda(cards=8)
-    monkeypatch.setattr(cuda, "BACKEND", emulated_backend(found))
-    yield found
-    for name in Device.opened():
-        if name.startswith("CUDA"):
-            Device[name].close()
+    with emulated_cards(monkeypatch, cards=8) as found:
+        yield found
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

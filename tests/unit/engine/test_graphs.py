@@ -7,22 +7,17 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from tests.emulated_cards import emulated_cards
 
 from tilework import Tensor, Variable, jit
-from tilework.backends import cuda
 from tilework.engine.device import Device
 from tilework.testing.emulators.cuda import EmulatedCuda
-from tilework.testing.emulators.cuda_device import emulated_backend
 
 
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatedCuda]:
-    found = EmulatedCuda()
-    monkeypatch.setattr(cuda, "BACKEND", emulated_backend(found))
-    yield found
-    for name in Device.opened():
-        if name.startswith("CUDA"):
-            Device[name].close()
+    with emulated_cards(monkeypatch) as found:
+        yield found
     assert not +found.held
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from tests.emulated_cards import emulated_cards
 
 from tilework import Tensor, jit
-from tilework.backends import cuda
 from tilework.base.errors import (
     DeviceError,
     DeviceLostError,
@@ -21,19 +21,14 @@ from tilework.base.errors import (
 from tilework.engine.device import Device
 from tilework.runtime.drivers import null
 from tilework.testing.emulators.cuda import EmulatedCuda
-from tilework.testing.emulators.cuda_device import emulated_backend
 
 SOON = 0.02
 
 
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatedCuda]:
-    found = EmulatedCuda()
-    monkeypatch.setattr(cuda, "BACKEND", emulated_backend(found))
-    yield found
-    for name in Device.opened():
-        if name.startswith("CUDA"):
-            Device[name].close()
+    with emulated_cards(monkeypatch) as found:
+        yield found
     assert found.held["context"] == 0  # what else a lost card held goes with it
 
 

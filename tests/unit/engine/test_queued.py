@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.emulated_cards import emulated_cards
 
 from tilework import Tensor, distributed, jit, nn
-from tilework.backends import cuda
 from tilework.base.errors import BoundsError
 from tilework.base.settings import override
 from tilework.engine import queued
@@ -18,19 +18,14 @@ from tilework.engine.device import Device
 from tilework.nn.state import get_parameters
 from tilework.runtime import reclaim
 from tilework.testing.emulators.cuda import EmulatedCuda
-from tilework.testing.emulators.cuda_device import emulated_backend
 
 CARDS = ("CUDA:0", "CUDA:1")
 
 
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatedCuda]:
-    found = EmulatedCuda(cards=4)
-    monkeypatch.setattr(cuda, "BACKEND", emulated_backend(found))
-    yield found
-    for name in Device.opened():
-        if name.startswith("CUDA"):
-            Device[name].close()
+    with emulated_cards(monkeypatch, cards=4) as found:
+        yield found
     gc.collect()  # tensors with gradients are in cycles
     reclaim.run()
     assert not +found.held

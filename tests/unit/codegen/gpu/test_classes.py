@@ -6,13 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from tests.emulated_cards import emulated_cards
 
 from tilework import Tensor
-from tilework.backends import cuda
 from tilework.codegen.analysis import analyse
 from tilework.codegen.gpu.classes import by_classes
 from tilework.dtypes import float32, index, int64
-from tilework.engine.device import Device
 from tilework.ir.build import cast, const_index
 from tilework.ir.node import Node
 from tilework.ir.ops import math
@@ -20,19 +19,14 @@ from tilework.ir.ops.index import RANGE, RangeAttrs
 from tilework.ir.ops.memory import INDEX, LOAD, PARAM, SINK, STORE, ParamAttrs
 from tilework.target.known.cuda import cuda_spec
 from tilework.testing.emulators.cuda import EmulatedCuda
-from tilework.testing.emulators.cuda_device import emulated_backend
 
 HOPPER = cuda_spec(90)
 
 
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatedCuda]:
-    found = EmulatedCuda()
-    monkeypatch.setattr(cuda, "BACKEND", emulated_backend(found))
-    yield found
-    for name in Device.opened():
-        if name.startswith("CUDA"):
-            Device[name].close()
+    with emulated_cards(monkeypatch) as found:
+        yield found
 
 
 def added(rows: int, columns: int, *, step: int) -> Node:

@@ -7,14 +7,13 @@ from collections.abc import Iterator
 import ml_dtypes
 import numpy as np
 import pytest
+from tests.emulated_cards import emulated_cards
 
 from tilework import Tensor, Variable, dtypes, jit
-from tilework.backends import cuda
 from tilework.codegen.gpu import copies
 from tilework.codegen.gpu import divide as division
 from tilework.codegen.gpu.divide import divide
 from tilework.dtypes import bfloat16, float32
-from tilework.engine.device import Device
 from tilework.ir.build import cast, const_index
 from tilework.ir.node import Node, toposort
 from tilework.ir.ops import math
@@ -24,7 +23,6 @@ from tilework.ir.ops.tensor import REDUCE, Fold, ReduceAttrs
 from tilework.ir.symbolic import simplify
 from tilework.target.known.cuda import cuda_spec
 from tilework.testing.emulators.cuda import EmulatedCuda
-from tilework.testing.emulators.cuda_device import emulated_backend
 
 HOPPER = cuda_spec(90)
 
@@ -49,12 +47,8 @@ def product(m: int, n: int, k: int) -> Node:
 
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatedCuda]:
-    found = EmulatedCuda()
-    monkeypatch.setattr(cuda, "BACKEND", emulated_backend(found))
-    yield found
-    for name in Device.opened():
-        if name.startswith("CUDA"):
-            Device[name].close()
+    with emulated_cards(monkeypatch) as found:
+        yield found
 
 
 def test_rows_that_start_anywhere_are_copied_first_where_the_product_is_large() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.emulated_cards import emulated_cards
 
 from tilework import Tensor, dtypes
-from tilework.backends import cuda
 from tilework.base.errors import InternalError
 from tilework.base.settings import override
 from tilework.codegen import pipeline
@@ -19,7 +19,6 @@ from tilework.codegen.gpu.sort_passes import lower_sort_pass, sort_in_passes
 from tilework.codegen.sort.statements import Statements
 from tilework.dtypes import DType, float32, int32, int64
 from tilework.engine import splits
-from tilework.engine.device import Device
 from tilework.engine.kernels import written_slots
 from tilework.ir.build import const_bits, const_index
 from tilework.ir.interpret.blocks import run_blocks
@@ -32,7 +31,6 @@ from tilework.ir.ops.sort import COUNT_UP, RANK_IN_WARP, SORT_ROWS, SortRowsAttr
 from tilework.ir.symbolic import simplify
 from tilework.target.known.cuda import cuda_spec
 from tilework.testing.emulators.cuda import EmulatedCuda
-from tilework.testing.emulators.cuda_device import emulated_backend
 
 HOPPER = cuda_spec(90)
 SMALL = Tile(32, 2, 4)
@@ -40,14 +38,9 @@ SMALL = Tile(32, 2, 4)
 
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatedCuda]:
-    found = EmulatedCuda()
-    monkeypatch.setattr(cuda, "BACKEND", emulated_backend(found))
     splits.clear_memory()
-    with override(cache_dir=None):
+    with override(cache_dir=None), emulated_cards(monkeypatch) as found:
         yield found
-        for name in Device.opened():
-            if name.startswith("CUDA"):
-                Device[name].close()
     splits.clear_memory()
 
 
