@@ -71,8 +71,13 @@ class MatrixInstruction:
 
     With `registers` the operands lie in so many registers, each of which holds a matrix of at most
     the sizes given; smaller ones may be asked for.  The layout `words` puts consecutive elements
-    along k into words of 32 bits: rows of A are words side by side, and so are columns of B.
-    `cycles` is how often one may start; 0 where it is not known.
+    along k into words of 32 bits: rows of A are words side by side, and so are columns of B.  The
+    layout `quad` spreads operands over the lanes of a warp as `ir.ops.warp_matrix` says: four lanes
+    share a row of A, a column of B, and a row of the sums.  `swizzle-128` is that of rows of 128
+    bytes in TILE memory whose chunks of 16 bytes are permuted.  (AMD's WMMA has a row of A in a
+    lane, Apple's 8 x 8 two sums a lane, Hexagon's unit its own order of a tile in VTCM: each would
+    be another word here, with its own meaning in the op that loads fragments.)
+    `cycles` is how often one may start (on a GPU: on one multiprocessor); 0 where it is not known.
     """
 
     name: str
@@ -112,6 +117,9 @@ class Limits:
     max_workgroup: tuple[int, ...] = ()
     max_workgroup_threads: int = 0
     shared_memory_bytes: int = 0
+    #: Registers that the threads of one block share, and the most that one thread may have.
+    registers: int = 0
+    max_thread_registers: int = 0
     max_scratch_bytes: int = 0
     max_image: tuple[int, int] = (0, 0)
     buffer_alignment_bytes: int = 64

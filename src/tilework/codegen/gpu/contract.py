@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from tilework.codegen.analysis import stride
 from tilework.codegen.gpu.apply import substitute_gated
+from tilework.codegen.gpu.flat import Flat, raster
 from tilework.codegen.gpu.plan import GpuPlan
 from tilework.codegen.plan.contraction import Contraction, load_stride, orientations
 from tilework.codegen.plan.extents import ceil_div, number, product
@@ -41,8 +42,6 @@ _LONGEST, _DEPTH = 128, 16
 #: From this share of busy multiprocessors on a tile may be twice as wide.
 _FULL = 0.8
 _ACCESS_BYTES = 16
-#: Tiles of rows that follow each other before the next column begins, so that caches serve both.
-_RASTER = 8
 #: Results and products from which on a tile pays.
 _LEAST_SIDE, _LEAST_DEPTH = 16, 8
 #: Elements of a slot row that are turned by one place, so that neighbours use other banks.
@@ -146,34 +145,13 @@ def apply_contraction(kernel: Kernel, plan: GpuPlan) -> Node:
     return _Tiling(kernel, plan).run()
 
 
-class _Flat:
-    """Several ranges as one: the last moves fastest."""
-
-    def __init__(self, ranges: Sequence[Node]) -> None:
-        self.ranges = list(ranges)
-        self.size = product(ranges)
-
-    def values(self, start: Node, lane: Node | None = None) -> dict[Node, Node]:
-        """What each range is at a position; the lanes of a vector lie in the last range."""
-        found: dict[Node, Node] = {}
-        rest = start
-        for position in range(len(self.ranges) - 1, -1, -1):
-            range_ = self.ranges[position]
-            value = simplify.mod(rest, range_.src[0]) if position else rest
-            if lane is not None and position == len(self.ranges) - 1:
-                value = simplify.add(value, lane)
-            found[range_] = value
-            rest = simplify.idiv(rest, range_.src[0])
-        return found
-
-
 class _Side:
     """One side of the tile: where it starts, what a thread holds of it, and whether it is inside.
 
     `inside` is the place of an element in the tile, `first` that of the first lane of its vector.
     """
 
-    def __init__(self, flat: _Flat, tile: Node, length: int) -> None:
+    def __init__(self, flat: Flat, tile: Node, length: int) -> None:
         self.flat = flat
         self.length = length
         self.start = simplify.scale(tile, length)
@@ -203,14 +181,14 @@ class _Tiling:
         return RANGE(const_index(size), attrs=RangeAttrs(self.number - 1, unit))
 
     def run(self) -> Node:
-        m, n, k = (_Flat(r) for r in (self.found.m, self.found.n, self.found.k))
-        batch = _Flat(self.found.batch)
+        m, n, k = (Flat(r) for r in (self.found.m, self.found.n, self.found.k))
+        batch = Flat(self.found.batch)
         height, width = tile_size(self.plan.rows), tile_size(self.plan.columns)
         down, across = -(-m.size // height), -(-n.size // width)
         task = self._range(batch.size * down * across, Unit.THREAD)
         place = simplify.mod(task, const_index(down * across))
         self.batch = batch.values(simplify.idiv(task, const_index(down * across)))
-        tile_m, tile_n = _raster(place, down, across)
+        tile_m, tile_n = raster(place, down, across)
         warp, local = self._range(self.warps, Unit.WARP), self._range(self.local, Unit.LOCAL)
         units = {Unit.WARP: warp, Unit.LOCAL: local}
         rows, columns = _Side(m, tile_m, height), _Side(n, tile_n, width)
@@ -307,7 +285,7 @@ class _Tiling:
             return value
         return math.WHERE(k_gate, value, const_bits(0, value.dtype))
 
-    def _lanes(self, factor: Node, fast: _Flat, row: int, elements: int) -> int:
+    def _lanes(self, factor: Node, fast: Flat, row: int, elements: int) -> int:
         """Elements that a thread copies at once along the ranges that move fastest."""
         last = fast.ranges[-1]
         if load_stride(factor, last) != 1:
@@ -331,20 +309,6 @@ def _starts_at(load: Node, last: Node, lanes: int) -> bool:
     constant, total = simplify.terms(load.src[0].src[1])
     steps = [constant, *(factor for term, factor in total.items() if term is not last)]
     return all(step % lanes == 0 for step in steps)
-
-
-def _raster(place: Node, down: int, across: int) -> tuple[Node, Node]:
-    """The tile of rows and of columns of a task: a few rows, then the next column."""
-    group = _RASTER
-    while down % group:
-        group //= 2
-    whole = const_index(group * across)
-    inside = simplify.mod(place, whole)
-    first = simplify.scale(simplify.idiv(place, whole), group)
-    return (
-        simplify.add(first, simplify.mod(inside, const_index(group))),
-        simplify.idiv(inside, const_index(group)),
-    )
 
 
 def _offset(own: Node, k: Node, by_k: bool, turns: bool, row: int, lanes: int, length: int) -> Node:

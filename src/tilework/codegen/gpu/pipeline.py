@@ -18,6 +18,8 @@ from tilework.codegen.matrix.choose import choose_ring_plan
 from tilework.codegen.matrix.lower import lower_ring
 from tilework.codegen.matrix.stream import find_stream, stream_plan
 from tilework.codegen.matrix.stream_lower import lower_stream
+from tilework.codegen.matrix.warps import choose_warp_plan
+from tilework.codegen.matrix.warps_lower import lower_warps
 from tilework.codegen.passes.decompose import decompose, decompose_node
 from tilework.codegen.passes.expand import expand
 from tilework.codegen.passes.normalise import normalise_ranges
@@ -45,6 +47,7 @@ PASSES = {
     "linearise": Stage.LINEAR,
     "barriers": Stage.LINEAR,
     "ring": Stage.LINEAR,
+    "warps": Stage.LINEAR,
     "stream": Stage.LINEAR,
     "chain": Stage.LINEAR,
 }
@@ -85,9 +88,13 @@ def lower_for_blocks(
         linear = passes.run("chain", kernel.sink, lambda _: lower_chain(known, target))
         return kernel, chain_plan(chain), linear, linear
     if plan is None and not is_plain:
-        plan = choose_ring_plan(kernel, target)
+        plan = choose_ring_plan(kernel, target) or choose_warp_plan(kernel, target)
     if plan is None:
         plan = plain_gpu_plan(kernel) if is_plain else choose_gpu_plan(kernel, target)
+    if isinstance(plan, GpuPlan) and plan.matrix and plan.depth:
+        tiles = plan
+        linear = passes.run("warps", kernel.sink, lambda _: lower_warps(kernel, tiles, target))
+        return kernel, tiles, linear, linear
     if isinstance(plan, GpuPlan) and plan.matrix:
         ring = plan
         linear = passes.run("ring", kernel.sink, lambda _: lower_ring(kernel, ring, target))

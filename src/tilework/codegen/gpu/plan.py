@@ -8,10 +8,12 @@ Every part of one unit has the same size, since there is one block.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING
 
 from tilework.codegen.plan.plan import Part, Plan
 from tilework.ir.ops.index import Unit
+from tilework.ir.ops.warp_matrix import WARP_THREADS
 
 if TYPE_CHECKING:
     from tilework.target.spec import TargetSpec
@@ -32,7 +34,8 @@ class GpuPlan(Plan):
         rows: For a contraction: the tile of all ranges of m, which count as one range.
         columns: The tile of all ranges of n.
         depth: How much of k, all of whose ranges count as one, is staged at a time; 0 where the
-            ranges are split one by one.
+            ranges are split one by one.  With a matrix instruction, parts of the unit WARP along
+            rows and columns make up the block, and each warp has its own rows and columns.
     """
 
     block: int = 0
@@ -51,6 +54,9 @@ class GpuPlan(Plan):
     @property
     def threads(self) -> int:
         """The threads of one block; a ring's are its warp groups and one more, which feeds it."""
+        if self.matrix and self.depth:
+            parts = (*self.rows, *self.columns)
+            return prod(part.size for part in parts if part.unit is Unit.WARP) * WARP_THREADS
         if self.matrix:
             return (self.unit_size(Unit.WARP) + 1) * GROUP_THREADS
         return self.unit_size(Unit.WARP) * self.unit_size(Unit.LOCAL)

@@ -173,7 +173,7 @@ def _rings(contraction: Contraction, target: TargetSpec) -> list[Ring]:
         return []
     a, b = operands
     found = []
-    for instruction in _instructions(target, contraction, a.dtype):
+    for instruction in exact_instructions(target, contraction, a.dtype, _UNIT):
         if instruction.n * b.dtype.itemsize % ROW_BYTES and not b.along_k:
             continue  # rows along n are whole
         depth = ROW_BYTES // a.dtype.itemsize
@@ -240,24 +240,25 @@ def _fewest_tiles(rows: int, sizes: tuple[int, ...], limits: tuple[int, ...]) ->
     return min(found, key=lambda each: (each[0], each[1][0] % 8 != 0, -each[1][0]))[1]
 
 
-def _instructions(
-    target: TargetSpec, contraction: Contraction, operand: DType
+def exact_instructions(
+    target: TargetSpec, contraction: Contraction, operand: DType, unit: str
 ) -> list[MatrixInstruction]:
-    """Those whose sums are what the kernel asks for, or differ as the settings allow."""
+    """Those of a unit whose sums are what the kernel asks for, or differ as the settings allow."""
     result = contraction.reduce.type.dtype
     shortened = "tf32" if settings.current().allow_tf32 else ""
     name = shortened if operand is float32 else operand.name
     if operand.is_float:
-        accumulator = "float32" if result is float32 else ""
+        accumulator = result.name
     else:
         accumulator = "int32" if _sums_are_exact(contraction, operand) else ""
+    memory = "shared" if unit == _UNIT else "register"
     return [
         found
         for found in target.matrix_instructions
-        if found.unit == _UNIT
+        if found.unit == unit
         and found.a_dtype == found.b_dtype == name
         and found.accumulator_dtype == accumulator
-        and found.b_memory == "shared"
+        and found.b_memory == memory
     ]
 
 

@@ -12,6 +12,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from tilework.codegen.analysis import stride, substitute_ranges
+from tilework.codegen.gpu.flat import Flat
 from tilework.codegen.gpu.plan import GROUP_THREADS
 from tilework.codegen.matrix.arrays import ROW_BYTES, Array, array_of
 from tilework.codegen.matrix.together import divide_together
@@ -58,6 +59,9 @@ class Place:
         leads: Whether it acts for its group.
         values: The values of all ranges of the results at the tile's first row and column.
         after: The statement that finished the sums.
+        starts: The first of the sixteen rows, and the first column, of this thread's warp in the
+            tile; None where warps have rows by their numbers, and all columns.
+        firsts: Where ranges count as one, the tile's first row and column among all.
     """
 
     group: Node
@@ -65,6 +69,8 @@ class Place:
     leads: Node
     values: dict[Node, Node]
     after: Node
+    starts: tuple[Node, Node] | None = None
+    firsts: tuple[Node, Node] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +80,13 @@ class Tile:
     Attributes:
         stores: The STOREs that take them.
         row_parts, column_parts: The ranges along its rows and columns, the fastest first, and how
-            many values of each it holds.
+            many values of each it holds (of all of them together, where they count as one: then
+            that stands at the fastest).
         others: The other ranges of the stores.
         group_rows: Rows of one warp group.
         known: For the position of a sum and the lower (0) or upper (1) half of the rows, the nodes
             of the stores whose values are known then.
+        warp_columns: Columns of one warp; 0 where every warp has all.
     """
 
     stores: tuple[Node, ...]
@@ -87,11 +95,12 @@ class Tile:
     others: tuple[Node, ...]
     group_rows: int
     known: Callable[[Node, int], dict[Node, Node]]
+    warp_columns: int = 0
 
     @property
     def columns(self) -> int:
-        """Columns of a tile."""
-        return prod(part for _, part in self.column_parts)
+        """Columns of a tile, or of a warp where each has its own."""
+        return self.warp_columns or prod(part for _, part in self.column_parts)
 
 
 def outgoing_array(tile: Tile) -> Array | None:
@@ -131,15 +140,18 @@ class _Results:
         lane = simplify.mod(place.member, const_index(32))
         warp = simplify.idiv(place.member, const_index(32))
         self.lane, self.warp = out.emit(lane), out.emit(warp)
-        first = simplify.add(
-            simplify.scale(self.warp, 16), simplify.idiv(self.lane, const_index(4))
+        own, self.first_column = place.starts or (
+            simplify.add(
+                simplify.scale(place.group, tile.group_rows), simplify.scale(self.warp, 16)
+            ),
+            const_index(0),
         )
-        first = out.emit(simplify.add(simplify.scale(place.group, tile.group_rows), first))
+        first = out.emit(simplify.add(own, simplify.idiv(self.lane, const_index(4))))
         #: The ranges along the rows, and what says that they are inside, for both halves of rows.
         self.row_values: list[tuple[dict[Node, Node], Node]] = []
         for half in (0, 1):
             at = simplify.add(first, const_index(8 * half))
-            values, gate = self._inside(tile.row_parts, at)
+            values, gate = self._inside(0, at)
             values = {range_: out.emit(value) for range_, value in values.items()}
             self.row_values.append((values, gate))
         pair = simplify.scale(simplify.mod(self.lane, const_index(4)), 2)
@@ -170,8 +182,11 @@ class _Results:
                 memo[half][node] = self.out.emit(found)
         return memo
 
-    def _inside(self, parts: Sequence[tuple[Node, int]], at: Node) -> tuple[dict[Node, Node], Node]:
-        """The values of ranges at a place of the tile, and whether all of them are inside."""
+    def _inside(self, side: int, at: Node) -> tuple[dict[Node, Node], Node]:
+        """The values of the ranges of rows (0) or columns (1) at a place; are all inside?"""
+        parts = (self.tile.row_parts, self.tile.column_parts)[side]
+        if self.place.firsts is not None:
+            return self._inside_as_one(parts, simplify.add(self.place.firsts[side], at))
         values: dict[Node, Node] = {}
         gates: list[Node] = []
         for number, (range_, part) in enumerate(parts):
@@ -181,6 +196,15 @@ class _Results:
             if size(range_) % part:
                 gates.append(simplify.less(values[range_], const_index(size(range_))))
         return values, simplify.all_of(gates)
+
+    def _inside_as_one(
+        self, parts: Sequence[tuple[Node, int]], at: Node
+    ) -> tuple[dict[Node, Node], Node]:
+        flat = Flat([range_ for range_, _ in reversed(parts)])
+        gate = simplify.TRUE
+        if flat.size % parts[0][1]:
+            gate = simplify.less(at, const_index(flat.size))
+        return flat.values(at), gate
 
     def one_by_one(self) -> None:
         """Every element, or every two neighbours, by a store of their own."""
@@ -335,17 +359,19 @@ class _Results:
         """The values of all ranges for one of the four sums, and whether it is inside."""
         rows, inside = self.row_values[element // 2]
         parts = self.tile.column_parts
-        eight = simplify.scale(eighth, 8)
-        if len(parts) == 1 or parts[0][1] % 8:
+        eight = simplify.add(self.first_column, simplify.scale(eighth, 8))
+        fastest = parts[0][1] if self.place.firsts is None else size(self.column)
+        if len(parts) == 1 or fastest % 8:
             place = simplify.add(simplify.add(self.pair, eight), const_index(element % 2))
-            columns, gate = self._inside(parts, place)
+            columns, gate = self._inside(1, place)
         else:
             # All eight columns lie in one row of the first range: the others' values are numbers
             # as soon as loops are unrolled.
-            columns, gate = self._inside(parts, eight)
+            columns, gate = self._inside(1, eight)
             near = simplify.add(self.pair, const_index(element % 2))
             columns[self.column] = simplify.add(columns[self.column], near)
-            gate = simplify.both(gate, self._is_within(columns[self.column]))
+            if self.place.firsts is None:
+                gate = simplify.both(gate, self._is_within(columns[self.column]))
         return self.place.values | rows | columns, simplify.both(inside, gate)
 
     def _is_within(self, column: Node) -> Node:

@@ -31,6 +31,7 @@ from tilework.codegen.analysis import substitute_ranges
 from tilework.codegen.gpu.plan import GROUP_THREADS
 from tilework.codegen.matrix.choose import Ring, outgoing_bytes, ring_of
 from tilework.codegen.matrix.epilogue import Place, Tile, outgoing_array, write_results
+from tilework.codegen.matrix.filling import fill, swizzled
 from tilework.codegen.matrix.operands import Operand
 from tilework.codegen.matrix.writer import Writer
 from tilework.codegen.plan.extents import ceil_div, size
@@ -48,7 +49,6 @@ from tilework.ir.ops.matrix import (
     MATRIX_COMMIT,
     MATRIX_WAIT,
     PICK,
-    PUT,
     REGISTERS,
     SIGNAL_ARRIVE,
     SIGNAL_EXPECT,
@@ -78,7 +78,6 @@ _REGISTERS, _FILLING_REGISTERS = {1: (40, 240), 2: (40, 232)}, {1: (152, 240), 2
 _WHOLE_BATCH, _PARTIAL_BATCH = 32, 16
 #: Tile rows that are gone through together: their operands stay in the cache.
 _RASTER_ROWS = 16
-_CHUNK_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,30 +255,23 @@ class _Emission:
         rows = GROUP_THREADS // width if width <= GROUP_THREADS else 1
         column = out.emit(simplify.mod(thread, const_index(width)))
         first = out.emit(simplify.idiv(thread, const_index(width)))
-        with out.loop(count // batch) as turn:
-            zero = BROADCAST(const_bits(0, operand.dtype), attrs=LanesAttrs(batch))
-            held = out.variable(zero)
 
-            def line_of(at: Node) -> Node:
-                number = simplify.add(simplify.scale(turn, batch), at)
-                return simplify.add(first, simplify.scale(number, rows))
+        def line_of(number: Node) -> Node:
+            return simplify.add(first, simplify.scale(number, rows))
 
-            with out.loop(batch, Unit.UNROLL) as at:
-                value, _ = self._element(operand, line_of(at), column, values)
-                out.emit(PUT(held, at, value))
-            with out.loop(batch, Unit.UNROLL) as at:
-                line = line_of(at)
-                offset = simplify.add(simplify.scale(line, width), self._swizzled(line, column))
-                place = INDEX(memory, simplify.add(start, offset))
-                _, gate = self._element(operand, line, column, values)
-                zero = const_bits(0, operand.dtype)
-                out.emit(STORE(place, simplify.where(gate, PICK(held, at), zero)))
+        def value_at(number: Node) -> Node:
+            return self._element(operand, line_of(number), column, values)[0]
 
-    def _swizzled(self, line: Node, column: Node) -> Node:
-        """The place in a row of 128 bytes: chunks of 16 bytes change with the row."""
-        chunk = const_index(_CHUNK_BYTES // self.ring.a.dtype.itemsize)
-        permuted = math.XOR(simplify.idiv(column, chunk), simplify.mod(line, const_index(8)))
-        return simplify.add(math.MUL(permuted, chunk), simplify.mod(column, chunk))
+        def store(number: Node, value: Node) -> None:
+            line = line_of(number)
+            offset = simplify.scale(line, width)
+            offset = simplify.add(offset, swizzled(line, column, operand.dtype))
+            place = INDEX(memory, simplify.add(start, offset))
+            _, gate = self._element(operand, line, column, values)
+            zero = const_bits(0, operand.dtype)
+            out.emit(STORE(place, simplify.where(gate, value, zero)))
+
+        fill(out, operand.dtype, (count, batch), value_at, store)
 
     def _element(
         self, operand: Operand, line: Node, column: Node, values: dict[Node, Node]

@@ -18,7 +18,7 @@ from tilework.base.errors import InternalError, TileworkError
 from tilework.ir.interpret.folds import fold_function, fold_halves, identity, running
 from tilework.ir.interpret.linear import compile_linear
 from tilework.ir.interpret.steps import TEAM
-from tilework.ir.ops import control, matrix
+from tilework.ir.ops import control, matrix, warp_matrix
 from tilework.ir.ops import index as index_ops
 from tilework.ir.ops import sort as sort_ops
 from tilework.ir.ops.index import Unit
@@ -41,6 +41,8 @@ _MEETINGS = frozenset(
         control.FOLD_THREADS,
         control.SCAN_THREADS,
         matrix.SIGNAL_INIT,
+        warp_matrix.LOAD_FRAGMENT,
+        warp_matrix.MATRIX_WARP,
         sort_ops.RANK_IN_WARP,
     ]
 )
@@ -122,6 +124,7 @@ def _run_thread(program: Program, frame: Frame, team: Team, thread: int) -> None
     team.current.thread = thread
     for step in program.main.steps:
         step(frame)
+    frame[TEAM].check_end()
 
 
 class Team:
@@ -216,6 +219,8 @@ class Member:
         self.reading: dict[str, list[list[tuple[SharedCells, int]]]] = {}
         #: How many of the groups of products are closed.
         self.products = 0
+        #: Copies that are under way, in groups, the oldest first; the last one is open.
+        self.writing: list[list[tuple[SharedCells, int, Any, Node]]] = [[]]
 
     def meet(self) -> None:
         """Wait for all threads."""
@@ -260,6 +265,27 @@ class Member:
         while len(groups) > left:
             for cells, at in groups.pop(0):
                 cells.end_read(at)
+
+    def begin_write(self, cells: SharedCells, at: int, value: Any, node: Node) -> None:
+        """A copy beside this thread writes this place until `end_writes`."""
+        cells.begin_write(at, node)
+        self.writing[-1].append((cells, at, value, node))
+
+    def close_writes(self) -> None:
+        """The copies since the last call are one group."""
+        self.writing.append([])
+
+    def end_writes(self, left: int) -> None:
+        """All closed groups of copies but the last `left` have come."""
+        while len(self.writing) - 1 > left:
+            for cells, at, value, node in self.writing.pop(0):
+                cells.end_write(at, value, node)
+
+    def check_end(self) -> None:
+        """Raise InternalError where a copy was started and never waited for."""
+        left = [node for group in self.writing for _, _, _, node in group]
+        if left:
+            raise InternalError("block: a copy is not waited for", got=repr(left[0]))
 
     def fold(self, node: Node, value: Any) -> Any:
         """The fold of the values of all threads along the units of a FOLD_THREADS."""
@@ -356,6 +382,8 @@ class SharedCells:
         self._written: dict[int, tuple[int, int]] = {}
         self._read: dict[int, dict[int, int]] = {}
         self._reading: Counter[int] = Counter()
+        #: Places that belong to a copy until it has come.
+        self._writing: set[int] = set()
         #: When threads have last raised a counter, by its place.
         self._raised: dict[int, dict[int, int]] = {}
         self._lock = threading.Lock()
@@ -406,12 +434,29 @@ class SharedCells:
             self._reading[at] -= 1
             self._note_read(at)
 
+    def begin_write(self, at: int, node: Node) -> None:
+        """Something begins to write this place, and owns it until then."""
+        with self._lock:
+            self._check_written(at, node)
+            self._check_read(at, node)
+            if self._reading[at] > 0:
+                raise self._race(at, node, "a copy or product that is not done")
+            self._writing.add(at)
+
+    def end_write(self, at: int, element: Any, node: Node) -> None:
+        """It has written it."""
+        with self._lock:
+            self._writing.discard(at)
+        self.store(at, element, node)
+
     def _note_read(self, at: int) -> None:
         thread, clock = self._now()
         self._read.setdefault(at, {})[thread] = clock[thread]
 
     def _check_written(self, at: int, node: Node) -> None:
         thread, clock = self._now()
+        if at in self._writing:
+            raise self._race(at, node, "a copy that has not come")
         writer = self._written.get(at)
         if writer is not None and writer[0] != thread and writer[1] > clock[writer[0]]:
             raise self._race(at, node, f"thread {writer[0]}")

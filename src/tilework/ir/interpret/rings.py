@@ -36,7 +36,7 @@ _TWO_BYTES: Final = 2
 _TO_FLOAT32: Final = rounder(float32)
 _HALF: Final = 1 << 31
 #: Significant bits of a sum of 8-bit floats, and of an operand of 32 bits.
-_SHORT_SUM_BITS, _LONG_OPERAND_BITS = 14, 11
+SHORT_SUM_BITS, LONG_OPERAND_BITS = 14, 11
 
 
 class Signal:
@@ -112,7 +112,8 @@ def _elements(attrs: BoxedAttrs, corner: list[int]) -> Iterator[tuple[int, int |
         yield position, offset if inside else None
 
 
-def _member(frame: Frame, node: Node) -> Member:
+def member_of(frame: Frame, node: Node) -> Member:
+    """The thread of the block that runs the statement."""
     member: Member | None = frame[_TEAM]
     if member is None:
         raise InternalError(f"{node.op.name}: needs the threads of a block", got=repr(node))
@@ -121,7 +122,7 @@ def _member(frame: Frame, node: Node) -> Member:
 
 def _signal_init(node: Node, target: int, sources: list[int]) -> Any:
     def step(frame: Frame) -> None:
-        member = _member(frame, node)
+        member = member_of(frame, node)
         cells, at = frame[sources[0]]
         member.team.signals[id(cells), at] = Signal(node.attrs.count, member.team.count)
 
@@ -130,7 +131,7 @@ def _signal_init(node: Node, target: int, sources: list[int]) -> Any:
 
 def _signal(frame: Frame, node: Node, slot: int) -> Signal:
     cells, at = frame[slot]
-    found = _member(frame, node).team.signals.get((id(cells), at))
+    found = member_of(frame, node).team.signals.get((id(cells), at))
     if not isinstance(found, Signal):
         raise InternalError(f"{node.op.name}: the signal was not made", got=f"element {at}")
     return found
@@ -138,7 +139,7 @@ def _signal(frame: Frame, node: Node, slot: int) -> Signal:
 
 def _signal_expect(node: Node, target: int, sources: list[int]) -> Any:
     def step(frame: Frame) -> None:
-        clock = _member(frame, node).tick()
+        clock = member_of(frame, node).tick()
         _signal(frame, node, sources[0]).arrive(clock, node.attrs.count)
 
     return step
@@ -146,7 +147,7 @@ def _signal_expect(node: Node, target: int, sources: list[int]) -> Any:
 
 def _signal_arrive(node: Node, target: int, sources: list[int]) -> Any:
     def step(frame: Frame) -> None:
-        member = _member(frame, node)
+        member = member_of(frame, node)
         _signal(frame, node, sources[0]).arrive(member.tick())
 
     return step
@@ -157,7 +158,7 @@ def _signal_wait(node: Node, target: int, sources: list[int]) -> Any:
         seen = _signal(frame, node, sources[0]).wait(frame[sources[1]])
         if seen is None:
             raise InternalError("signal_wait: what it waits for never comes", got=repr(node))
-        _member(frame, node).see(seen)
+        member_of(frame, node).see(seen)
 
     return step
 
@@ -169,7 +170,7 @@ def _copy_box(node: Node, target: int, sources: list[int]) -> Any:
     outside = 0.0 if boxed.type.dtype.is_float else 0
 
     def step(frame: Frame) -> None:
-        member = _member(frame, node)
+        member = member_of(frame, node)
         cells, start = frame[sources[0]]
         buffer = frame[sources[1]]
         corner = [frame[slot] for slot in sources[3 : 3 + axes]]
@@ -198,7 +199,7 @@ def _store_box(node: Node, target: int, sources: list[int]) -> Any:
             value = cells.peek(place, node)
             if at is not None:
                 buffer.store(at, value, node)
-        _member(frame, node).begin_reads("boxes", places)
+        member_of(frame, node).begin_reads("boxes", places)
 
     return step
 
@@ -212,7 +213,7 @@ def _boxed(node: Node, target: int, sources: list[int]) -> Any:
 
 def _group_barrier(node: Node, target: int, sources: list[int]) -> Any:
     def step(frame: Frame) -> None:
-        _member(frame, node).meet_some(("group", frame[sources[0]]), node.attrs.count)
+        member_of(frame, node).meet_some(("group", frame[sources[0]]), node.attrs.count)
 
     return step
 
@@ -247,7 +248,7 @@ def _vector(
     ]
     values = [cells.peek(at, node) for at in places]
     if itemsize == float32.itemsize:  # the unit leaves the low bits of float32 out
-        values = [_shortened(value, _LONG_OPERAND_BITS) for value in values]
+        values = [shortened(value, LONG_OPERAND_BITS) for value in values]
     return values, [(cells, at) for at in places]
 
 
@@ -255,7 +256,7 @@ def _add_products(
     node: Node, frame: Frame, sums: list[float], rows: list[list[Any]], slot: int
 ) -> list[tuple[Any, int]]:
     """Add a thread's share of a product: its two rows with its columns of `b`."""
-    attrs, thread = node.attrs, _member(frame, node).thread % 128
+    attrs, thread = node.attrs, member_of(frame, node).thread % 128
     keep = _keeper(node)
     read = []
     for eighth, right in product(range(attrs.n // 8), (0, 1)):
@@ -274,11 +275,11 @@ def _keeper(node: Node) -> Callable[[Any], Any]:
     if not node.type.dtype.is_float:
         return lambda total: (total + _HALF) % (2 * _HALF) - _HALF
     if node.op is matrix.MATRIX and node.src[1].type.dtype.itemsize == 1:
-        return lambda total: _shortened(total, _SHORT_SUM_BITS)
+        return lambda total: shortened(total, SHORT_SUM_BITS)
     return _TO_FLOAT32
 
 
-def _shortened(value: float, bits: int) -> float:
+def shortened(value: float, bits: int) -> float:
     """A number cut off after so many significant bits."""
     if not math.isfinite(value):
         return value
@@ -290,7 +291,7 @@ def _matrix(node: Node, target: int, sources: list[int]) -> Any:
     attrs = node.attrs
 
     def step(frame: Frame) -> None:
-        member = _member(frame, node)
+        member = member_of(frame, node)
         zero = 0.0 if node.type.dtype.is_float else 0
         sums = [zero] * len(frame[sources[0]]) if attrs.is_first else list(frame[sources[0]])
         thread = member.thread % 128
@@ -310,7 +311,7 @@ def _matrix_held(node: Node, target: int, sources: list[int]) -> Any:
     values = small_values(node.src[1].type.dtype)
 
     def step(frame: Frame) -> None:
-        member = _member(frame, node)
+        member = member_of(frame, node)
         sums = list(frame[sources[0]])
         pairs = [frame[slot] for slot in sources[2:6]]
         mine = [values[half] for pair in pairs for half in (pair & 0xFFFF, pair >> 16)]
@@ -330,7 +331,7 @@ def _matrix_commit(node: Node, target: int, sources: list[int]) -> Any:
     """The products since the last commit are one group."""
 
     def step(frame: Frame) -> None:
-        member = _member(frame, node)
+        member = member_of(frame, node)
         groups = member.reading.get("matrix", [])
         added = len(groups) - member.products
         if not added:
@@ -347,7 +348,7 @@ def _matrix_wait(node: Node, target: int, sources: list[int]) -> Any:
     left = node.attrs.count
 
     def step(frame: Frame) -> None:
-        member = _member(frame, node)
+        member = member_of(frame, node)
         if len(member.reading.get("matrix", [])) != member.products:
             raise InternalError("matrix_wait: products are in no group", got=repr(node))
         member.end_reads("matrix", left)
@@ -359,7 +360,7 @@ def _matrix_wait(node: Node, target: int, sources: list[int]) -> Any:
 
 def _store_box_wait(node: Node, target: int, sources: list[int]) -> Any:
     left = node.attrs.count
-    return lambda frame: _member(frame, node).end_reads("boxes", left)
+    return lambda frame: member_of(frame, node).end_reads("boxes", left)
 
 
 def _pick(node: Node, target: int, sources: list[int]) -> Any:
@@ -394,7 +395,7 @@ def _fold_quad(node: Node, target: int, sources: list[int]) -> Any:
     fold, dtype = node.attrs.fold, node.type.dtype
 
     def step(frame: Frame) -> None:
-        member = _member(frame, node)
+        member = member_of(frame, node)
         shared = member.share_in_warp(frame[sources[0]])
         start = member.thread % 32 // 4 * 4
         frame[target] = fold_halves(fold, dtype, shared[start : start + 4])
@@ -413,7 +414,7 @@ def _power_of_two(node: Node, target: int, sources: list[int]) -> Any:
 def _same_in_warp(node: Node, target: int, sources: list[int]) -> Any:
     def step(frame: Frame) -> None:
         value = frame[sources[0]]
-        if any(other != value for other in _member(frame, node).share_in_warp(value)):
+        if any(other != value for other in member_of(frame, node).share_in_warp(value)):
             raise InternalError("same_in_warp: threads of a warp differ", got=value)
         frame[target] = value
 
@@ -424,7 +425,7 @@ def _store_fragment(node: Node, target: int, sources: list[int]) -> Any:
     """Each thread's two values of four matrices go to the rows whose address other threads give."""
 
     def step(frame: Frame) -> None:
-        member = _member(frame, node)
+        member = member_of(frame, node)
         cells, at = frame[sources[0]]
         rows = member.share_in_warp(at)
         lane = member.thread % 32

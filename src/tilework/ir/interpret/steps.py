@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tilework.base.errors import InternalError, UnsupportedError
-from tilework.ir.interpret import folds, matrices, rings, sorts
+from tilework.ir.interpret import folds, matrices, rings, sorts, warp_matrices
 from tilework.ir.interpret.scalars import (
     bitcast_scalars,
     scalar_from_bits,
@@ -325,6 +325,7 @@ def _count_up(node: Node, target: int, sources: list[int]) -> Any:
     return step
 
 
+_MATRIX_MAKERS = {**rings.MAKERS, **matrices.MAKERS, **warp_matrices.MAKERS}
 _EFFECTS: frozenset[OpDef] = frozenset(
     [
         memory.STORE,
@@ -338,7 +339,7 @@ _EFFECTS: frozenset[OpDef] = frozenset(
         sort_ops.RANK_IN_WARP,
         sort_ops.COUNT_UP,
         *sort_ops.SORT_PASSES,
-        *(op for op in (*rings.MAKERS, *matrices.MAKERS) if not op.pure),
+        *(op for op in _MATRIX_MAKERS if not op.pure),
     ]
 )
 _MAKERS: dict[OpDef, Callable[[Node, int, list[int]], Any]] = {
@@ -363,7 +364,6 @@ _MAKERS: dict[OpDef, Callable[[Node, int, list[int]], Any]] = {
     control.FOLD_THREADS: _fold_threads,
     control.SCAN_THREADS: _scan_threads,
     **sorts.MAKERS,
-    **rings.MAKERS,
-    **matrices.MAKERS,
+    **_MATRIX_MAKERS,
 }
 COVERED = frozenset(_MAKERS)

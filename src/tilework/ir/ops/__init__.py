@@ -3,7 +3,7 @@
 `math` holds arithmetic, `tensor` what the TENSOR stage adds, `index` ranges and variables,
 `memory` buffers, loads and stores, `sort` the sort of a row, `control` staging, vectors and
 statements, `matrix` matrix instructions and their rings, `matrix_registers` small matrices as
-values, `multi` values over several devices, `program` calls.
+values, `warp_matrix` products of one warp, `multi` values over several devices, `program` calls.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tilework.ir.ops import (
     program,
     sort,
     tensor,
+    warp_matrix,
 )
 from tilework.ir.ops.define import OPS, define_op
 
@@ -35,4 +36,5 @@ __all__ = [
     "program",
     "sort",
     "tensor",
+    "warp_matrix",
 ]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from tilework.base.errors import RenderError
 from tilework.dtypes import bfloat16, float32, float64, index
 from tilework.ir.fold import fold_op
-from tilework.ir.ops import control, math, matrix
+from tilework.ir.ops import control, math, matrix, warp_matrix
 from tilework.ir.ops.control import LaneAttrs
 from tilework.ir.ops.index import LANES, RANGE, VARIABLE, Unit
 from tilework.ir.ops.memory import AFTER, INDEX, LOAD, PARAM, SINK, STORE
@@ -26,7 +26,7 @@ from tilework.ir.symbolic.bounds import bounds
 from tilework.ir.symbolic.simplify import TRUE
 from tilework.ir.types import Memory
 from tilework.render.base import cannot_render
-from tilework.render.c_family import cuda_matrix, dialect
+from tilework.render.c_family import cuda_matrix, cuda_warps, dialect
 from tilework.render.c_family.cuda_folds import fold_helper, rank_helper, scan_helper
 from tilework.render.c_family.cuda_prelude import PRELUDE
 from tilework.render.c_family.dialect import CFamily, Emit, type_name
@@ -45,8 +45,12 @@ _WORD: Final = 1 << 31
 _UNROLLED: Final = 16
 #: Longer vectors are arrays, which loops may index.
 _MOST_NAMES: Final = 16
+#: Ops that make a round one that is not written out.
+_WAITING: Final = frozenset({matrix.SIGNAL_WAIT, warp_matrix.MATRIX_WARP})
 #: Ops whose first source is an array, however short.
-_INDEXED: Final = frozenset({matrix.MATRIX, matrix.MATRIX_HELD, matrix.PICK, matrix.PUT})
+_INDEXED: Final = frozenset(
+    {matrix.MATRIX, matrix.MATRIX_HELD, matrix.PICK, matrix.PUT, warp_matrix.MATRIX_WARP}
+)
 
 
 def _function(name: str) -> Emit:
@@ -124,7 +128,7 @@ class CudaRenderer:
         helpers = "".join(function.helpers[key] for key in sorted(function.helpers))
         return (
             f"{SOURCE_HEAD}{json.dumps(head, separators=(',', ':'))}\n{PRELUDE}"
-            f"{cuda_matrix.PRELUDE if function.has_matrix or function.boxes else ''}{helpers}"
+            f"{function.prelude()}{helpers}"
             f"{self._entries(kernel, body, function)}"
         )
 
@@ -174,12 +178,24 @@ class _Function:
         self.helpers: dict[str, str] = {}
         self.has_vectors = False
         self.is_persistent = False
-        self.has_matrix = any(node.op is matrix.MATRIX for node in kernel.linear.src)
+        used = {node.op for node in kernel.linear.src}
+        self.has_matrix = matrix.MATRIX in used
+        self.has_warps = not used.isdisjoint(cuda_warps.STATEMENTS)
         self.depth = 1
         self.counter = 0
         self.local = _unit_size(kernel, Unit.LOCAL)
         self.short, self.waiting = _short_loops(kernel)
         self.indexed = {node.src[0] for node in kernel.linear.src if node.op in _INDEXED}
+
+    def prelude(self) -> str:
+        """What the text needs beside the head of every source."""
+        has_boxes = self.has_matrix or bool(self.boxes)
+        parts = (
+            (has_boxes or self.has_warps, cuda_matrix.SHARED_PRELUDE),
+            (has_boxes, cuda_matrix.PRELUDE),
+            (self.has_warps, cuda_warps.PRELUDE),
+        )
+        return "".join(part for is_used, part in parts if is_used)
 
     def text(self) -> str:
         if self.kernel.scratch_bytes > self.renderer.shared_limit_bytes:
@@ -463,7 +479,8 @@ class _Function:
         self.emit(f"{_memory_type(node)} *const {name} = {base} + {offset};")
         self.names[node] = name
 
-    def _pack(self, node: Node, lanes: int) -> str:
+    def pack(self, node: Node, lanes: int) -> str:
+        """The arguments of a template that moves neighbours."""
         return f"{'ALIGNED' if self._is_global(node) else 'true'}, {_memory_type(node)}, {lanes}"
 
     def _is_global(self, address: Node) -> bool:
@@ -492,7 +509,7 @@ class _Function:
             return
         name = self._fresh()
         kind = f"pack<{_memory_type(node)}, {lanes}>"
-        loaded = f"load_pack<{self._pack(address, lanes)}>({pointer})"
+        loaded = f"load_pack<{self.pack(address, lanes)}>({pointer})"
         if gate is None:
             self.emit(f"const {kind} {name} = {loaded};")
         else:
@@ -516,7 +533,7 @@ class _Function:
         guard = "" if gate is None else f"if ({self[gate]}) "
         kind = f"pack<{_memory_type(address)}, {len(elements)}>"
         stored = f"{kind}{{{{{', '.join(elements)}}}}}"
-        self.emit(f"{guard}store_pack<{self._pack(address, len(elements))}>({pointer}, {stored});")
+        self.emit(f"{guard}store_pack<{self.pack(address, len(elements))}>({pointer}, {stored});")
 
     def _fault(self, node: Node) -> None:
         word = self.kernel.parameters + len(self.kernel.variables)
@@ -541,8 +558,9 @@ def _box_of(boxed: Node) -> dict[str, object]:
 def _short_loops(kernel: LoweredKernel) -> tuple[set[Node], set[Node]]:
     """The loops of few iterations, known now, that hold no other loop; and those that wait.
 
-    A round that waits for a slot gains nothing from being written out: its matrix instructions
-    are in flight one after the other anyway, and each costs the compiler a hundred registers.
+    A round that waits for a slot, or multiplies one, gains nothing from being written out: its
+    matrix instructions are in flight one after the other anyway, and each costs the compiler a
+    hundred registers.
     """
     short: set[Node] = set()
     waiting: set[Node] = set()
@@ -551,7 +569,7 @@ def _short_loops(kernel: LoweredKernel) -> tuple[set[Node], set[Node]]:
     for node in kernel.linear.src:
         if node.op is RANGE:
             innermost, is_waiting = node, False
-        elif node.op is matrix.SIGNAL_WAIT:
+        elif node.op in _WAITING:
             is_waiting = True
         elif node.op is control.END and node.src[0] is innermost:
             size = innermost.src[0]
@@ -649,4 +667,5 @@ _STATEMENTS: Final[Mapping[OpDef, Callable[[_Function, Node], None]]] = {
     STORE: _Function._store,
     FAULT_IF: _Function._fault,
     **cuda_matrix.STATEMENTS,
+    **cuda_warps.STATEMENTS,
 }

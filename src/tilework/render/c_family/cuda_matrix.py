@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from tilework.ir.node import Node, OpDef
     from tilework.render.c_family.cuda import _Function
 
-#: The head of a source that uses any of these.
+#: The head of a source that names places of shared memory, and that of one that uses any of these.
+SHARED_PRELUDE: Final = """\
+HELPER u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
+"""
 PRELUDE: Final = """\
 struct alignas(64) boxed_array { u64 words[16]; };
-HELPER u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 HELPER void signal_init(const void *signal, u32 count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(signal)), "r"(count));
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -63,7 +65,8 @@ HELPER u32 pair_of(u16 low, u16 high) { return (u32)low | ((u32)high << 16); }
 """
 #: From one group of eight rows of 128 bytes to the next.
 _GROUP_BYTES: Final = 8 * 128
-_PTX_TYPE: Final = {
+#: What PTX calls the dtypes of operands.
+PTX_TYPE: Final = {
     "bfloat16": "bf16",
     "float16": "f16",
     "float32": "tf32",
@@ -149,7 +152,7 @@ def _boxed(function: _Function, node: Node) -> None:
 def _matrix(function: _Function, node: Node) -> None:
     accumulator, a, b = node.src[:3]
     attrs = node.attrs
-    kind = _PTX_TYPE.get(a.type.dtype.name)
+    kind = PTX_TYPE.get(a.type.dtype.name)
     if kind is None:
         raise RenderError("CudaRenderer: no matrix instruction for a dtype", got=a.type.dtype.name)
     count = len(function.lanes(accumulator))
@@ -219,7 +222,7 @@ def _matrix_wait(function: _Function, node: Node) -> None:
 def _matrix_held(function: _Function, node: Node) -> None:
     accumulator, b, *pairs = node.src[:6]
     attrs = node.attrs
-    kind = _PTX_TYPE[b.type.dtype.name]
+    kind = PTX_TYPE[b.type.dtype.name]
     count = len(function.lanes(accumulator))
     shape = f"m{attrs.m}n{attrs.n}k{attrs.k}"
     layout = int(not attrs.b_along_k)
@@ -247,7 +250,7 @@ def _put(function: _Function, node: Node) -> None:
 
 def _pair(function: _Function, node: Node) -> None:
     low, high = (function[source] for source in node.src)
-    kind = _PTX_TYPE[node.attrs.dtype.name]
+    kind = PTX_TYPE[node.attrs.dtype.name]
     name = function.define_later("u32")
     function.emit(
         f'asm("cvt.rn.{kind}x2.f32 %0, %1, %2;" : "=r"({name}) : "f"({high}), "f"({low}));'

@@ -23,6 +23,9 @@ ISA: Final = "ptx"
 #: Parameters of a kernel are 8 bytes each; there is room for the fault word and the scratch.
 _PARAMETER_WORDS = {True: 32764 // 8, False: 4096 // 8}
 MAX_VARIABLES: Final = 64
+#: Registers of 32 bits of a multiprocessor, all of which one block may have, and of a thread.
+_REGISTERS: Final = 1 << 16
+_THREAD_REGISTERS: Final = 255
 #: Memory of the device that one block may ask for where shared memory is too small.
 MAX_SCRATCH_BYTES: Final = 1 << 30
 
@@ -60,14 +63,20 @@ class _Capability:
     shared_block_bytes: int  # what one block may have
     shared_bytes: int  # what a multiprocessor has
     threads: int  # that a multiprocessor holds
+    near_bytes: int  # that the cache which all share gives in a cycle
     card: Card
     matrix: tuple[MatrixInstruction, ...] = ()
     copies: tuple[CopyEngine, ...] = ()
     has_bfloat16: bool = True
 
 
-def _mma(m: int, n: int, k: int, dtype: str, accumulator: str = "float32") -> MatrixInstruction:
-    """A product of one warp, whose operands and results are spread over the warp's registers."""
+def _mma(
+    m: int, n: int, k: int, dtype: str, accumulator: str = "float32", *, rate: int = 0
+) -> MatrixInstruction:
+    """A product of one warp, whose operands and results are spread over the warp's registers.
+
+    `rate` is how many multiply-adds of this dtype a multiprocessor does in one cycle.
+    """
     return MatrixInstruction(
         name=f"mma_m{m}n{n}k{k}_{dtype}",
         unit="warp",
@@ -78,6 +87,7 @@ def _mma(m: int, n: int, k: int, dtype: str, accumulator: str = "float32") -> Ma
         b_dtype=dtype,
         accumulator_dtype=accumulator,
         fragment_layout="quad",
+        cycles=m * n * k // rate if rate else 0,
     )
 
 
@@ -98,17 +108,28 @@ def _wgmma(n: int, k: int, dtype: str, accumulator: str = "float32") -> MatrixIn
     )
 
 
-_TURING = (_mma(16, 8, 8, "float16"), _mma(8, 8, 16, "int8", "int32"))
-_AMPERE = (
-    _mma(16, 8, 16, "float16"),
-    _mma(16, 8, 16, "bfloat16"),
-    _mma(16, 8, 8, "tf32"),
-    _mma(16, 8, 32, "int8", "int32"),
-    _mma(8, 8, 4, "float64", "float64"),
-)
-_ADA = (*_AMPERE, _mma(16, 8, 32, "fp8e4m3"), _mma(16, 8, 32, "fp8e5m2"))
+def _ampere(rate: int, double_rate: int) -> tuple[MatrixInstruction, ...]:
+    """Those from Ampere on, by the multiply-adds of 16-bit operands and of float64 in a cycle."""
+    return (
+        _mma(16, 8, 16, "float16", rate=rate),
+        _mma(16, 8, 16, "bfloat16", rate=rate),
+        _mma(16, 8, 8, "tf32", rate=rate // 2),
+        _mma(16, 8, 32, "int8", "int32", rate=2 * rate),
+        _mma(8, 8, 4, "float64", "float64", rate=double_rate),
+    )
+
+
+def _ada(rate: int, double_rate: int) -> tuple[MatrixInstruction, ...]:
+    """The same with 8-bit floats."""
+    narrow = [_mma(16, 8, 32, dtype, rate=2 * rate) for dtype in ("fp8e4m3", "fp8e5m2")]
+    return (*_ampere(rate, double_rate), *narrow)
+
+
+_TURING = (_mma(16, 8, 8, "float16", rate=512), _mma(8, 8, 16, "int8", "int32", rate=1024))
+_AMPERE, _SMALL_AMPERE = _ampere(1024, 64), _ampere(512, 2)
+_ADA, _BLACKWELL = _ada(512, 2), _ada(1024, 64)
 _HOPPER = (
-    *_ADA,
+    *_ada(1024, 64),
     *(
         _wgmma(n, 16, dtype)
         for dtype in ("bfloat16", "float16")
@@ -122,8 +143,8 @@ _ASYNC = CopyEngine(
     name="cp.async",
     source_memory="global",
     target_memory="shared",
-    granularity_bytes=16,
-    alignment_bytes=16,
+    granularity_bytes=4,
+    alignment_bytes=4,
 )
 _BULK = CopyEngine(
     name="bulk tensor copy",
@@ -142,6 +163,7 @@ _CAPABILITIES: Final[dict[int, _Capability]] = {
         shared_block_bytes=64 * _KIB,
         shared_bytes=64 * _KIB,
         threads=1024,
+        near_bytes=800,
         card=Card(
             multiprocessors=40,
             memory_bytes=16 * _GIB,
@@ -156,6 +178,7 @@ _CAPABILITIES: Final[dict[int, _Capability]] = {
         shared_block_bytes=163 * _KIB,
         shared_bytes=164 * _KIB,
         threads=2048,
+        near_bytes=3200,
         card=Card(
             multiprocessors=108,
             memory_bytes=40 * _GIB,
@@ -170,13 +193,14 @@ _CAPABILITIES: Final[dict[int, _Capability]] = {
         shared_block_bytes=99 * _KIB,
         shared_bytes=100 * _KIB,
         threads=1536,
+        near_bytes=1500,
         card=Card(
             multiprocessors=84,
             memory_bytes=24 * _GIB,
             l2_bytes=6 << 20,
             bandwidth_bytes_per_cycle=550,
         ),
-        matrix=_AMPERE,
+        matrix=_SMALL_AMPERE,
         copies=(_ASYNC,),
     ),
     89: _Capability(
@@ -184,6 +208,7 @@ _CAPABILITIES: Final[dict[int, _Capability]] = {
         shared_block_bytes=99 * _KIB,
         shared_bytes=100 * _KIB,
         threads=1536,
+        near_bytes=2200,
         card=Card(
             multiprocessors=128,
             memory_bytes=24 * _GIB,
@@ -198,6 +223,7 @@ _CAPABILITIES: Final[dict[int, _Capability]] = {
         shared_block_bytes=227 * _KIB,
         shared_bytes=228 * _KIB,
         threads=2048,
+        near_bytes=5120,
         card=Card(
             multiprocessors=132,
             memory_bytes=141 * 10**9,
@@ -212,13 +238,14 @@ _CAPABILITIES: Final[dict[int, _Capability]] = {
         shared_block_bytes=227 * _KIB,
         shared_bytes=228 * _KIB,
         threads=2048,
+        near_bytes=8192,
         card=Card(
             multiprocessors=148,
             memory_bytes=180 * 10**9,
             l2_bytes=126 << 20,
             bandwidth_bytes_per_cycle=4200,
         ),
-        matrix=_ADA,
+        matrix=_BLACKWELL,
         copies=(_ASYNC, _BULK),
     ),
     120: _Capability(
@@ -226,6 +253,7 @@ _CAPABILITIES: Final[dict[int, _Capability]] = {
         shared_block_bytes=99 * _KIB,
         shared_bytes=100 * _KIB,
         threads=1536,
+        near_bytes=3500,
         card=Card(
             multiprocessors=170,
             memory_bytes=32 * _GIB,
@@ -269,7 +297,7 @@ def cuda_spec(capability: int, card: Card | None = None, *, is_recent: bool = Tr
         features=frozenset({arch}),
         object_format="cubin",
         vector_bits=128,
-        num_vector_registers=255,
+        num_vector_registers=_THREAD_REGISTERS,
         units=_units(card or found.card, found.threads),
         memories=_memories(card or found.card, found),
         matrix_instructions=found.matrix if has_extra or base < 90 else _ADA,
@@ -295,7 +323,7 @@ def _units(card: Card, threads: int) -> ParallelUnit:
 
 def _memories(card: Card, found: _Capability) -> tuple[Memory, ...]:
     return (
-        Memory(name="register", owner="lane", size_bytes=255 * 4, width_bits=32),
+        Memory(name="register", owner="lane", size_bytes=_THREAD_REGISTERS * 4, width_bits=32),
         Memory(
             name="shared",
             owner="block",
@@ -311,7 +339,7 @@ def _memories(card: Card, found: _Capability) -> tuple[Memory, ...]:
             size_bytes=card.l2_bytes,
             width_bits=256,
             latency_cycles=270,
-            bandwidth_bytes_per_cycle=5120,
+            bandwidth_bytes_per_cycle=found.near_bytes,
             addressable=False,
         ),
         Memory(
@@ -334,6 +362,8 @@ def _limits(found: _Capability, is_recent: bool) -> Limits:
         max_workgroup=(1024, 1024, 64),
         max_workgroup_threads=1024,
         shared_memory_bytes=found.shared_block_bytes,
+        registers=_REGISTERS,
+        max_thread_registers=_THREAD_REGISTERS,
         max_scratch_bytes=MAX_SCRATCH_BYTES,
         buffer_alignment_bytes=256,
     )

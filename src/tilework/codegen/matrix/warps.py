@@ -1,0 +1,467 @@
+"""Contractions by products of single warps: what each thread copies, tiles, and their cost.
+
+All ranges of m count as one, so do those of n and of k, as in tiles without matrix instructions: a
+row of a convolution's factor may lie anywhere, since threads copy it piece by piece.  A slot holds
+rows of 128 bytes whose chunks of 16 bytes are permuted, as in a ring that a copy engine fills:
+along k, or along the factor's own ranges where those lie side by side and the elements can be
+turned as they are loaded.
+
+    copied      by asynchronous copies of 4 to 16 bytes, slots ahead of their use
+    held        by loads into registers before the products, stored after them (Turing)
+    computed    element by element: gathers, casts, dequantised and activated factors
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from math import prod
+from typing import TYPE_CHECKING
+
+from tilework.codegen.analysis import Kernel, stride
+from tilework.codegen.gpu.plan import GpuPlan
+from tilework.codegen.matrix.arrays import ROW_BYTES, loaded_by
+from tilework.codegen.matrix.choose import exact_instructions
+from tilework.codegen.matrix.operands import narrowed, of_one_dtype
+from tilework.codegen.plan.contraction import Contraction, orientations
+from tilework.codegen.plan.extents import ceil_div, least_size, number, product, size
+from tilework.codegen.plan.plan import Part, Plan, Staged
+from tilework.ir.node import toposort
+from tilework.ir.ops import math
+from tilework.ir.ops.index import Unit
+from tilework.ir.ops.memory import LOAD, PARAM, STORE
+from tilework.ir.ops.tensor import REDUCE
+from tilework.ir.ops.warp_matrix import FRAGMENT_BYTES, FRAGMENT_ROWS, WARP_THREADS
+from tilework.ir.symbolic import simplify
+from tilework.ir.types import Memory
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tilework.dtypes import DType
+    from tilework.ir.node import Node
+    from tilework.target.spec import MatrixInstruction, TargetSpec
+
+#: Rows and columns of one warp, and warps along both.
+_WARP_SIDES = (64, 32, 16)
+_WARPS = (1, 2, 4)
+_MOST_WARPS = 8
+#: Registers of a thread that sums may take, and what the rest of a thread takes.
+_SUM_REGISTERS, _OTHER_REGISTERS = 128, 72
+_REGISTER_BYTES = 4
+#: Slots that are worth their memory, where copies run beside the threads and where threads hold.
+_MOST_SLOTS, _HELD_SLOTS = 4, 2
+#: Of tiles at least so much is no padding.
+_LEAST_SHARE = 1 / 8
+#: The least bytes of one copy; threads move the elements of shorter ones.
+_LEAST_COPY_BYTES = 4
+#: Cycles of a multiprocessor in which it issues what one warp does to copy a chunk, and in which a
+#: thread computes one element, and for each node that computes it.
+_COPY_ISSUES, _COMPUTED, _COMPUTED_NODE = 6.0, 60.0, 1.0
+#: Warp instructions of one multiprocessor in a cycle.
+_ISSUES_PER_CYCLE = 4.0
+#: Bytes of TILE memory a cycle; the share of far bandwidth that copies reach.
+_TILE_BYTES, _FAR_SHARE = 128.0, 0.85
+#: How much of the shorter of work and far reads is not hidden by the longer.
+_OVERLAP = 0.1
+#: Cycles until the first slot has come, and for each 1024 results of a tile at its end.
+_START, _FINISH = 1200.0, 56.0
+#: Warps of a multiprocessor that hide each other's waits, and how much it costs to have few.
+_HIDING_WARPS, _UNHIDDEN = 8, 0.5
+#: Multiply-adds of a multiprocessor in one cycle where nothing says how fast its matrix unit is.
+_PRODUCTS_PER_CYCLE = 512.0
+
+
+class Filling(Enum):
+    """How a slot comes to its elements."""
+
+    COPIED = "copied"
+    HELD = "held"
+    COMPUTED = "computed"
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """One factor of a contraction in slots of TILE memory.
+
+    Attributes:
+        value: The factor without casts that keep every value.
+        own: Its ranges of m or n, which count as one.
+        along_k: Do neighbours along k lie side by side in a slot?
+        filling: Who brings its elements.
+        lanes: Elements that are moved at once.
+        rows: Rows of a tile.
+    """
+
+    value: Node
+    own: tuple[Node, ...]
+    along_k: bool
+    filling: Filling
+    lanes: int
+    rows: int = 0
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype in a slot."""
+        return self.value.type.dtype
+
+    @property
+    def width(self) -> int:
+        """Elements in one row of a slot; as many values of k are in a slot."""
+        return ROW_BYTES // self.dtype.itemsize
+
+    @property
+    def slot_elements(self) -> int:
+        """Elements of one slot, those of boxes that are not full included."""
+        boxes = self.rows if self.along_k else ceil_div(self.rows, self.width) * self.width
+        return boxes * self.width
+
+    @property
+    def pieces(self) -> int:
+        """Moves that fill one slot."""
+        return self.rows * self.width // self.lanes
+
+
+@dataclass(frozen=True, slots=True)
+class WarpTiles:
+    """A contraction cut into tiles of blocks and warps.
+
+    Attributes:
+        contraction: What is computed; its factor `a` gives the rows.
+        instruction: The matrix instruction of the target.
+        a, b: The factors.
+        k: The ranges of k, which count as one; the last moves fastest.
+        warps: Warps along the rows and the columns.
+        slots: Slots of each factor.
+    """
+
+    contraction: Contraction
+    instruction: MatrixInstruction
+    a: Factor
+    b: Factor
+    k: tuple[Node, ...]
+    warps: tuple[int, int]
+    slots: int
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return prod(self.warps) * WARP_THREADS
+
+    @property
+    def depth(self) -> int:
+        """Values of k in a slot."""
+        return self.a.width
+
+    @property
+    def steps(self) -> int:
+        """How many slots a tile takes."""
+        return ceil_div(product(self.k), self.depth)
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        """Tiles along the rows and the columns."""
+        down, across = product(self.contraction.m), product(self.contraction.n)
+        return ceil_div(down, self.a.rows), ceil_div(across, self.b.rows)
+
+    @property
+    def tiles(self) -> int:
+        """How many tiles there are."""
+        return product(self.contraction.batch) * prod(self.sides)
+
+    @property
+    def warp_sides(self) -> tuple[int, int]:
+        """Rows and columns of one warp."""
+        return self.a.rows // self.warps[0], self.b.rows // self.warps[1]
+
+    @property
+    def is_promoted(self) -> bool:
+        """Are sums inside of the matrix unit too short, so that each slot's go to float32?"""
+        return self.a.dtype.is_float and self.a.dtype.itemsize == 1
+
+    @property
+    def sums(self) -> int:
+        """Sums of one thread."""
+        return prod(self.warp_sides) // WARP_THREADS
+
+    @property
+    def registers(self) -> int:
+        """Registers of one thread for sums."""
+        words = 2 if self.contraction.reduce.type.dtype.itemsize > _REGISTER_BYTES else 1
+        return self.sums * words * (1 + self.is_promoted)
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of one slot of both factors."""
+        return (self.a.slot_elements + self.b.slot_elements) * self.a.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class CostedTiles:
+    """Tiles, which orientation of the contraction they are of, and their estimated cycles."""
+
+    tiles: WarpTiles
+    swapped: bool
+    cycles: float
+
+
+def choose_warp_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan | None:
+    """The plan with the least estimated time; None where such instructions do not apply."""
+    found = best_tiles(kernel, target)
+    return None if found is None else _plan(kernel, found.tiles, swapped=found.swapped)
+
+
+def best_tiles(kernel: Kernel, target: TargetSpec) -> CostedTiles | None:
+    """The tiles with the least estimated time; None where such instructions do not apply."""
+    if not applies(target):
+        return None
+    if kernel.overwritten or any(effect.op is not STORE for effect in kernel.sink.src):
+        return None
+    best: CostedTiles | None = None
+    for swapped, contraction in enumerate(orientations(kernel)):
+        for tiles in _candidates(contraction, target):
+            cost = _cycles(kernel, tiles, target)
+            if best is None or cost < best.cycles:
+                best = CostedTiles(tiles, bool(swapped), cost)
+    return best
+
+
+def all_tiles(kernel: Kernel, target: TargetSpec) -> list[tuple[GpuPlan, WarpTiles]]:
+    """Every plan that is tried, and the tiles that it describes."""
+    return [
+        (_plan(kernel, tiles, swapped=bool(swapped)), tiles)
+        for swapped, contraction in enumerate(orientations(kernel))
+        for tiles in _candidates(contraction, target)
+    ]
+
+
+def tiles_of(kernel: Kernel, plan: Plan, target: TargetSpec) -> WarpTiles | None:
+    """The tiles that a plan describes; None if the kernel or the target has no such tiles."""
+    return next((tiles for known, tiles in all_tiles(kernel, target) if known == plan), None)
+
+
+def applies(target: TargetSpec) -> bool:
+    """Has the machine products of warps, and none of warp groups, which go faster?"""
+    units = {found.unit for found in target.matrix_instructions}
+    return "warp" in units and "warp_group" not in units
+
+
+# ---- factors
+
+
+def _factors(
+    contraction: Contraction, target: TargetSpec
+) -> tuple[Factor, Factor, tuple[Node, ...]] | None:
+    """Both factors and the order of k; None where they are of two dtypes, or no loads."""
+    values = of_one_dtype(narrowed(contraction.a), narrowed(contraction.b))
+    if values is None or any(not _is_loaded(value) for value in values):
+        return None
+    k = _ordered(contraction.k, values)
+    owns = (contraction.m, contraction.n)
+    a, b = (_factor(value, own, k, target) for value, own in zip(values, owns, strict=True))
+    return a, b, k
+
+
+def _is_loaded(value: Node) -> bool:
+    nodes = toposort(value)
+    if value.type.shape or any(node.op is REDUCE for node in nodes):
+        return False
+    return any(node.op is LOAD for node in nodes)
+
+
+def _ordered(k: Sequence[Node], values: Sequence[Node]) -> tuple[Node, ...]:
+    """The ranges of k, the one along which most is moved at once last."""
+
+    def rank(range_: Node) -> tuple[int, int]:
+        return sum(_lanes(value, range_) for value in values), size(range_)
+
+    last = max(reversed(k), key=rank)
+    return (*(range_ for range_ in k if range_ is not last), last)
+
+
+def _factor(value: Node, own: tuple[Node, ...], k: tuple[Node, ...], target: TargetSpec) -> Factor:
+    itemsize = value.type.dtype.itemsize
+    along, across = _lanes(value, k[-1]), _lanes(value, own[-1])
+    # Elements of one byte cannot be turned.
+    along_k = itemsize == 1 or along >= across
+    lanes = along if along_k else across
+    if lanes * itemsize < _LEAST_COPY_BYTES or lanes < 2 <= _LEAST_COPY_BYTES // itemsize:
+        return Factor(value, own, along_k, Filling.COMPUTED, 1)
+    return Factor(value, own, along_k, _engine(target, lanes * itemsize), lanes)
+
+
+def _engine(target: TargetSpec, size_bytes: int) -> Filling:
+    """Whether a copy engine moves so many bytes, from any place that is a multiple of them."""
+    for engine in target.copy_engines:
+        is_between = (engine.source_memory, engine.target_memory) == ("global", "shared")
+        if is_between and max(engine.granularity_bytes, engine.alignment_bytes) <= size_bytes:
+            return Filling.COPIED
+    return Filling.HELD
+
+
+def _lanes(value: Node, range_: Node) -> int:
+    """How many neighbours along a range lie side by side, all of them inside or none; 1 if alone.
+
+    Vectors start at multiples of their size in the buffer.
+    """
+    loaded = loaded_by(value)
+    if loaded is None:
+        return 1
+    load, gates = loaded
+    if load.src[0].src[0].op is not PARAM or stride(load.src[0].src[1], range_) != 1:
+        return 1
+    if any(range_ in toposort(gate) for gate in gates):
+        return 1
+    constant, total = simplify.terms(load.src[0].src[1])
+    steps = [constant, *(step for term, step in total.items() if term is not range_)]
+    if any(range_ in toposort(term) for term in total if term is not range_):
+        return 1
+    lanes = max(16 // load.type.dtype.itemsize, 1)
+    while lanes > 1 and any(step % lanes for step in (*steps, size(range_))):
+        lanes //= 2
+    return lanes
+
+
+# ---- tiles
+
+
+def _candidates(contraction: Contraction, target: TargetSpec) -> list[WarpTiles]:
+    ranges = [*contraction.m, *contraction.n, *contraction.k, *contraction.batch]
+    if any(least_size(r) != size(r) or size(r) < 1 for r in ranges):
+        return []
+    if contraction.corrections or contraction.reduce.src[0].op is not math.MUL:
+        return []
+    found = _factors(contraction, target)
+    if found is None:
+        return []
+    a, b, k = found
+    instructions = exact_instructions(target, contraction, a.dtype, "warp")
+    return [
+        tiles
+        for instruction in instructions
+        for warp_rows in _WARP_SIDES
+        for warp_columns in _WARP_SIDES
+        for down in _WARPS
+        for across in _WARPS
+        for tiles in _with_slots(
+            WarpTiles(
+                contraction,
+                instruction,
+                replace(a, rows=warp_rows * down),
+                replace(b, rows=warp_columns * across),
+                k,
+                (down, across),
+                0,
+            ),
+            target,
+        )
+    ]
+
+
+def _with_slots(tiles: WarpTiles, target: TargetSpec) -> list[WarpTiles]:
+    """The tiles with as many slots as fit and are of use; none where a limit is broken."""
+    if prod(tiles.warps) > _MOST_WARPS or tiles.registers > _SUM_REGISTERS:
+        return []
+    shares = [
+        product(ranges) / (ceil_div(product(ranges), side) * side)
+        for ranges, side in (
+            (tiles.contraction.m, tiles.a.rows),
+            (tiles.contraction.n, tiles.b.rows),
+        )
+    ]
+    if prod(shares) < _LEAST_SHARE:
+        return []
+    is_copied = any(factor.filling is Filling.COPIED for factor in (tiles.a, tiles.b))
+    most = min(_MOST_SLOTS if is_copied else _HELD_SLOTS, max(tiles.steps, 2))
+    fitting = target.limits.shared_memory_bytes // tiles.slot_bytes
+    return [replace(tiles, slots=slots) for slots in range(2, min(most, fitting) + 1)]
+
+
+def _plan(kernel: Kernel, tiles: WarpTiles, *, swapped: bool) -> GpuPlan:
+    nest = tuple((number(range_), 0) for range_ in kernel.outputs)
+    sides = [
+        (Part(Unit.WARP, warps), Part(Unit.UNROLL, rows))
+        for warps, rows in zip(tiles.warps, tiles.warp_sides, strict=True)
+    ]
+    staged = tuple(
+        Staged(operand, Memory.TILE, len(nest), factor.lanes, tiles.slots)
+        for operand, factor in enumerate((tiles.a, tiles.b))
+    )
+    return GpuPlan(
+        (), nest, len(nest), staged, False, swapped, tiles.instruction.name,
+        rows=sides[0], columns=sides[1], depth=tiles.depth,
+    )  # fmt: skip
+
+
+# ---- cost
+
+
+def _cycles(kernel: Kernel, tiles: WarpTiles, target: TargetSpec) -> float:
+    """What the busiest multiprocessor takes, or the far memory if that takes longer."""
+    units = max(target.unit("grid").count, 1)
+    blocks = min(_resident(tiles, target), ceil_div(tiles.tiles, units))
+    warps = blocks * prod(tiles.warps)
+    waits = 1.0 + _UNHIDDEN * max(_HIDING_WARPS - warps, 0) / _HIDING_WARPS
+    far = next(memory for memory in target.memories if memory.name == "global")
+    step = _step_cycles(tiles, target) * waits
+    if any(factor.filling is not Filling.COMPUTED for factor in (tiles.a, tiles.b)):
+        # What comes for a slot has the time of the slots before it, of all blocks.
+        step = max(step, far.latency_cycles / ((tiles.slots - 1) * blocks))
+    finish = tiles.a.rows * tiles.b.rows / 1024 * _FINISH
+    if any(stride(s.src[0].src[1], tiles.contraction.n[-1]) != 1 for s in kernel.stores):
+        finish *= 4  # results leave one by one
+    rounds = ceil_div(tiles.tiles, units)
+    work = _START * ceil_div(rounds, blocks) + rounds * (tiles.steps * step + finish)
+    shared = [*tiles.contraction.batch, *tiles.k]
+    elements = product([*shared, *tiles.contraction.m]) + product([*shared, *tiles.contraction.n])
+    moved = elements * tiles.a.dtype.itemsize / (far.bandwidth_bytes_per_cycle * _FAR_SHARE)
+    return max(work, moved) + _OVERLAP * min(work, moved)
+
+
+def _step_cycles(tiles: WarpTiles, target: TargetSpec) -> float:
+    """Cycles of one slot of one tile: the slowest of what goes on side by side."""
+    instruction, warps = tiles.instruction, prod(tiles.warps)
+    products = tiles.a.rows * tiles.b.rows * tiles.depth
+    rate = instruction.m * instruction.n * instruction.k / instruction.cycles \
+        if instruction.cycles else _PRODUCTS_PER_CYCLE  # fmt: skip
+    rows = tiles.a.rows + tiles.b.rows
+    read = warps * sum(tiles.warp_sides) * ROW_BYTES
+    tile = (read + rows * ROW_BYTES) / _TILE_BYTES
+    units = max(target.unit("grid").count, 1)
+    cache = next(memory for memory in target.memories if memory.name == "L2")
+    near = rows * ROW_BYTES / (cache.bandwidth_bytes_per_cycle / units)
+    fragments = ROW_BYTES // FRAGMENT_BYTES * sum(tiles.warp_sides) / FRAGMENT_ROWS
+    issued = warps * fragments * 2 + products / (instruction.m * instruction.n * instruction.k)
+    computed = 0.0
+    for factor in (tiles.a, tiles.b):
+        if factor.filling is Filling.COMPUTED:
+            each = _COMPUTED + _COMPUTED_NODE * len(toposort(factor.value))
+            computed += factor.pieces / tiles.threads * each
+        else:
+            issued += factor.pieces / WARP_THREADS * _COPY_ISSUES
+    return max(products / rate, tile, near, issued / _ISSUES_PER_CYCLE) + computed
+
+
+def _resident(tiles: WarpTiles, target: TargetSpec) -> int:
+    """Blocks that a multiprocessor holds at once."""
+    shared = next(memory for memory in target.memories if memory.name == "shared")
+    registers = tiles.threads * (tiles.registers + _OTHER_REGISTERS)
+    found = min(
+        shared.size_bytes // (tiles.slots * tiles.slot_bytes),
+        target.limits.registers // registers,
+        target.unit("block").count * target.limits.max_workgroup_threads // tiles.threads,
+    )
+    return max(found, 1)
+
+
+__all__ = [
+    "CostedTiles",
+    "Factor",
+    "Filling",
+    "WarpTiles",
+    "all_tiles",
+    "applies",
+    "best_tiles",
+    "choose_warp_plan",
+    "tiles_of",
+]

@@ -1,0 +1,450 @@
+"""Products of warps: plans, statements, and what they compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tilework.base.errors import InternalError, PlanError
+from tilework.base.settings import override
+from tilework.codegen.analysis import Kernel, analyse
+from tilework.codegen.gpu.plan import GpuPlan
+from tilework.codegen.matrix.warps import Filling, WarpTiles, all_tiles, choose_warp_plan, tiles_of
+from tilework.codegen.matrix.warps_lower import lower_warps
+from tilework.codegen.passes.normalise import normalise_ranges
+from tilework.codegen.pipeline import lower_kernel
+from tilework.dtypes import (
+    DType,
+    bfloat16,
+    float16,
+    float32,
+    float64,
+    fp8e4m3,
+    fp8e5m2,
+    int8,
+    int32,
+)
+from tilework.ir.build import cast, const_bits, const_index
+from tilework.ir.interpret.blocks import run_blocks
+from tilework.ir.node import Node, make
+from tilework.ir.ops import math
+from tilework.ir.ops.control import ACCUMULATE, BARRIER
+from tilework.ir.ops.index import RANGE, RangeAttrs
+from tilework.ir.ops.memory import INDEX, LOAD, PARAM, SINK, STORE, ParamAttrs
+from tilework.ir.ops.program import LINEAR
+from tilework.ir.ops.tensor import REDUCE, Fold, ReduceAttrs
+from tilework.ir.ops.warp_matrix import (
+    COPY_CHUNK,
+    COPY_WAIT,
+    LOAD_FRAGMENT,
+    MATRIX_WARP,
+)
+from tilework.ir.stage import Stage
+from tilework.ir.verify import verify
+from tilework.target.known.cuda import CAPABILITIES, cuda_spec
+
+TURING, AMPERE, ADA = cuda_spec(75), cuda_spec(80), cuda_spec(89)
+ARRAYS = {
+    float16: np.dtype(np.float16),
+    bfloat16: np.dtype(ml_dtypes.bfloat16),
+    float32: np.dtype(np.float32),
+    float64: np.dtype(np.float64),
+    fp8e4m3: np.dtype(ml_dtypes.float8_e4m3fn),
+    fp8e5m2: np.dtype(ml_dtypes.float8_e5m2),
+    int8: np.dtype(np.int8),
+    int32: np.dtype(np.int32),
+}
+
+
+def ranges(*sizes: int) -> list[Node]:
+    return [RANGE(const_index(size), attrs=RangeAttrs(n)) for n, size in enumerate(sizes)]
+
+
+def offset(*pairs: tuple[Node, int]) -> Node:
+    total = const_index(0)
+    for range_, step in pairs:
+        total = math.ADD(total, math.MUL(range_, const_index(step)))
+    return total
+
+
+def load(slot: int, size: int, dtype: DType, at: Node) -> Node:
+    return LOAD(INDEX(PARAM(attrs=ParamAttrs(slot, (size,), dtype)), at))
+
+
+def summed(a: Node, b: Node, *bound: Node, result: DType) -> Node:
+    return REDUCE(
+        math.MUL(cast(a, result), cast(b, result)), *bound, attrs=ReduceAttrs(Fold.ADD, ())
+    )
+
+
+def product(  # noqa: PLR0913 - one argument for each thing that kernels differ in
+    m: int,
+    n: int,
+    k: int,
+    *,
+    kind: str = "nn",
+    dtype: DType = bfloat16,
+    total: DType = float32,
+    result: DType = float32,
+    epilogue: Callable[[Node, Node, Node], Node] | None = None,
+    batch: int = 1,
+) -> Node:
+    """The kernel of a product of matrices; `t` marks a transposed operand."""
+    count, row, column, inner = ranges(batch, m, n, k)
+    first = ((row, k), (inner, 1)) if kind[0] == "n" else ((inner, m), (row, 1))
+    second = ((inner, n), (column, 1)) if kind[1] == "n" else ((column, k), (inner, 1))
+    a = load(1, batch * m * k, dtype, offset((count, m * k), *first))
+    b = load(2, batch * k * n, dtype, offset((count, k * n), *second))
+    value = summed(a, b, inner, result=total)
+    if epilogue is not None:
+        value = epilogue(value, row, column)
+    target = PARAM(attrs=ParamAttrs(0, (batch * m * n,), result))
+    place = offset((count, m * n), (row, n), (column, 1))
+    return SINK(STORE(INDEX(target, place), cast(value, result)))
+
+
+def small(kernel: Kernel, target: object = AMPERE, *, slots: int = 3, warps: int = 1) -> GpuPlan:
+    """The plan with the smallest tile of so many warps, and at most so many slots."""
+    found = [
+        (tiles.a.rows * tiles.b.rows, -tiles.slots, number, plan)
+        for number, (plan, tiles) in enumerate(all_tiles(kernel, target))  # type: ignore[arg-type]
+        if tiles.slots <= slots and tiles.threads == 32 * warps
+    ]
+    return min(found, key=lambda each: each[:3])[-1]
+
+
+def drawn(shape: tuple[int, ...], dtype: DType) -> np.ndarray:
+    draw = np.random.default_rng(7)
+    if dtype.is_integer:
+        return draw.integers(-128, 128, shape, dtype=np.int8).astype(ARRAYS[dtype])
+    return draw.standard_normal(shape).astype(ARRAYS[dtype])
+
+
+def run(
+    sink: Node, arrays: list[np.ndarray], shape: tuple[int, ...], result: DType, **how: object
+) -> np.ndarray:
+    """What the statements of the smallest plan compute."""
+    kernel = analyse(normalise_ranges(sink))
+    target = how.pop("target", AMPERE)
+    plan = small(kernel, target, **how)  # type: ignore[arg-type]
+    linear = lower_warps(kernel, plan, target)  # type: ignore[arg-type]
+    verify(linear, Stage.LINEAR, after="warps")
+    tiles = tiles_of(kernel, plan, target)  # type: ignore[arg-type]
+    assert tiles is not None
+    return run_linear(linear, tiles, arrays, shape, result)
+
+
+def run_linear(
+    linear: Node,
+    tiles: WarpTiles,
+    arrays: list[np.ndarray],
+    shape: tuple[int, ...],
+    result: DType,
+) -> np.ndarray:
+    found = np.zeros(shape, dtype=ARRAYS[result])
+    found.view(np.uint8)[...] = 0x7F
+    buffers = [array.view(np.uint8).reshape(-1).data.cast("B") for array in (found, *arrays)]
+    run_blocks(linear, buffers, blocks=tiles.tiles)
+    return found
+
+
+def wide(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.float64)
+
+
+KINDS = [
+    (TURING, float16, float32, 1e-6),
+    (TURING, int8, int32, 0.0),
+    (AMPERE, float16, float32, 1e-6),
+    (AMPERE, bfloat16, float32, 1e-6),
+    (AMPERE, int8, int32, 0.0),
+    (AMPERE, float64, float64, 1e-15),
+    (ADA, fp8e4m3, float32, 1e-3),
+    (ADA, fp8e5m2, float32, 1e-3),
+]
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype", "total", "bound", "kind"),
+    [
+        *((*row, kind) for row in KINDS for kind in ("nt", "tn")),
+        *((*row, kind) for row in (KINDS[0], KINDS[3]) for kind in ("nn", "tt")),
+    ],
+)
+def test_products_of_warps_compute_what_the_kernel_says(
+    target: object, dtype: DType, total: DType, bound: float, kind: str
+) -> None:
+    m, n, k = 24, 40, 2 * 128 // dtype.itemsize + 16
+    a, b = drawn((m, k), dtype), drawn((k, n), dtype)
+    stored = [a if kind[0] == "n" else a.T.copy(), b if kind[1] == "n" else b.T.copy()]
+    sink = product(m, n, k, kind=kind, dtype=dtype, total=total, result=total)
+    found = run(sink, stored, (m, n), total, target=target)
+    exact = wide(a) @ wide(b)
+    assert np.abs(wide(found) - exact).max() <= bound * np.abs(exact).max()
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(9, 17, 33), (19, 9, 70), (33, 35, 129), (16, 16, 2)])
+@pytest.mark.parametrize("target", [TURING, AMPERE])
+def test_sizes_that_fill_no_tile_are_computed_to_the_last_element(
+    m: int, n: int, k: int, target: object
+) -> None:
+    a, b = drawn((m, k), float16), drawn((k, n), float16)
+    found = run(product(m, n, k, dtype=float16), [a, b], (m, n), float32, target=target)
+    assert np.allclose(found, wide(a) @ wide(b), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("slots", [2, 3, 4])
+def test_rings_of_any_depth_compute_the_same(slots: int) -> None:
+    m, n, k = 16, 16, 5 * 64
+    a, b = drawn((m, k), float16), drawn((k, n), float16)
+    found = run(product(m, n, k, dtype=float16), [a, b], (m, n), float32, slots=slots)
+    assert np.allclose(found, wide(a) @ wide(b), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("target", [TURING, AMPERE])
+def test_several_warps_share_a_tile_without_races(target: object) -> None:
+    m, n, k = 40, 36, 72
+    a, b = drawn((m, k), float16), drawn((k, n), float16)
+    sink = product(m, n, k, dtype=float16)
+    found = run(sink, [a, b], (m, n), float32, target=target, warps=4)
+    assert np.allclose(found, wide(a) @ wide(b), rtol=1e-5, atol=1e-4)
+
+
+def test_matrices_of_a_batch_are_tiles_of_their_own() -> None:
+    batch, m, n, k = 3, 17, 24, 40
+    a, b = drawn((batch, m, k), float16), drawn((batch, k, n), float16)
+    sink = product(m, n, k, dtype=float16, batch=batch)
+    found = run(sink, [a, b], (batch, m, n), float32)
+    assert np.allclose(found, wide(a) @ wide(b), rtol=1e-5, atol=1e-5)
+
+
+def test_what_follows_the_sums_is_computed_for_each_of_them() -> None:
+    m, n, k = 24, 40, 72
+
+    def epilogue(total: Node, row: Node, column: Node) -> Node:
+        zero = const_bits(0, float32)
+        biased = math.ADD(total, cast(load(3, n, float16, column), float32))
+        scaled = math.MUL(biased, load(4, m, float32, row))
+        return math.ADD(
+            math.MAXIMUM(scaled, zero), load(5, m * n, float32, offset((row, n), (column, 1)))
+        )
+
+    a, b = drawn((m, k), float16), drawn((k, n), float16)
+    bias, scale, rest = drawn((n,), float16), drawn((m,), float32), drawn((m, n), float32)
+    sink = product(m, n, k, dtype=float16, result=float16, epilogue=epilogue)
+    found = run(sink, [a, b, bias, scale, rest], (m, n), float16)
+    exact = np.maximum((wide(a) @ wide(b) + wide(bias)) * wide(scale)[:, None], 0) + rest
+    assert np.abs(wide(found) - exact).max() <= 2**-10 * np.abs(exact).max()
+
+
+def test_infinities_and_nan_stay_where_they_belong() -> None:
+    m, n, k = 20, 20, 70
+    a, b = drawn((m, k), float16), drawn((k, n), float16)
+    a[3, 5], a[7, 69], b[2, 11] = np.inf, np.nan, -np.inf
+    found = run(product(m, n, k, dtype=float16), [a, b], (m, n), float32)
+    with np.errstate(invalid="ignore"):
+        exact = (wide(a) @ wide(b)).astype(np.float32)
+    assert np.allclose(found, exact, rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
+def test_sums_of_integers_wrap() -> None:
+    m, n, k = 16, 16, 64
+    a = np.full((m, k), -128, dtype=np.int8)
+    b = np.full((k, n), -128, dtype=np.int8)
+
+    def epilogue(total: Node, row: Node, column: Node) -> Node:
+        return math.MUL(total, const_bits(1 << 20, int32))
+
+    sink = product(m, n, k, dtype=int8, total=int32, result=int32, epilogue=epilogue)
+    found = run(sink, [a, b], (m, n), int32)
+    assert (found == np.int64((128 * 128 * k) << 20).astype(np.int32)).all()
+
+
+def test_float32_is_shortened_only_where_settings_allow_it() -> None:
+    kernel = analyse(normalise_ranges(product(64, 64, 64, dtype=float32)))
+    assert choose_warp_plan(kernel, AMPERE) is None
+    with override(allow_tf32=True):
+        plan = choose_warp_plan(kernel, AMPERE)
+    assert plan is not None
+    assert plan.matrix == "mma_m16n8k8_tf32"
+
+
+@pytest.mark.parametrize("kind", ["nn", "nt", "tn"])
+def test_shortened_float32_keeps_eleven_bits_of_each_operand(kind: str) -> None:
+    m, n, k = 20, 24, 72
+    a, b = drawn((m, k), float32), drawn((k, n), float32)
+    stored = [a if kind[0] == "n" else a.T.copy(), b if kind[1] == "n" else b.T.copy()]
+    with override(allow_tf32=True):
+        found = run(product(m, n, k, kind=kind, dtype=float32), stored, (m, n), float32)
+    short_a, short_b = ((x.view(np.uint32) & 0xFFFFE000).view(np.float32) for x in (a, b))
+    assert np.allclose(found, wide(short_a) @ wide(short_b), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("target", [TURING, AMPERE])
+def test_weights_of_8_bits_are_widened_as_slots_are_filled(target: object) -> None:
+    m, n, k = 24, 24, 72
+    row, column, inner = ranges(m, n, k)
+    a = load(1, m * k, float16, offset((row, k), (inner, 1)))
+    weight = load(2, n * k, int8, offset((column, k), (inner, 1)))
+    scale = load(3, n, float32, column)
+    total = math.MUL(summed(a, weight, inner, result=float32), scale)
+    place = INDEX(PARAM(attrs=ParamAttrs(0, (m * n,), float32)), offset((row, n), (column, 1)))
+    left, right, scales = drawn((m, k), float16), drawn((n, k), int8), drawn((n,), float32)
+    sink = SINK(STORE(place, total))
+    found = run(sink, [left, right, scales], (m, n), float32, target=target)
+    assert np.allclose(found, wide(left) @ wide(right).T * wide(scales), rtol=1e-5, atol=1e-3)
+
+
+def picture(target: object, channels: int, *, last: bool) -> tuple[np.ndarray, np.ndarray]:
+    """A convolution of 3 x 3 with a rim of zeros, and what it should be."""
+    images, height, width, features = 2, 5, 6, 24
+    n, y, x, f, ky, kx, c = ranges(images, height, width, features, 3, 3, channels)
+    down = math.ADD(math.ADD(y, ky), const_index(-1))
+    across = math.ADD(math.ADD(x, kx), const_index(-1))
+    steps = (
+        ((n, height * width * channels), (down, width * channels), (across, channels), (c, 1))
+        if last
+        else ((n, height * width * channels), (c, height * width), (down, width), (across, 1))
+    )
+    size = images * height * width * channels
+    inside = [
+        math.LE(const_index(0), down), math.LT(down, const_index(height)),
+        math.LE(const_index(0), across), math.LT(across, const_index(width)),
+    ]  # fmt: skip
+    gate = inside[0]
+    for condition in inside[1:]:
+        gate = math.AND(gate, condition)
+    address = INDEX(PARAM(attrs=ParamAttrs(1, (size,), float16)), offset(*steps))
+    pixel = math.WHERE(gate, LOAD(address, gate), const_bits(0, float16))
+    weight = load(
+        2,
+        features * 9 * channels,
+        float16,
+        offset((f, 9 * channels), (ky, 3 * channels), (kx, channels), (c, 1)),
+    )
+    total = summed(pixel, weight, ky, kx, c, result=float32)
+    place = offset((n, height * width * features), (y, width * features), (x, features), (f, 1))
+    target_ = PARAM(attrs=ParamAttrs(0, (images * height * width * features,), float32))
+    sink = SINK(STORE(INDEX(target_, place), total))
+    image = drawn((images, height, width, channels), float16)
+    weights = drawn((features, 3, 3, channels), float16)
+    stored = image if last else image.transpose(0, 3, 1, 2).copy()
+    shape = (images, height, width, features)
+    found = run(sink, [stored, weights], shape, float32, target=target)
+    padded = np.pad(wide(image), ((0, 0), (1, 1), (1, 1), (0, 0)))
+    exact = sum(
+        padded[:, dy : dy + height, dx : dx + width] @ wide(weights)[:, dy, dx].T
+        for dy in range(3)
+        for dx in range(3)
+    )
+    return found, np.asarray(exact)
+
+
+@pytest.mark.parametrize(("channels", "last"), [(16, True), (3, True), (8, False)])
+@pytest.mark.parametrize("target", [TURING, AMPERE])
+def test_windows_with_a_rim_of_zeros_are_products_too(
+    target: object, channels: int, *, last: bool
+) -> None:
+    found, exact = picture(target, channels, last=last)
+    assert np.allclose(found, exact, rtol=1e-5, atol=1e-4)
+
+
+# ---- races and copies that are not waited for
+
+
+def tiled(k: int = 320, **how: object) -> tuple[WarpTiles, Node, list[np.ndarray]]:
+    kernel = analyse(normalise_ranges(product(16, 16, k, dtype=float16)))
+    plan = small(kernel, AMPERE, **how)  # type: ignore[arg-type]
+    tiles = tiles_of(kernel, plan, AMPERE)
+    assert tiles is not None
+    arrays = [drawn((16, k), float16), drawn((k, 16), float16)]
+    return tiles, lower_warps(kernel, plan, AMPERE), arrays
+
+
+def changed(linear: Node, change: Callable[[Node], list[Node]]) -> Node:
+    return LINEAR(*(new for node in linear.src for new in change(node)))
+
+
+def test_a_slot_that_is_used_before_its_copies_have_come_is_a_race() -> None:
+    tiles, linear, arrays = tiled()
+    late = changed(
+        linear,
+        lambda node: (
+            [make(COPY_WAIT, node.src, replace(node.attrs, count=node.attrs.count + 1))]
+            if node.op is COPY_WAIT
+            else [node]
+        ),
+    )
+    with pytest.raises(InternalError, match="copy that has not come"):
+        run_linear(late, tiles, arrays, (16, 16), float32)
+
+
+def test_a_slot_that_is_used_without_a_barrier_is_a_race() -> None:
+    tiles, linear, arrays = tiled(warps=2)
+    bare = changed(linear, lambda node: [] if node.op is BARRIER else [node])
+    with pytest.raises(InternalError, match="without a barrier"):
+        run_linear(bare, tiles, arrays, (16, 16), float32)
+
+
+def test_copies_that_nobody_waits_for_are_told() -> None:
+    tiles, linear, arrays = tiled(64)
+    used = {LOAD_FRAGMENT, MATRIX_WARP, COPY_WAIT}
+    gone = {node for node in linear.src if node.op in used}
+    gone |= {node for node in linear.src if node.op is ACCUMULATE and node.src[1] in gone}
+    unused = changed(linear, lambda node: [] if node in gone else [node])
+    with pytest.raises(InternalError, match="not waited for"):
+        run_linear(unused, tiles, arrays, (16, 16), float32)
+
+
+# ---- plans
+
+
+@pytest.mark.parametrize("capability", [c for c in CAPABILITIES if c != 90])
+def test_the_pipeline_takes_products_of_warps_where_there_are_none_of_groups(
+    capability: int,
+) -> None:
+    lowered = lower_kernel(product(256, 256, 256, dtype=float16), cuda_spec(capability))
+    ops = {node.op for node in lowered.linear.src}
+    assert MATRIX_WARP in ops
+    assert (COPY_CHUNK in ops) is (capability >= 80)
+    assert lowered.scratch_bytes <= cuda_spec(capability).limits.shared_memory_bytes
+    assert lowered.threads % 32 == 0
+
+
+def test_hopper_keeps_to_products_of_groups() -> None:
+    kernel = analyse(normalise_ranges(product(256, 256, 256, dtype=float64, total=float64)))
+    assert choose_warp_plan(kernel, cuda_spec(90)) is None
+
+
+def test_a_plan_of_another_kernel_is_refused() -> None:
+    plan = choose_warp_plan(analyse(normalise_ranges(product(64, 64, 64))), AMPERE)
+    other = analyse(normalise_ranges(product(64, 64, 64, dtype=float32)))
+    assert plan is not None
+    with pytest.raises(PlanError):
+        lower_warps(other, plan, AMPERE)
+
+
+def test_large_products_take_large_tiles_and_small_ones_leave_no_multiprocessor_idle() -> None:
+    def tiles(size: int) -> WarpTiles:
+        kernel = analyse(normalise_ranges(product(size, size, 1024, dtype=float16)))
+        plan = choose_warp_plan(kernel, AMPERE)
+        assert plan is not None
+        found = tiles_of(kernel, plan, AMPERE)
+        assert found is not None
+        return found
+
+    assert tiles(8192).a.rows * tiles(8192).b.rows >= 128 * 128
+    assert tiles(512).tiles >= 64
+
+
+def test_rows_that_start_anywhere_are_filled_element_by_element() -> None:
+    kernel = analyse(normalise_ranges(product(64, 64, 63, kind="nt", dtype=float16)))
+    plan = choose_warp_plan(kernel, AMPERE)
+    assert plan is not None
+    tiles = tiles_of(kernel, plan, AMPERE)
+    assert tiles is not None
+    assert {tiles.a.filling, tiles.b.filling} == {Filling.COMPUTED}
