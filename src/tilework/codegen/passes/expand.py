@@ -28,9 +28,10 @@ from tilework.codegen.passes.accesses import (
     store_vector,
     strided,
 )
+from tilework.codegen.passes.along_lanes import at_lane, at_lanes, lane_vector, vector_condition
 from tilework.codegen.passes.transpose import segments, transpose
-from tilework.dtypes import index, int32
-from tilework.ir.build import cast, const_bits, const_index
+from tilework.dtypes import index
+from tilework.ir.build import const_index
 from tilework.ir.fold import combine
 from tilework.ir.node import Node, make, toposort, toposort_above
 from tilework.ir.ops import math
@@ -41,13 +42,12 @@ from tilework.ir.ops.control import (
     FOLD_THREADS,
     SCAN_THREADS,
     SHUFFLE,
-    STACK,
     STAGE,
     AllocateAttrs,
     FoldAttrs,
     ShuffleAttrs,
 )
-from tilework.ir.ops.index import LANES, RANGE, LanesAttrs, Unit
+from tilework.ir.ops.index import RANGE, Unit
 from tilework.ir.ops.matrix_registers import LOAD_MATRIX, STORE_MATRIX, MatrixRowsAttrs
 from tilework.ir.ops.memory import AFTER, INDEX, LOAD, SINK, STORE
 from tilework.ir.ops.program import FAULT_IF
@@ -150,7 +150,7 @@ class _Expansion:
             for start in starts:
                 first = self._scalar_index(offset, block[start])
                 columns = transpose(rows[start : start + length])
-                for at, column in zip(_at_lanes(first, lane, lanes), columns, strict=True):
+                for at, column in zip(at_lanes(first, lane, lanes), columns, strict=True):
                     found.append(store(buffer, at, column, None))
         return found
 
@@ -336,24 +336,7 @@ class _Expansion:
             return scalar
         if scalar is None:
             return self._vector_tree(node, env, lane)
-        return self._lane_vector(scalar, lane) if lane is not None else scalar
-
-    def _lane_vector(self, expression: Node, lane: Node) -> Node:
-        """An index expression over one lane range as a vector."""
-        lanes = simplify.value_of(lane.src[0]) or 1
-        constant, total = simplify.terms(expression)
-        factor = total.get(lane, 0)
-        others = {term: c for term, c in total.items() if term is not lane}
-        if any(depends_on(term, lane) for term in others):
-            return STACK(*_at_lanes(expression, lane, lanes))
-        base = simplify.from_terms(constant, others)
-        steps = LANES(attrs=LanesAttrs(lanes))
-        if factor != 1:
-            scale = const_bits(factor & 0xFFFF_FFFF_FFFF_FFFF, index, (lanes,))
-            steps = math.MUL(steps, scale)
-        if simplify.value_of(base) == 0:
-            return steps
-        return math.ADD(broadcast(base, lanes), steps)
+        return lane_vector(scalar, lane) if lane is not None else scalar
 
     def _vector_tree(self, node: Node, env: Environment, lane: Node | None) -> Node:
         """Index arithmetic over loaded vectors, op by op."""
@@ -365,7 +348,7 @@ class _Expansion:
                 done[part] = self.memo[part, self._restrict(part, env)]
             elif part.op is RANGE or part.op is math.CONST or not part.src:
                 value = self._scalar_index(part, env)
-                done[part] = self._lane_vector(value, part) if part is lane else value
+                done[part] = lane_vector(value, part) if part is lane else value
             else:
                 done[part] = _vectorised(part, [done[source] for source in part.src])
         result = done[node]
@@ -385,43 +368,7 @@ class _Expansion:
         lane = self._lane_range(gate)
         if lane is None or not depends_on(scalar, lane):
             return scalar
-        return self._vector_condition(scalar, lane)
-
-    def _vector_condition(self, condition: Node, lane: Node) -> Node:
-        """A condition over a lane range, in 32-bit arithmetic where its bounds allow it."""
-        lanes = simplify.value_of(lane.src[0]) or 1
-        op = condition.op
-        if op in (math.AND, math.OR, math.XOR) and condition.dtype.is_bool:
-            sides = [
-                self._vector_condition(s, lane) if depends_on(s, lane) else broadcast(s, lanes)
-                for s in condition.src
-            ]
-            return op(*sides)
-        if op in (math.LT, math.LE, math.EQ, math.NE) and condition.src[0].dtype is index:
-            narrow = all(_fits_int32(side) for side in condition.src)
-            sides = []
-            for side in condition.src:
-                if depends_on(side, lane):
-                    sides.append(self._narrow_vector(side, lane, narrow))
-                else:
-                    sides.append(broadcast(cast(side, int32) if narrow else side, lanes))
-            return op(*sides)
-        return STACK(*_at_lanes(condition, lane, lanes))
-
-    def _narrow_vector(self, expression: Node, lane: Node, narrow: bool) -> Node:
-        if not narrow:
-            return self._lane_vector(expression, lane)
-        lanes = simplify.value_of(lane.src[0]) or 1
-        constant, total = simplify.terms(expression)
-        factor = total.get(lane, 0)
-        others = {term: c for term, c in total.items() if term is not lane}
-        base = simplify.from_terms(constant, others)
-        if any(depends_on(term, lane) for term in others) or not _fits_int32(base):
-            return cast(self._lane_vector(expression, lane), int32)
-        steps = cast(LANES(attrs=LanesAttrs(lanes)), int32)
-        if factor != 1:
-            steps = math.MUL(steps, const_bits(factor & 0xFFFF_FFFF, int32, (lanes,)))
-        return math.ADD(broadcast(cast(base, int32), lanes), steps)
+        return vector_condition(scalar, lane)
 
     # ---- memory
 
@@ -443,7 +390,7 @@ class _Expansion:
         lanes = simplify.value_of(lane.src[0]) or 1
         if stride(position, lane) == 1:
             ahead = 0 if node.attrs is None else node.attrs.ahead
-            return load(target, _at_lane(position, lane, 0), gate, after, lanes, ahead)
+            return load(target, at_lane(position, lane, 0), gate, after, lanes, ahead)
         is_wide = gate is None and lanes > 1
         across = self._contiguous_copies(offset, env) if is_wide else None
         if across is not None:
@@ -452,15 +399,15 @@ class _Expansion:
         if step == -1 and not (len(node.src) > 1 and _vector_loads(self, node.src[1], env)):
             found = load(
                 target,
-                _at_lane(position, lane, lanes - 1),
+                at_lane(position, lane, lanes - 1),
                 self._backward(node.src[1], lane, env) if len(node.src) > 1 else None,
                 after,
                 lanes,
             )
             return SHUFFLE(found, found, attrs=ShuffleAttrs(tuple(range(lanes - 1, -1, -1))))
         if is_wide and 1 < step <= LONGEST_STEP:
-            return strided(target, _at_lane(position, lane, 0), step, lanes, after)
-        return gather(target, _at_lanes(position, lane, lanes), gate, after)
+            return strided(target, at_lane(position, lane, 0), step, lanes, after)
+        return gather(target, at_lanes(position, lane, lanes), gate, after)
 
     def _backward(self, gate: Node, lane: Node, env: Environment) -> Node:
         """A gate for lanes in the opposite order."""
@@ -469,7 +416,7 @@ class _Expansion:
             return scalar
         last = const_index((simplify.value_of(lane.src[0]) or 1) - 1)
         (turned,) = simplify.substitute([scalar], {lane: simplify.sub(last, lane)})
-        return self._vector_condition(turned, lane) if depends_on(turned, lane) else turned
+        return vector_condition(turned, lane) if depends_on(turned, lane) else turned
 
     def _contiguous_copies(self, offset: Node, env: Environment) -> int | None:
         """The position of an unrolled range along which memory is contiguous for long enough."""
@@ -500,9 +447,7 @@ class _Expansion:
         rows: dict[int, Node] = {}
         for start in starts:
             first = self._scalar_index(offset, tuple(sorted((*others, (across, start)))))
-            columns = [
-                load(target, at, None, after, length) for at in _at_lanes(first, lane, lanes)
-            ]
+            columns = [load(target, at, None, after, length) for at in at_lanes(first, lane, lanes)]
             for i, row in enumerate(transpose(columns)):
                 rows.setdefault(start + i, row)
         return [rows[i] for i in range(count)]
@@ -529,8 +474,8 @@ class _Expansion:
             return store(buffer, position, value, gate)
         lanes = simplify.value_of(lane.src[0]) or 1
         if stride(position, lane) == 1:
-            return store(buffer, _at_lane(position, lane, 0), as_vector(value, lanes), gate)
-        return scatter(buffer, _at_lanes(position, lane, lanes), value, gate)
+            return store(buffer, at_lane(position, lane, 0), as_vector(value, lanes), gate)
+        return scatter(buffer, at_lanes(position, lane, lanes), value, gate)
 
     def _buffer(self, buffer: Node, env: Environment) -> tuple[Node, tuple[Node, ...]]:
         """The memory that an INDEX points into, and the fill that must come before."""
@@ -562,9 +507,9 @@ class _Expansion:
             lanes = simplify.value_of(lane.src[0]) or 1
             value = as_vector(value, lanes)
             if stride(position, lane) == 1:
-                stores.append(store(memory, _at_lane(position, lane, 0), value, None))
+                stores.append(store(memory, at_lane(position, lane, 0), value, None))
                 continue
-            offsets = _at_lanes(position, lane, lanes)
+            offsets = at_lanes(position, lane, lanes)
             stores.extend(scatter(memory, offsets, value, None).src)
         closed = END(SINK(*stores), *loops)
         return AFTER(memory, closed)
@@ -625,39 +570,6 @@ def _vectorised(node: Node, parts: list[Node]) -> Node:
         parts = [part if part.type.shape else broadcast(part, lanes) for part in parts]
     src = tuple(parts)
     return node if src == node.src else make(node.op, src, node.attrs)
-
-
-def _fits_int32(node: Node) -> bool:
-    low, high = bounds(node)
-    return low >= int32.minimum and high <= int32.maximum
-
-
-def _at_lane(expression: Node, lane: Node, position: int) -> Node:
-    (result,) = simplify.substitute([expression], {lane: const_index(position)})
-    return result
-
-
-def _at_lanes(expression: Node, lane: Node, count: int) -> list[Node]:
-    """What an expression is at each of the first `count` lanes."""
-    found = _straight(expression, lane)
-    if found is None:
-        return [_at_lane(expression, lane, i) for i in range(count)]
-    base, start, step = found
-    return [simplify.plus(base, start + step * i) for i in range(count)]
-
-
-def _straight(expression: Node, lane: Node) -> tuple[Node, int, int] | None:
-    """An offset as base + start + step * lane, the base a sum without a constant."""
-    if expression.type.dtype is not index:
-        return None
-    start, total = simplify.terms(expression)
-    step = total.get(lane)
-    if step is None:
-        return None
-    rest = {term: factor for term, factor in total.items() if term is not lane}
-    if any(depends_on(term, lane) for term in rest):
-        return None
-    return simplify.from_terms(0, rest), start, step
 
 
 def _elements(value: Node) -> int:

@@ -29,7 +29,7 @@ from tilework.codegen.plan.extents import (
     product,
     size,
 )
-from tilework.codegen.plan.tile_contraction import register_tile
+from tilework.codegen.plan.register_tile import register_tile
 from tilework.codegen.plan.tilings import cheapest
 from tilework.codegen.plan.windows import window_fold, windows_of
 from tilework.ir.build import const_index
