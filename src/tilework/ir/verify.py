@@ -135,7 +135,7 @@ def _count_operands(op: OpDef) -> tuple[int, int]:
 
 
 def _may_lack(op: OpDef) -> bool:
-    return op is memory.LOAD or op.attrs is None
+    return op is memory.LOAD or op is memory.STORE or op.attrs is None
 
 
 # --- rules of ops --------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from tilework.ir.ops.matrix_registers import DOT_MATRIX, LOAD_MATRIX, STORE_MATR
 from tilework.ir.ops.memory import AFTER, FETCH, INDEX, LOAD, PARAM, SINK, STORE
 from tilework.ir.ops.program import FAULT_IF
 from tilework.ir.symbolic.bounds import bounds
-from tilework.render import llvm_matrix
+from tilework.render import llvm_matrix, llvm_past_caches
 from tilework.render.base import cannot_render, check_gate, check_input, gate_of, locality
 from tilework.render.llvm_expressions import EMITTERS
 from tilework.render.llvm_lanes import (
@@ -28,6 +28,7 @@ from tilework.render.llvm_lanes import (
 )
 from tilework.render.llvm_quotients import Divisor, Writer, shared_divisors
 from tilework.render.llvm_types import (
+    ARGUMENTS,
     alignment,
     is_shifted,
     literal,
@@ -56,6 +57,8 @@ class LlvmRenderer:
         Raises: VerifyError for statements that are not legal; RenderError for a node without text.
         """
         check_input(kernel)
+        if llvm_past_caches.lines_of(kernel):
+            return llvm_past_caches.both_forms(kernel, _Function(kernel), _Function(kernel, True))
         return _Function(kernel).text()
 
 
@@ -73,8 +76,10 @@ class _Loop(NamedTuple):
 class _Function:
     """The text of one kernel while it is written."""
 
-    def __init__(self, kernel: LoweredKernel) -> None:
+    def __init__(self, kernel: LoweredKernel, may_pass: bool = False) -> None:
         self.kernel = kernel
+        #: Whether arrays begin where lines do, so that stores may go past the caches.
+        self.may_pass = may_pass
         self.names: dict[Node, str] = {}
         self.lines: list[str] = []
         self.entry: list[str] = []
@@ -92,6 +97,15 @@ class _Function:
         self.matrices: llvm_matrix.Registers | None = None
 
     def text(self) -> str:
+        """The function and its declarations."""
+        return f"{self.definition(self.kernel.name)}{self.declared()}\n"
+
+    def declared(self) -> str:
+        """What the function refers to, once it is written."""
+        return "\n".join(self.declarations)
+
+    def definition(self, name: str, linkage: str = "") -> str:
+        """The function under a name."""
         statements = self.kernel.linear.src
         unused = sums_within_addresses(statements)
         if llvm_matrix.has_matrices(statements):
@@ -110,11 +124,9 @@ class _Function:
             self._around_matrices(self.matrices)
         body = "\n".join(f"  {line}" if not line.endswith(":") else line for line in self.lines)
         entry = "\n".join(f"  {line}" for line in self.entry)
-        declarations = "\n".join(self.declarations)
         return (
-            f"define void @{self.kernel.name}(ptr %buffers, ptr %variables, i64 %begin, i64 %end, "
-            f"ptr %scratch) nounwind {{\nentry:\n{entry}\n  br label %start\nstart:\n{body}\n"
-            f"  ret void\n}}\n{declarations}\n"
+            f"define {linkage}void @{name}({ARGUMENTS}) nounwind {{\nentry:\n{entry}\n"
+            f"  br label %start\nstart:\n{body}\n  ret void\n}}\n"
         )
 
     def _around_matrices(self, registers: llvm_matrix.Registers) -> None:
@@ -413,6 +425,8 @@ class _Function:
             self.emit(
                 scattered(self.declare, (full, scalar_suffix(kind)), text, pointer, align, mask)
             )
+        elif gate is None and self.may_pass and node.attrs is not None and node.attrs.past_lines:
+            self.emit(llvm_past_caches.store_text(node, full, text, pointer))
         elif gate is None:
             self.emit(f"store {full} {text}, ptr {pointer}, align {align}")
         elif gate.type.shape:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from tilework.ir.node import Node
 
+#: The arguments of a kernel's function.
+ARGUMENTS = "ptr %buffers, ptr %variables, i64 %begin, i64 %end, ptr %scratch"
 _FLOATS = {float16: "half", float32: "float", float64: "double"}
 
 

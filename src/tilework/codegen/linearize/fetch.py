@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tilework.codegen.analysis import depends_on, stride
+from tilework.codegen.linearize.large import bytes_of
 from tilework.ir.build import const_index
 from tilework.ir.node import toposort
 from tilework.ir.ops.control import END, ENDIF, IF
@@ -54,7 +55,7 @@ class _Fetching:
 
     def __init__(self, statements: tuple[Node, ...], target: TargetSpec) -> None:
         self.statements = statements
-        self.cache_bytes, self.line_bytes = target.l2_bytes, target.line_bytes
+        self.target, self.line_bytes = target, target.line_bytes
         self.places = {node: place for place, node in enumerate(statements)}
         #: What stands before a statement, by its place; what was moved does not stand any more.
         self.before: dict[int, list[Node]] = {}
@@ -102,11 +103,13 @@ class _Fetching:
         range_ = self.statements[loop.begin]
         found: dict[Node, list[Node]] = {}
         for node in self.statements[loop.begin : loop.end]:
-            if node.op is STORE and len(node.src) == 2 and node.src[1].type.shape:
+            if node.op is not STORE or len(node.src) > 2 or not node.src[1].type.shape:
+                continue
+            if node.attrs is None or not node.attrs.past_lines:
                 found.setdefault(node.src[0].src[0], []).append(node)
         kept: list[Node] = []
         for array, stores in found.items():
-            if array.op is not PARAM or _bytes(array) < self.cache_bytes:
+            if array.op is not PARAM or bytes_of(array) < self.target.l2_bytes:
                 continue
             written = sum(store.src[1].type.lanes for store in stores)
             if all(stride(store.src[0].src[1], range_) == written for store in stores):
@@ -119,7 +122,7 @@ class _Fetching:
         """Each store asks for a line ahead, where the array is larger than any cache."""
         for store in stores:
             address = store.src[0]
-            if _bytes(address.src[0]) >= _LARGE * self.cache_bytes:
+            if bytes_of(address.src[0]) >= _LARGE * self.target.l2_bytes:
                 fetch = FETCH(address, attrs=FetchAttrs(_AHEAD_BYTES))
                 self.before.setdefault(self.places[store], []).append(fetch)
 
@@ -185,13 +188,6 @@ class _Fetching:
             if not depth:
                 return False
         return True
-
-
-def _bytes(array: Node) -> int:
-    count = int(array.type.dtype.itemsize)
-    for extent in array.type.shape:
-        count *= extent if isinstance(extent, int) else 0
-    return count
 
 
 def _a_line_each(stores: list[Node], line_bytes: int) -> list[Node]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tilework.codegen.analysis import Kernel, stride
+from tilework.codegen.linearize.large import leaves_caches
 from tilework.codegen.passes.accesses import LONGEST_STEP
 from tilework.codegen.plan.extents import fitting_lanes, lanes_for, least_size, number, size
 from tilework.codegen.plan.plan import Part, Plan, Split
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 
 #: A launch is worth splitting into about this many tasks per core, so that cores stay even.
 _TASKS_PER_CORE = 8
-#: Squares along each side of a block of a transpose.
-_BLOCK = 4
+#: Squares along each side of a block of a transpose; along its rows, where stores pass the caches.
+_BLOCK, _LONG_BLOCK = 4, 64
 #: Elements of a simple loop that pay for handing a task to another thread.
 _LEAST_TASK = 4096
 #: Rows that are scanned side by side.
@@ -101,7 +102,7 @@ def _loop_plan(kernel: Kernel, target: TargetSpec) -> Plan:
     if choice.output is not None:
         splits.append(_output_split(kernel, choice.output, lanes))
         if square := _transposing_split(kernel, choice.output, splits[0]):
-            return _transposing_plan(kernel, square, splits[0])
+            return _transposing_plan(kernel, square, splits[0], target)
     elif rows := _scan_rows(kernel) or _summed_rows(kernel):
         splits.append(rows)
     bound = {r for reduce in kernel.reduces for r in reduce.src[1:]}
@@ -295,8 +296,14 @@ def _transposing_split(kernel: Kernel, lane: Node, along: Split) -> Split | None
     return None
 
 
-def _transposing_plan(kernel: Kernel, rows: Split, columns: Split) -> Plan:
-    """Squares in blocks of `_BLOCK` by `_BLOCK`, so that few pages are in use at a time."""
+def _transposing_plan(kernel: Kernel, rows: Split, columns: Split, target: TargetSpec) -> Plan:
+    """Squares in blocks, so that few pages are in use at a time.
+
+    Results that go past the caches gain nothing from neighbours in a line or a page: then a block
+    is long, and what it reads lies in order.
+    """
+    is_long = all(leaves_caches(store.src[0].src[0], target) for store in kernel.stores)
+    long, short = (_LONG_BLOCK, 1) if is_long else (_BLOCK, _BLOCK)
     square = (rows.number, columns.number)
     # Ranges of every store first: they may be tasks.
     ranges = sorted(kernel.outputs, key=lambda r: not _only_last(kernel, r))
@@ -304,8 +311,10 @@ def _transposing_plan(kernel: Kernel, rows: Split, columns: Split) -> Plan:
     tasks = sum(_only_last(kernel, r) for r in ranges if number(r) not in square)
     if all(_only_last(kernel, r) for r in ranges):
         tasks += 2
-    parts = (Part(Unit.LOOP), Part(Unit.LOOP, _BLOCK))
-    splits = (Split(rows.number, parts, rows.tile), Split(columns.number, parts, columns.tile))
+    splits = tuple(
+        Split(split.number, (Part(Unit.LOOP), Part(Unit.LOOP, block)), split.tile)
+        for split, block in ((rows, long), (columns, short))
+    )
     blocks = [(rows.number, 0), (columns.number, 0), (rows.number, 1), (columns.number, 1)]
     return Plan(splits, (*outer, *blocks), tasks, (), overlap=not kernel.read_and_written)
 

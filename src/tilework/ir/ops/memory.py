@@ -145,9 +145,23 @@ def _infer_store(src: tuple[Node, ...], attrs: Any) -> Type:
     return make_type((), value.type.dtype)
 
 
+@dataclass(frozen=True, slots=True)
+class StoreAttrs(Attrs):
+    """How a store treats the caches.
+
+    `past_lines` is the length in bytes of the lines that it and its neighbours fill, none of which
+    is read soon, so that they may go past the caches; 0 for an ordinary store.  It changes no
+    value.  CPUs have instructions for it (non-temporal stores), cards a policy of the access;
+    where there is neither, the store is an ordinary one.
+    """
+
+    past_lines: int = 0
+
+
 STORE: OpDef = define_op(
     "store",
     operands=("target", "value", "gate?", "*after"),
+    attrs=StoreAttrs,
     infer=_infer_store,
     stages=Stage.TENSOR | IN_KERNEL,
     doc=(
