@@ -12,6 +12,7 @@ import ctypes
 from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from random import Random
 from typing import Any
 
 from tilework.base.errors import InternalError, TileworkError
@@ -56,6 +57,7 @@ class _Machine:
         self._queued: dict[int, deque[Any]] = {}
         self._is_held = False
         self._is_late = False
+        self._choose: Random | None = None
         #: Where each mark was put last.
         self._marks: dict[int, _Put] = {}
         #: By card, the shares of its context; those that are gone; the one that is in use.
@@ -85,16 +87,20 @@ class _Machine:
             self._run_all()
 
     @contextmanager
-    def late(self) -> Iterator[None]:
+    def late(self, choose: Random | None = None) -> Iterator[None]:
         """Do work only when somebody waits for it, and no more of it than the queues' order asks.
 
         What runs without a wait that it needs then finds what was there before.
+
+        Args:
+            choose: now and then picks queues that go on by themselves as far as their waits let
+                them, so that what is early meets what is late.
         """
-        self._is_late = True
+        self._is_late, self._choose = True, choose
         try:
             yield
         finally:
-            self._is_late = False
+            self._is_late, self._choose = False, None
             self._run_all()
 
     def _enter(self, call: str) -> None:
@@ -117,6 +123,25 @@ class _Machine:
         self._queued.setdefault(stream, deque()).append(work)
         if not self._is_late:
             self._run(stream)
+        elif self._choose is not None:
+            for _ in range(self._choose.choice((0, 0, 1, 6))):
+                self._go_on(self._choose.choice(list(self._queued)))
+
+    def _go_on(self, stream: int) -> None:
+        """Do the next thing of a queue, unless it waits for another one."""
+        queue = self._queued[stream]
+        if not queue or self._is_held:
+            return
+        work = queue[0]
+        if isinstance(work, _Put) and work.stream != stream:
+            if work.is_passed:
+                queue.popleft()
+            return
+        queue.popleft()
+        if isinstance(work, _Put):
+            work.is_passed = True
+        else:
+            work()
 
     def _run_all(self) -> None:
         for stream in list(self._queued):
