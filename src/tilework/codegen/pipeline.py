@@ -18,7 +18,6 @@ from tilework.codegen.linearize.fetch import fetch_results
 from tilework.codegen.linearize.fetch_panels import fetch_panels
 from tilework.codegen.linearize.order import linearise
 from tilework.codegen.linearize.past_caches import store_past_caches
-from tilework.codegen.linearize.past_caches import store_past_caches
 from tilework.codegen.linearize.rare import branch_rarely
 from tilework.codegen.linearize.short_loops import write_out
 from tilework.codegen.naming import kernel_name
@@ -86,7 +85,6 @@ ORDER = (
     ("linearise", "short-loops", "which loop is innermost is known once statements are in order"),
     ("fetch-panels", "short-loops", "a panel's extent is read from the loops that pass over it"),
     ("branch-rarely", "fetch-results", "nothing is fetched in a loop that has branches"),
-    ("past-caches", "fetch-results", "what is stored past the caches is not fetched into them"),
     ("past-caches", "fetch-results", "what is stored past the caches is not fetched into them"),
 )
 
