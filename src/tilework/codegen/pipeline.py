@@ -43,6 +43,7 @@ from tilework.ir.ops.memory import PARAM
 from tilework.ir.rewrite import rewrite
 from tilework.ir.rules import SIMPLIFY
 from tilework.ir.rules.loose import CONTRACT, REASSOCIATE
+from tilework.ir.rules.quotients import QUOTIENTS, SATURATED_QUOTIENTS
 from tilework.ir.stage import Stage
 from tilework.ir.symbolic.bounds import bounds
 from tilework.ir.verify import verify
@@ -185,8 +186,10 @@ def _of_kind(plan: AnyPlan | None, kind: type[_Kind]) -> _Kind | None:
 
 
 def loosen(sink: Node, target: TargetSpec) -> Node:
-    """Round otherwise than written, as far as `fp_mode` allows; strict changes nothing."""
+    """Round otherwise than written, as far as `fp_mode` allows; strict changes no bit."""
     mode = settings.current().fp_mode
+    if target.has_fma:
+        sink = rewrite(rewrite(sink, SATURATED_QUOTIENTS), QUOTIENTS)
     if mode == "fast":
         sink = rewrite(sink, REASSOCIATE)
     if mode != "strict" and target.has_fma:

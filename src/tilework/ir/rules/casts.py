@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from tilework.dtypes import DType, Kind
 from tilework.ir.build import bitcast, cast
-from tilework.ir.ops.math import BITCAST, CAST, CONST, NE
+from tilework.ir.ops.math import BITCAST, CAST, CONST, MAXIMUM, MINIMUM, NE
 from tilework.ir.pattern import Pat, RuleSet, Var
+from tilework.ir.rules.literals import number_of
 
 if TYPE_CHECKING:
     from tilework.ir.node import Node
@@ -62,6 +63,29 @@ def cast_twice(node: Node, inner: Node, x: Node) -> Node | None:
     if middle.is_float and is_direct_wrapped and not holds_every_value(last, first):
         return None
     return cast(x, last)
+
+
+@CASTS.rule(CAST, Pat(MINIMUM, Var("x"), Var("c", CONST), either_order=True))
+def cast_of_minimum(node: Node, x: Node, c: Node) -> Node | None:
+    """cast(minimum(x, c))  ->  cast(x)
+
+    Needs: a float that becomes an integer, of which c is no less than the greatest: the cast
+        saturates there itself.
+    """
+    if not x.dtype.is_float or not node.dtype.is_integer:
+        return None
+    return cast(x, node.dtype) if number_of(c) >= node.dtype.maximum else None
+
+
+@CASTS.rule(CAST, Pat(MAXIMUM, Var("x"), Var("c", CONST), either_order=True))
+def cast_of_maximum(node: Node, x: Node, c: Node) -> Node | None:
+    """cast(maximum(x, c))  ->  cast(x)
+
+    Needs: a float that becomes an integer, of which c is no greater than the least.
+    """
+    if not x.dtype.is_float or not node.dtype.is_integer:
+        return None
+    return cast(x, node.dtype) if number_of(c) <= node.dtype.minimum else None
 
 
 @CASTS.rule(BITCAST, Var("x"))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tilework.dtypes import int32
+from tilework.dtypes import decode, int32, round_to
 from tilework.ir.build import cast, const_like
 from tilework.ir.node import make, toposort
 from tilework.ir.ops import math, tensor
@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 
 #: More factors would have to be multiplied in an order that neither overflows nor underflows.
 _MOST_FACTORS: Final = 2
+#: A literal up to here times a sum does not overflow, and one from here on is no subnormal.
+_MOST, _LEAST = 2.0**90, 2.0**-100
+_MOVED: Final = frozenset(
+    (tensor.RESHAPE, tensor.PERMUTE, tensor.EXPAND, tensor.SHRINK, tensor.FLIP)
+)
 
 
 def sum_integers(function: Node) -> Node:
@@ -79,22 +84,48 @@ def _without(factor: Node, axes: tuple[int, ...]) -> Node:
 
 
 def _scaled(total: Node, factors: list[Node]) -> Node:
-    """A sum times its factors, the smaller first, and never -0.
+    """A sum times its factors, in an order in which nothing is lost, and never -0.
 
-    An integer times a factor is no less exact where the factor is subnormal, and it overflows after
-    the smaller factor only if it does after both.
+    An integer times a factor is no less exact where the factor is subnormal, and does not overflow
+    where a factor is a literal of moderate size.
     """
-    if not factors:
-        return total
+    literals = [_literal(factor) for factor in factors]
     if len(factors) == _MOST_FACTORS:
-        shape = tuple(
-            size if other == 1 else other
-            for size, other in zip(factors[0].type.shape, factors[1].type.shape, strict=True)
-        )
-        first, second = (expanded(factor, shape) for factor in factors)
-        is_first = math.LT(math.ABS(first), math.ABS(second))
-        factors = [math.WHERE(is_first, first, second), math.WHERE(is_first, second, first)]
+        factors = _in_order(factors, literals)
     for factor in factors:
         total = math.MUL(total, expanded(factor, total.type.shape))
+    if all(value is not None and value > 0.0 for value in literals):
+        return total
     # A sum that starts at 0 is never -0, as 0 times a negative factor would be.
     return math.ADD(total, const_like(0.0, total))
+
+
+def _in_order(factors: list[Node], literals: list[float | None]) -> list[Node]:
+    """Two factors as one, or in their order: what comes first must not overflow alone."""
+    first, second = factors
+    one, other = literals
+    if one is not None and other is not None:
+        product = round_to(one * other, first.type.dtype)
+        if _LEAST <= abs(product) <= _MOST:
+            return [const_like(product, first)]
+    if one is not None and abs(one) <= _MOST:
+        return [first, second]
+    if other is not None and abs(other) <= _MOST:
+        return [second, first]
+    # The smaller one first: after it the sum overflows only where it does after both.
+    shape = tuple(
+        size if wide == 1 else wide
+        for size, wide in zip(first.type.shape, second.type.shape, strict=True)
+    )
+    first, second = (expanded(factor, shape) for factor in factors)
+    is_first = math.LT(math.ABS(first), math.ABS(second))
+    return [math.WHERE(is_first, first, second), math.WHERE(is_first, second, first)]
+
+
+def _literal(factor: Node) -> float | None:
+    """The value of a factor that is a literal, perhaps moved."""
+    while factor.op in _MOVED:
+        factor = factor.src[0]
+    if factor.op is not math.CONST:
+        return None
+    return float(decode(factor.attrs.bits, factor.type.dtype))

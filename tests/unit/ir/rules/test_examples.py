@@ -199,6 +199,12 @@ EXAMPLES: dict[str, tuple[Node, Node | None, Node]] = {
     ),
     "casts.bitcast_twice": (bitcast(bitcast(F, int32), uint32), bitcast(F, uint32),
                             bitcast(bitcast(T, int16), uint32)),
+    "casts.cast_of_minimum": (
+        cast(MINIMUM(F, f(255)), uint8), cast(F, uint8), cast(MINIMUM(F, f(254)), uint8),
+    ),
+    "casts.cast_of_maximum": (
+        cast(MAXIMUM(F, f(-128)), int8), cast(F, int8), cast(MAXIMUM(F, f(0)), int8),
+    ),
     "casts.bool_back_again": (NE(cast(P, int32), i(0)), P, NE(cast(U, int32), i(0))),
     "folding.fold_unary": (SQRT(f(9)), f(3), SQRT(f(-1))),
     "folding.fold_binary": (ADD(f(1), f(2)), f(3), SUB(f(float("inf")), f(float("inf")))),
