@@ -251,6 +251,8 @@ def stride(offset: Node, range_: Node) -> int | None:
 
 def depends_on(node: Node, range_: Node) -> bool:
     """Does `range_` occur in the index expression `node`?"""
+    if node.op is RANGE and node.src[0].op is math.CONST:
+        return node is range_
     seen: set[Node] = set()
     stack = [node]
     while stack:

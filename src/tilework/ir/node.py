@@ -238,8 +238,10 @@ _TABLE: Final = InternTable()
 _facts_lock: Final = new_lock()
 #: The orders of the last graphs that were walked: one pass after the other asks for the same.
 _orders: Final[dict[Node, tuple[Node, ...]]] = {}
-_MOST_ORDERS: Final = 8
-_LONG_ORDER: Final = 64
+_MOST_ORDERS: Final = 256
+_LONG_ORDER: Final = 8
+#: Orders of larger graphs make room for themselves, so that few of those are kept alive.
+_LARGE_ORDER: Final = 1 << 14
 make: Final = _TABLE.make
 sweep: Final = _TABLE.sweep
 in_use: Final = _TABLE.in_use
@@ -288,7 +290,7 @@ def toposort(*roots: Node) -> list[Node]:
             else:
                 order.append(node)
     if len(roots) == 1 and len(order) >= _LONG_ORDER:
-        if len(_orders) >= _MOST_ORDERS:
+        if len(_orders) >= _MOST_ORDERS or len(order) >= _LARGE_ORDER:
             _orders.clear()
         _orders[roots[0]] = tuple(order)
     return order
