@@ -1,16 +1,21 @@
 """Run PyTorch's sample inputs here and write docs/torch-coverage.md.
 
-Usage: `python scripts/write_torch_coverage.py [--most N]`; N samples of each operator and dtype,
-all by default (about half an hour).  What was counted is kept in docs/torch-coverage.json after
-each operator, so that an interrupted run goes on where it was; `--fresh` starts over.
+Usage: `python scripts/write_torch_coverage.py [--most N] [--operator NAME] [--fresh]`.
+
+N samples of each operator and dtype, evenly spread, or all 95,000 (one to two hours of one core).
+What was counted is kept in docs/torch-coverage.json after each operator, with the date and the
+revision, so that an interrupted run goes on where it was, and a run with more samples counts again
+only what was counted with fewer; `--fresh` counts all again.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 from collections import Counter
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +28,30 @@ from tests.differential.table import FAULTS, comparison_of  # noqa: E402
 
 PAGE = ROOT / "docs" / "torch-coverage.md"
 COUNTS = ROOT / "docs" / "torch-coverage.json"
+Rows = dict[str, dict[str, Any]]
 
 
-def count(most: int | None, fresh: bool) -> dict[str, Any]:
+def is_enough(row: dict[str, Any], most: int | None) -> bool:
+    """Whether an operator was counted with that many samples, or with all of them."""
+    counted = row.get("most", 0)
+    return "counts" in row and (counted is None or (most is not None and counted >= most))
+
+
+def revision() -> str:
+    """Return the revision of the sources, or an empty text outside a repository."""
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude=*"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def count(most: int | None, only: str | None, fresh: bool) -> Rows:
     """Return the counts and reasons by operator."""
-    found: dict[str, Any] = {}
-    if COUNTS.exists() and not fresh:
-        found = json.loads(COUNTS.read_text())
+    found: Rows = json.loads(COUNTS.read_text()) if COUNTS.exists() else {}
     for name, op in operators().items():
         how = comparison_of(op, name)
         if isinstance(how, str):
             found[name] = {"absent": how}
             continue
-        if "counts" in found.get(name, {}):
+        if only not in (None, name) or (is_enough(found.get(name, {}), most) and not fresh):
             continue
         made, second = tally(op, name, most)
         found[name] = {
@@ -43,14 +59,18 @@ def count(most: int | None, fresh: bool) -> dict[str, Any]:
             "reasons": dict(made.reasons),
             "second": dict(second.counts),
             "second_reasons": dict(second.reasons),
+            "most": most,
+            "date": date.today().isoformat(),
+            "revision": revision(),
         }
-        print(name, dict(made.counts), flush=True)
+        print(name, dict(made.counts), dict(made.reasons), flush=True)
         COUNTS.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+    found = {name: row for name, row in found.items() if name in operators()}
     COUNTS.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
     return found
 
 
-def page(found: dict[str, Any], most: int | None) -> str:
+def page(found: Rows) -> str:
     """Return the page."""
     total: Counter[str] = Counter()
     second: Counter[str] = Counter()
@@ -72,9 +92,7 @@ def page(found: dict[str, Any], most: int | None) -> str:
         "4e-10 in float64, 8e-3 in float16 and 6e-2 in bfloat16; gradients within four times that,",
         "gradients of gradients (in float32) within sixteen times; all with shapes and dtypes.",
         "",
-        "All samples of each operator and dtype are run."
-        if most is None
-        else f"At most {most} samples of each operator and dtype were run for this page.",
+        *_extent([row for row in found.values() if "counts" in row]),
         "",
         f"Of {len(found)} operators {len(compared)} are compared. {total['passed']} samples agree,",
         f"{total['failed']} do not ({share:.2f} % agree), {total['differs']} differ on purpose,",
@@ -106,7 +124,21 @@ def page(found: dict[str, Any], most: int | None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _table(found: dict[str, Any], state: str, which: str = "counts") -> list[str]:
+def _extent(rows: list[dict[str, Any]]) -> list[str]:
+    """Say how many samples were run, of what and when."""
+    few = Counter(row["most"] for row in rows if row["most"] is not None)
+    whole = sum(row["most"] is None for row in rows)
+    lines = [f"All samples of {whole} operators were run."]
+    lines += [
+        f"Of {operators_of} operators at most {most} samples in each dtype, evenly spread."
+        for most, operators_of in sorted(few.items())
+    ]
+    dates = sorted({row["date"] for row in rows})
+    revisions = ", ".join(f"`{each}`" for each in sorted({row["revision"] for row in rows}))
+    return [*lines, f"Run from {dates[0]} to {dates[-1]}; revisions {revisions}."]
+
+
+def _table(found: Rows, state: str, which: str = "counts") -> list[str]:
     rows = []
     reasons_of = "reasons" if which == "counts" else "second_reasons"
     for name, row in sorted(found.items()):
@@ -115,7 +147,7 @@ def _table(found: dict[str, Any], state: str, which: str = "counts") -> list[str
             continue
         reasons = [key for key in row[reasons_of] if key.startswith(f"{state}: ")]
         reason = FAULTS.get(name) if state == "failed" else None
-        text = reason or reasons[0].partition(": ")[2]
+        text = reason or "; ".join(each.partition(": ")[2] for each in reasons[:3])
         rows.append(f"| `{name}` | {number} | {' '.join(text.split()).replace('|', ' ')} |")
     return ["| operator | samples | why |", "| --- | --- | --- |", *rows] if rows else []
 
@@ -124,10 +156,11 @@ def main() -> int:
     """Count and write; return the exit status."""
     parser = argparse.ArgumentParser(description="Compare with PyTorch's sample inputs.")
     parser.add_argument("--most", type=int, help="samples of each operator and dtype")
-    parser.add_argument("--fresh", action="store_true", help="forget what was counted")
+    parser.add_argument("--operator", choices=list(operators()), help="one of the operators")
+    parser.add_argument("--fresh", action="store_true", help="count again")
     options = parser.parse_args()
-    found = count(options.most, options.fresh)
-    PAGE.write_text(page(found, options.most), encoding="utf-8")
+    found = count(options.most, options.operator, options.fresh)
+    PAGE.write_text(page(found), encoding="utf-8")
     return 0
 
 

@@ -25,7 +25,7 @@ _TO_TILEWORK = {
     torch.float32: dtypes.float32, torch.float64: dtypes.float64, torch.float16: dtypes.float16,
     torch.bfloat16: dtypes.bfloat16, torch.int8: dtypes.int8, torch.uint8: dtypes.uint8,
     torch.int16: dtypes.int16, torch.int32: dtypes.int32, torch.int64: dtypes.int64,
-    torch.bool: dtypes.bool_,
+    torch.bool: dtypes.bool_, torch.uint64: dtypes.uint64,
 }  # fmt: skip
 #: Errors of PyTorch's own gradients are heeded below this, in float32.
 LITTLE = 1e-3
@@ -87,17 +87,18 @@ def tensors_of(value: Any, kind: type) -> list[Any]:
     return list(_walk(value, kind))
 
 
-def _mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+def mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """The same lists, tuples and dictionaries of changed tensors; dtypes of floats as float64."""
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, torch.dtype):
         return torch.float64 if value in GROWTH else value
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*[_mapped(each, change) for each in value])
+        return type(value)(*[mapped(each, change) for each in value])
     if isinstance(value, list | tuple):
-        return type(value)([_mapped(each, change) for each in value])
+        return type(value)([mapped(each, change) for each in value])
     if isinstance(value, dict):
-        return {name: _mapped(each, change) for name, each in value.items()}
+        return {name: mapped(each, change) for name, each in value.items()}
     return value
 
 
@@ -188,19 +189,18 @@ class Comparison:
 
 def judge(how: Comparison, sample: Sample) -> Outcome:
     """Run a sample on both sides and compare the values and the gradients."""
-    call = (sample.input, sample.args, sample.kwargs)
-    try:
-        given = as_ours(call)
-    except NotApplicableError as error:
-        return Outcome("skipped", str(error))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        truth = _truth(how, call)
-        how = how.loosened(_growth(call, truth))
         try:
-            outcome = _compared(how, given, truth)
+            run = _begun(how, sample)
+            if isinstance(run, Outcome):
+                return run
+            if run.lazy:
+                Tensor.realize(*run.lazy)
+            outcome = _compared(run, run.truth)
             if "gradient" in outcome.reason:
-                outcome = _compared(how, given, replace(truth, slack=_own_errors(how, call, truth)))
+                slack = _own_errors(run.how, run.call, run.truth)
+                outcome = _compared(run, replace(run.truth, slack=slack))
             return outcome
         except NotApplicableError as error:
             return Outcome("skipped", str(error))
@@ -208,6 +208,44 @@ def judge(how: Comparison, sample: Sample) -> Outcome:
             return Outcome("failed", f"{type(error).__name__}: {str(error).splitlines()[0]}")
         except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
             return Outcome("failed", f"{type(error).__name__}: {error}")
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Both sides of a sample; tilework's tensors are lazy."""
+
+    how: Comparison
+    call: Any
+    truth: _Truth
+    ours: list[Any]
+    gradients: list[Tensor]
+    second: list[Tensor]
+
+    @property
+    def lazy(self) -> list[Tensor]:
+        everything = (*self.ours, *self.gradients, *self.second)
+        return [x for x in everything if isinstance(x, Tensor)]
+
+
+def _begun(how: Comparison, sample: Sample) -> _Run | Outcome:
+    """What both sides make of a sample, or what became of it where that says it all."""
+    call = (sample.input, sample.args, sample.kwargs)
+    first, args, kwargs = given = as_ours(call)
+    truth = _truth(how, call)
+    how = how.loosened(_growth(call, truth))
+    leaves = [x for x in tensors_of(given, Tensor) if x.dtype.is_float]
+    ours = _flat(how.ours(first, *args, **kwargs))
+    if len(ours) != len(truth.plain):
+        return Outcome("failed", f"{len(ours)} results, expected {len(truth.plain)}")
+    gradients: list[Tensor] = []
+    if truth.gradients is not None and how.has_gradient:
+        total: Any = 0.0
+        for x, g in zip(ours, truth.cotangents, strict=True):
+            if g is not None:
+                total = total + (x * Tensor(g.numpy()).cast(x.dtype)).sum()
+        leaves = leaves[: len(truth.gradients)]
+        gradients = total.gradient(*leaves, materialize_grads=True)
+    return _Run(how, call, truth, ours, gradients, _second(gradients, leaves, truth))
 
 
 @dataclass(frozen=True)
@@ -256,7 +294,7 @@ def _own_errors(how: Comparison, call: Any, truth: _Truth) -> dict[int, list[flo
 
 
 def _mapped_wide(call: Any) -> Any:
-    return _mapped(call, _widened)
+    return mapped(call, _widened)
 
 
 def _truth(how: Comparison, call: Any, prepared: Callable[[Any], Any] = _mapped_wide) -> _Truth:
@@ -347,24 +385,9 @@ def _run(how: Comparison, call: Any) -> Any:
     return how.theirs(first, *args, **kwargs)
 
 
-def _compared(how: Comparison, given: Any, truth: _Truth) -> Outcome:
-    first, args, kwargs = given
-    leaves = [x for x in tensors_of(given, Tensor) if x.dtype.is_float]
-    ours = _flat(how.ours(first, *args, **kwargs))
-    if len(ours) != len(truth.plain):
-        return Outcome("failed", f"{len(ours)} results, expected {len(truth.plain)}")
-    gradients: list[Tensor] = []
-    if truth.gradients is not None and how.has_gradient:
-        total: Any = 0.0
-        for x, g in zip(ours, truth.cotangents, strict=True):
-            if g is not None:
-                total = total + (x * Tensor(g.numpy()).cast(x.dtype)).sum()
-        leaves = leaves[: len(truth.gradients)]
-        gradients = total.gradient(*leaves, materialize_grads=True)
-    second = _second(gradients, leaves, truth)
-    if lazy := [x for x in [*ours, *gradients, *second] if isinstance(x, Tensor)]:
-        Tensor.realize(*lazy)
-    for number, (x, plain, wide) in enumerate(zip(ours, truth.plain, truth.wide, strict=True)):
+def _compared(run: _Run, truth: _Truth) -> Outcome:
+    how, gradients, second = run.how, run.gradients, run.second
+    for number, (x, plain, wide) in enumerate(zip(run.ours, truth.plain, truth.wide, strict=True)):
         if reason := _value_fault(how, x, plain, wide):
             return Outcome("failed", f"result {number}: {reason}")
     for number, (x, wide) in enumerate(zip(gradients, truth.gradients or (), strict=True)):

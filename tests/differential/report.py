@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from tests.differential.differences import on_purpose
 from tests.differential.judge import Outcome, Sample, judge
 from tests.differential.samples import DTYPES, samples_of
-from tests.differential.table import NO_SECOND, comparison_of, difference_of
+from tests.differential.table import NO_SECOND, comparison_of
 
 
 @dataclass
@@ -46,11 +47,7 @@ def outcomes(
         return
     for dtype in dtypes:
         for sample in chosen(op, name, dtype, most):
-            outcome = judge(how, sample)
-            reason = difference_of(name, dtype, sample)
-            if outcome.state == "failed" and reason:
-                outcome = Outcome("differs", reason)
-            yield outcome
+            yield on_purpose(name, how, sample, judge(how, sample))
 
 
 def second_order(op: Any, name: str, most: int | None = None) -> Iterator[Outcome]:

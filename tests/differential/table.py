@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from tests.differential.adapters import ADAPTERS, by_method, short_name
-from tests.differential.judge import Comparison, Sample
+from tests.differential.judge import Comparison
 
 _RANDOM = "random: its own tests are statistical"
 _EMPTY = "its elements are not defined"
@@ -84,76 +84,8 @@ NO_GRADIENT: dict[str, str] = {
 #: Operators of which some samples do not agree yet, with what is wrong.
 FAULTS: dict[str, str] = {}
 
-#: Where the languages differ on purpose: (operator, dtype) with the reason.  "*" is any dtype.
-DIFFERENCES: dict[tuple[str, str], str] = {
-    ("square", "bool"): "a product of bool is bool",
-    ("addbmm", "int"): "a fraction is not cut to an integer in silence",
-    ("baddbmm", "int"): "a fraction is not cut to an integer in silence",
-    ("addmv", "int"): "a fraction is not cut to an integer in silence",
-    ("sum_to_size", "int"): "a sum over no axis is the tensor itself",
-    ("sum_to_size", "bool"): "a sum over no axis is the tensor itself",
-    ("arange", "int"): "a fraction is not cut to an integer in silence",
-    ("full", "bool"): "a number that does not fit is refused",
-    ("addr", "bool"): "Python numbers turn bool into integers",
-    ("nn.functional.avg_pool1d", "int"): "a mean of integers is a float",
-    ("nn.functional.avg_pool2d", "int"): "a mean of integers is a float",
-    ("nn.functional.avg_pool3d", "int"): "a mean of integers is a float",
-    ("nn.functional.interpolate.bilinear", "int"): "weighted means of integers are floats",
-    ("nn.functional.interpolate.bicubic", "int"): "weighted means of integers are floats",
-    ("nn.functional.upsample_bilinear", "int"): "weighted means of integers are floats",
-    ("nn.functional.local_response_norm", "int"): "a mean of integers is a float",
-    ("bincount", "int"): "weights that are integers add up to integers",
-    ("nn.functional.hardtanh", "int"): "bounds that are fractions",
-    ("linspace", "int"): "the ends are not cut to integers first",
-    ("linspace.tensor_overload", "int"): "as linspace",
-    ("logspace", "int"): "rounded toward zero from float64, where PyTorch's steps are float32",
-    ("logspace.tensor_overload", "int"): "as logspace",
-}
-
-
-#: Where some samples differ on purpose: which, and the reason.
-SAMPLE_DIFFERENCES: dict[str, tuple[Callable[[Sample], bool], str]] = {
-    **dict.fromkeys(
-        ("add", "sub", "rsub"),
-        (lambda one: one.kwargs.get("alpha", 0) < 0 and one.input.dtype is torch.uint8,
-         "a Python number that does not fit the dtype widens it"),
-    ),
-    **dict.fromkeys(
-        ("cumsum", "cumprod", "sum", "prod", "nansum", "sum_to_size"),
-        (lambda one: one.input.dtype is torch.uint8,
-         "integers without a sign add up to such, as in NumPy"),
-    ),
-    "nn.functional.margin_ranking_loss": (
-        lambda one: one.input.dtype is torch.uint8,
-        "computed in floats, where PyTorch's bytes wrap",
-    ),
-    "nn.functional.poisson_nll_loss": (
-        lambda one: bool(one.kwargs.get("full")) and bool((one.args[0] == 0).any()),
-        "PyTorch's gradient of what is masked is NaN where the target is 0",
-    ),
-    "cat": (lambda one: any(x.shape == (0,) for x in one.input),
-            "a vector of no elements joins only vectors"),
-    "gather": (lambda one: one.args[1].numel() == 0 and one.args[1].ndim != one.input.ndim,
-               "an empty index has as many axes as the tensor"),
-    "scatter": (lambda one: isinstance(one.args[2], float) and not one.input.is_floating_point(),
-                "a fraction is not cut to an integer in silence"),
-    "full_like": (lambda one: one.input.dtype is torch.bool,
-                  "a number that does not fit is refused"),
-    "arange": (lambda one: one.kwargs.get("dtype") in (None, torch.bfloat16, torch.float16),
-               "integers without a dtype are int32; each number is rounded from the exact one"),
-}  # fmt: skip
-
 #: Operators whose second gradient is not compared, with the reason.
 NO_SECOND: dict[str, str] = {}
-
-
-def difference_of(name: str, dtype: torch.dtype, sample: Sample) -> str | None:
-    """Why the answer for a sample differs on purpose, or None."""
-    found = SAMPLE_DIFFERENCES.get(name)
-    if found is not None and found[0](sample):
-        return found[1]
-    kind = "bool" if dtype is torch.bool else "float" if dtype.is_floating_point else "int"
-    return DIFFERENCES.get((name, kind)) or DIFFERENCES.get((name, "*"))
 
 
 #: Sums of integers, which are kept in 64 bits here, so that none wraps.
