@@ -9,7 +9,7 @@ from tilework.base.text import format_bytes, format_seconds, plural
 from tilework.engine.steps import CopyCall, KernelCall, Operand, PoisonCall
 
 if TYPE_CHECKING:
-    from tilework.engine.capture import CapturedProgram
+    from tilework.engine.captured_program import CapturedProgram
 
 _HEAD = ("", "kernel", "device", "threads", "time", "operations", "per s", "bytes", "per s")
 

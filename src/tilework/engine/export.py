@@ -24,7 +24,7 @@ from tilework.backends.native import native_object, provide_native_object
 from tilework.backends.registry import renderers
 from tilework.base import settings
 from tilework.base.errors import TileworkError, UnsupportedError
-from tilework.engine.capture import CapturedProgram
+from tilework.engine.captured_program import CapturedProgram
 from tilework.engine.compile import CompiledKernel, compile_kernels, kernel_from_head
 from tilework.engine.device import Device
 from tilework.engine.export_file import (

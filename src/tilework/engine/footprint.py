@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tilework.engine.device import Device
 
 if TYPE_CHECKING:
-    from tilework.engine.capture import CapturedProgram
+    from tilework.engine.captured_program import CapturedProgram
     from tilework.runtime.buffer import Buffer
 
 

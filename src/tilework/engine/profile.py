@@ -19,7 +19,7 @@ from tilework.runtime.driver import Copy
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tilework.engine.capture import CapturedProgram
+    from tilework.engine.captured_program import CapturedProgram
     from tilework.engine.device import OpenDevice
 
 #: Bytes of a copy by which bandwidth is measured: more than caches hold, soon done.

@@ -14,7 +14,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
 from tilework.base.errors import InternalError
-from tilework.engine.capture import share_a_byte
+from tilework.engine.overlap import share_a_byte
 from tilework.engine.sharing import end_all
 from tilework.engine.stale import StaleBuffer
 from tilework.engine.stats import COUNTERS

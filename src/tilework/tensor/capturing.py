@@ -36,6 +36,7 @@ from tilework.tensor.tensor import Tensor
 from tilework.tensor.version import Storage, Version, records_history
 
 if TYPE_CHECKING:
+    from tilework.engine.captured_program import CapturedProgram
     from tilework.runtime.buffer import Buffer
 
 
@@ -343,7 +344,7 @@ class _RecipeBuilder:
             )
         return found
 
-    def _held(self, program: capture.CapturedProgram) -> list[Held]:
+    def _held(self, program: CapturedProgram) -> list[Held]:
         """The storages of held buffers, found through the versions that the runs have read."""
         slots = {id(buffer.memory): slot for slot, buffer in enumerate(program.held)}
         versions: dict[int, Version] = {}

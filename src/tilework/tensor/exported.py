@@ -45,7 +45,7 @@ from tilework.tensor.version import Chain, Storage, apply_chain, from_buffer, me
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tilework.engine.capture import CapturedProgram
+    from tilework.engine.captured_program import CapturedProgram
     from tilework.ir.types import Type
     from tilework.runtime.buffer import Buffer
 

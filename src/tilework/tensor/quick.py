@@ -33,7 +33,7 @@ from tilework.tensor.version import Storage, keeps_history
 if TYPE_CHECKING:
     import threading
 
-    from tilework.engine.capture import CapturedProgram, FastTable
+    from tilework.engine.captured_program import CapturedProgram, FastTable
     from tilework.engine.latency import Latency
     from tilework.engine.link import Place
     from tilework.tensor.captured import Captured

@@ -10,7 +10,7 @@ from tilework.tensor.signature import TensorSpec, Tree, VariableSpec
 from tilework.tensor.version import Storage
 
 if TYPE_CHECKING:
-    from tilework.engine.capture import CapturedProgram
+    from tilework.engine.captured_program import CapturedProgram
     from tilework.engine.guards import Guards
     from tilework.ir.ops.multi import Layout
     from tilework.runtime.buffer import Buffer

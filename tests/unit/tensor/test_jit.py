@@ -522,7 +522,11 @@ def test_EXE_13_a_record_looks_at_the_clock_five_times(
         looks.append(len(looks))
         return len(looks)
 
-    for module in ("tilework.tensor.jit", "tilework.engine.capture", "tilework.engine.latency"):
+    for module in (
+        "tilework.tensor.jit",
+        "tilework.engine.captured_program",
+        "tilework.engine.latency",
+    ):
         monkeypatch.setattr(f"{module}.perf_counter_ns", clock)
     x = tensor(1)
     captured(x)
@@ -549,7 +553,7 @@ def quick_times(monkeypatch: pytest.MonkeyPatch, body: Callable[..., Any]) -> tu
     clock = Ticking()
     for module in ("jit", "quick"):
         monkeypatch.setattr(f"tilework.tensor.{module}.perf_counter_ns", clock)
-    for module in ("capture", "latency"):
+    for module in ("captured_program", "latency"):
         monkeypatch.setattr(f"tilework.engine.{module}.perf_counter_ns", clock)
     captured = jit(body)
     x = tensor(1)
