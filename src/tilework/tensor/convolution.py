@@ -59,21 +59,25 @@ def read_padding(padding: Ints, count: int, what: str) -> list[tuple[int, int]]:
     return [(given[2 * i], given[2 * i + 1]) for i in range(count)][::-1]
 
 
-def _named_padding(
+def named_padding(
     padding: Ints | str, kernel: tuple[int, ...], stride: Ints, dilation: Ints
 ) -> list[tuple[int, int]]:
-    """The padding of a convolution, which may be "valid" (none) or "same" (of a stride of 1)."""
+    """The padding of a convolution, which may be "valid" (none) or "same" (of a stride of 1).
+
+    Returns:
+        (before, after) for each axis, from the first to the last; an odd one comes after.
+    """
     count = len(kernel)
     if not isinstance(padding, str):
         return read_padding(padding, count, "conv2d")
     if padding == "valid":
         return [(0, 0)] * count
-    if padding != "same" or any(step != 1 for step in per_axis(stride, count, "conv2d")):
+    if padding != "same":
         raise UserError(
-            "conv2d: unknown padding",
-            got=f"{padding!r} with stride {stride}",
-            expected='numbers, "valid", or "same" with stride 1',
+            "conv2d: unknown padding", got=padding, expected='numbers, "valid" or "same"'
         )
+    if any(step != 1 for step in per_axis(stride, count, "conv2d")):
+        raise UserError('conv2d: padding "same" needs stride 1', got=f"{stride}")
     spread = per_axis(dilation, count, "conv2d")
     total = [step * (size - 1) for step, size in zip(spread, kernel, strict=True)]
     return [(each // 2, each - each // 2) for each in total]
@@ -187,7 +191,7 @@ class Convolution(Counting):
             kernel,
             per_axis(stride, count, "conv2d"),
             per_axis(dilation, count, "conv2d"),
-            tuple(_named_padding(padding, kernel, stride, dilation)),
+            tuple(named_padding(padding, kernel, stride, dilation)),
         )
         x, w = self.cast(compute), weight.cast(compute)
         found = x._correlated(w, plan)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tilework.base.errors import ShapeError, UserError
+from tilework.base.errors import ShapeError
+from tilework.tensor.convolution import named_padding
 from tilework.tensor.tensor import Tensor
 
 Ints = int | Sequence[int]
@@ -20,21 +21,16 @@ def spread(value: Ints, count: int) -> tuple[int, ...]:
 def padding_of(padding: Ints | str, kernel: Sequence[int], stride: Ints, dilation: Ints) -> Ints:
     """The padding of a convolution in numbers: "same" and "valid" are words for some.
 
+    Returns:
+        What was given, or for a word the places before and after each axis, the last axis first.
+
     Raises:
         UserError: the word is unknown, or does not go with the stride.
     """
     if not isinstance(padding, str):
         return padding
-    if padding == "valid":
-        return 0
-    if padding != "same":
-        raise UserError("convolution: unknown padding", got=padding, expected="same or valid")
-    count = len(kernel)
-    if any(step != 1 for step in spread(stride, count)):
-        raise UserError("convolution: padding 'same' needs stride 1", got=f"{stride}")
-    totals = [d * (k - 1) for d, k in zip(spread(dilation, count), kernel, strict=True)]
-    # Before and after each axis, from the last to the first; the odd one comes after.
-    return [part for each in totals[::-1] for part in (each // 2, each - each // 2)]
+    pads = named_padding(padding, tuple(kernel), stride, dilation)
+    return [part for pair in pads[::-1] for part in pair]
 
 
 def _convolved(
@@ -48,12 +44,7 @@ def _convolved(
     groups: int,
 ) -> Tensor:
     _check_axes(f"conv{axes}d", axes, x, weight)
-    if x.ndim == axes + 1:
-        found = _convolved(axes, x.unsqueeze(0), weight, bias, stride, padding, dilation, groups)
-        return found.squeeze(0)
-    kernel = [int(size) for size in weight.shape[2:]]
-    pads = padding_of(padding, kernel, stride, dilation)
-    return x.conv2d(weight, bias, groups, stride, dilation, pads)
+    return x.conv2d(weight, bias, groups, stride, dilation, padding)
 
 
 def _transposed(axes: int, x: Tensor, weight: Tensor, *rest: Any) -> Tensor:
