@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tilework.base.errors import PlanError
 from tilework.codegen.gpu.contract import tile_size
 from tilework.codegen.gpu.plan import THREADS, GpuPlan
-from tilework.codegen.plan.check import MOST_COPIES
+from tilework.codegen.plan.check import MOST_COPIES, check_lanes
 from tilework.codegen.plan.contraction import orientations
 from tilework.codegen.plan.extents import number
 from tilework.ir.ops.index import Unit
@@ -69,7 +69,7 @@ class _Check:
         self._units()
         self._nest()
         self._order()
-        self._lanes()
+        check_lanes(self.plan, self.kernel)
 
     def _splits(self) -> None:
         seen: set[int] = set()
@@ -211,21 +211,4 @@ class _Check:
                 raise PlanError(
                     "plan: a scan's loop stands outside of a range that it depends on",
                     got=f"range {own} before {around}",
-                )
-
-    def _lanes(self) -> None:
-        """No value may be a vector along two ranges."""
-        lanes = 0
-        for split in self.plan.splits:
-            if any(part.unit is Unit.LANE and part.size > 1 for part in split.tile):
-                lanes |= self.kernel.free.bit(self.ranges[split.number])
-        for node in self.kernel.order:
-            found = self.kernel.free.mask[node] & lanes
-            if node in self.kernel.reduces:
-                for bound in node.src[1:]:
-                    found |= self.kernel.free.bit(bound) & lanes
-            if found & (found - 1):
-                raise PlanError(
-                    "plan: a value has lanes along two ranges",
-                    got=f"{node.op.name}, ranges {[number(r) for r in self.kernel.free.of(node)]}",
                 )

@@ -43,6 +43,30 @@ def check(plan: Plan, kernel: Kernel, target: TargetSpec) -> None:
     _Check(plan, kernel, target).run()
 
 
+def check_lanes(plan: Plan, kernel: Kernel) -> None:
+    """Refuse a value that would be a vector along two ranges.
+
+    Raises:
+        PlanError: Names the value and its ranges.
+    """
+    ranges = {number(r): r for r in kernel.free.ranges}
+    lanes = 0
+    for split in plan.splits:
+        if any(part.unit is Unit.LANE and part.size > 1 for part in split.tile):
+            lanes |= kernel.free.bit(ranges[split.number])
+    for node in kernel.order:
+        found = kernel.free.mask[node] & lanes
+        if node in kernel.reduces:
+            # What is folded over lanes must not be a vector along another range.
+            for bound in node.src[1:]:
+                found |= kernel.free.bit(bound) & lanes
+        if found & (found - 1):
+            raise PlanError(
+                "plan: a value has lanes along two ranges",
+                got=f"{node.op.name}, ranges {[number(r) for r in kernel.free.of(node)]}",
+            )
+
+
 class _Check:
     def __init__(self, plan: Plan, kernel: Kernel, target: TargetSpec) -> None:
         self.plan = plan
@@ -59,7 +83,7 @@ class _Check:
         self._nest()
         self._order()
         self._overlap()
-        self._lanes()
+        check_lanes(self.plan, self.kernel)
         self._copies()
         self._matrix()
         self._rolled()
@@ -196,24 +220,6 @@ class _Check:
                 raise PlanError(
                     "plan: staged copies need tiles that reach back or fit",
                     got=f"range {n}, tile {split.tile_size}",
-                )
-
-    def _lanes(self) -> None:
-        """No value may be a vector along two ranges."""
-        lanes = 0
-        for split in self.plan.splits:
-            if any(part.unit is Unit.LANE and part.size > 1 for part in split.tile):
-                lanes |= self.kernel.free.bit(self.ranges[split.number])
-        for node in self.kernel.order:
-            found = self.kernel.free.mask[node] & lanes
-            if node in self.kernel.reduces:
-                # What is folded over lanes must not be a vector along another range.
-                for bound in node.src[1:]:
-                    found |= self.kernel.free.bit(bound) & lanes
-            if found & (found - 1):
-                raise PlanError(
-                    "plan: a value has lanes along two ranges",
-                    got=f"{node.op.name}, ranges {[number(r) for r in self.kernel.free.of(node)]}",
                 )
 
     def _copies(self) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tilework.codegen.sort.digits import begin_digit, take_place
 from tilework.codegen.sort.keys import key_bits, sorting_key
 from tilework.codegen.sort.select import select
 from tilework.dtypes import index, uint32, uint64
@@ -287,25 +288,12 @@ class _RadixSort:
         return least, most
 
     def _begin(self, number: Node, start: Node) -> Node:
-        """Turn the counts of a digit into where its values begin; gives their table's offset."""
-        out = self.out
-        table = out.emit(simplify.scale(number, self.values))
-        total = out.variable(start)
-        with out.loop(self.values) as value:
-            entry = out.emit(simplify.add(table, value))
-            count = out.load(self.counts, entry)
-            out.store(self.counts, entry, total)
-            out.assign(total, math.ADD(total, count))
-        return table
+        return begin_digit(self.out, self.counts, number, self.values, start)
 
     def _take(self, table: Node, word: Node, place: Node) -> Node:
         """Where a word goes by its digit from bit `place` on; the next one goes behind it."""
-        out = self.out
         digit = math.AND(math.SHR(word, place), _word(self.values - 1))
-        entry = out.emit(simplify.add(table, bitcast(digit, index)))
-        at = out.load(self.counts, entry)
-        out.store(self.counts, entry, math.ADD(at, const_bits(1, uint32)))
-        return cast(at, index)
+        return take_place(self.out, self.counts, table, bitcast(digit, index))
 
     def _pass(self, number: Node, current: Node) -> None:
         """Move the words from the half that begins at `current` to the other one."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tilework.codegen.sort.digits import begin_digit, take_place
 from tilework.codegen.sort.keys import (
     UNSIGNED,
     key_bits,
@@ -315,24 +316,12 @@ class _Digits(_Values):
         return math.NE(cast(self.out.load(self.counts, self.out.emit(at)), index), size)
 
     def _begin(self, number: Node, start: Node) -> Node:
-        """Turn the counts of a digit into where its values begin; gives their table's offset."""
-        out = self.out
-        table = out.emit(simplify.scale(number, self.values))
-        total = out.variable(start)
-        with out.loop(self.values) as value:
-            entry = out.emit(simplify.add(table, value))
-            count = out.load(self.counts, entry)
-            out.store(self.counts, entry, total)
-            out.assign(total, math.ADD(total, count))
-        return table
+        return begin_digit(self.out, self.counts, number, self.values, start)
 
     def _place(self, table: Node, word: Node, shift: Node) -> Node:
         """Where a word goes by its digit; the next one goes behind it."""
-        out = self.out
-        entry = out.emit(simplify.add(table, self._digit(math.SHR(word, shift))))
-        at = out.load(self.counts, entry)
-        out.store(self.counts, entry, math.ADD(at, const_bits(1, uint32)))
-        return cast(at, index)
+        digit = self._digit(math.SHR(word, shift))
+        return take_place(self.out, self.counts, table, digit)
 
     def _pass_if_needed(self, number: Node, first: Node, current: Node, size: Node) -> None:
         with self.out.when(self._differs(first, number, size)):
