@@ -177,6 +177,14 @@ class _Raw:
     entry_size: int
 
 
+def is_object(data: bytes) -> bool:
+    """Whether these bytes begin as a relocatable object of a machine that we know."""
+    if len(data) < _HEADER.size or not data.startswith(b"\x7fELF\x02\x01\x01"):
+        return False
+    fields = _HEADER.unpack_from(data)
+    return fields[1] == _RELOCATABLE and fields[2] in list(Machine)
+
+
 def read_object(data: bytes) -> ObjectFile:
     """Read a relocatable object.
 

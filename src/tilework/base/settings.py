@@ -123,6 +123,10 @@ class Settings:
         "compile a check into kernels for each access that is not proven to lie inside of its"
         " buffer; it is left out and reported when it would not",
     )
+    keep_builds: bool = setting(
+        False,
+        "keep source, symbols, compiler's log and key of what is compiled beside the object code",
+    )
     log_level: int = setting(0, "0 silent, 1 devices, 2 kernels, 3 passes, 4 IR", least=0, most=4)
     compile_workers: int = setting(
         0, "processes that compile kernels; 0 takes one per core", least=0

@@ -25,6 +25,7 @@ from tilework.base.collection import no_collection
 from tilework.base.errors import ModelFileError, TileworkError
 from tilework.base.forks import new_lock, new_outer_lock
 from tilework.base.switching import prompt_switching
+from tilework.engine.build_records import has_record, keep_record
 from tilework.engine.device import OpenDevice
 from tilework.engine.expressions import Expression, from_plain, from_size
 from tilework.engine.kernels import estimate_work, written_slots
@@ -33,6 +34,7 @@ from tilework.ir.digest import digest
 from tilework.ir.node import Node, in_use
 from tilework.runtime.driver import KernelCode
 from tilework.target.compile_key import compile_key
+from tilework.toolchain.base import keeping_log
 
 if TYPE_CHECKING:
     from tilework.codegen.plan.kinds import AnyPlan
@@ -290,6 +292,8 @@ def _from_disk(device: OpenDevice, key: str) -> CompiledKernel | None:
     if raw is None:
         return None
     known = unpack_kernel(key, raw)
+    if settings.current().keep_builds and not has_record(known.data):
+        return None  # it is built again, for what is to be kept of that
     _report(device, known, 0.0, cached=True)
     return known
 
@@ -327,7 +331,7 @@ def _compile(
         source = compiler.lower(kernel)
         if pool is None:
             faults.hit("compile.build")
-            yield _finish(key, kernel, source, _build(compiler, source))
+            yield _finish(key, kernel, source, _build_here(compiler, key, source))
         else:
             faults.hit("compile.submit")
             waiting.append((key, kernel, source, pool.submit(source)))
@@ -343,6 +347,16 @@ def _build(compiler: Compiler, source: KernelSource) -> bytes:
     except TileworkError as error:
         error.add_note(f"while compiling the kernel {source.name}")
         raise
+
+
+def _build_here(compiler: Compiler, key: str, source: KernelSource) -> bytes:
+    """Build, and keep what it was made from if the settings say so."""
+    if not (settings.current().keep_builds and compiler.is_cacheable):
+        return _build(compiler, source)
+    with keeping_log() as log:
+        data = _build(compiler, source)
+    keep_record(source.name, key, source.text, data, "\n".join(log))
+    return data
 
 
 def _finish(key: str, kernel: Node, source: KernelSource, data: bytes) -> CompiledKernel:
@@ -362,7 +376,7 @@ def _finish(key: str, kernel: Node, source: KernelSource, data: bytes) -> Compil
 @contextmanager
 def _builder(compiler: Compiler, count: int) -> Iterator[WorkerPool | BuildThreads | None]:
     """Give what builds kernels beside this thread, where that is worth its start."""
-    width = settings.current().worker_count()
+    width = 1 if settings.current().keep_builds else settings.current().worker_count()
     if width < 2 or count < _MIN_FOR_THREADS or not compiler.is_cacheable:
         yield None
         return

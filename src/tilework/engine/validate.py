@@ -24,7 +24,7 @@ from tilework.base.text import plural
 from tilework.engine.compile import compile_kernels, compile_without_plan
 from tilework.engine.device import Device
 from tilework.engine.link import LinkedSteps
-from tilework.engine.steps import KernelCall, Operand, Step
+from tilework.engine.steps import KernelCall, Operand, PoisonCall, Step
 from tilework.ir.node import Node, toposort
 from tilework.ir.ops.memory import PARAM
 
@@ -114,7 +114,9 @@ def run_validated(
         InternalError: a kernel differs from its reference, and nobody wants a report.
     """
     found = report or Report()
-    for number, step in enumerate(steps):
+    number = -1
+    for step in steps:
+        number += not isinstance(step, PoisonCall)  # the same numbers with poison and without
         linked = LinkedSteps([step])
         if not isinstance(step, KernelCall) or step.kernel is None:
             linked.run_plainly(slots, values)

@@ -6,8 +6,11 @@ tell whether the processor has what the code uses.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from enum import Enum
-from typing import Protocol
+from typing import Final, Protocol
 
 from tilework.target.spec import TargetSpec
 
@@ -38,3 +41,29 @@ class Toolchain(Protocol):
         Raises: CompileError with the compiler's log; ToolchainError when there is no compiler.
         """
         ...
+
+
+_log: Final[ContextVar[list[str] | None]] = ContextVar("tilework_compiler_log", default=None)
+
+
+@contextmanager
+def keeping_log() -> Iterator[list[str]]:
+    """Collect what compilers say about source that they accept, in this thread or task."""
+    lines: list[str] = []
+    token = _log.set(lines)
+    try:
+        yield lines
+    finally:
+        _log.reset(token)
+
+
+def note_log(text: str) -> None:
+    """Tell whoever collects logs what a compiler has said."""
+    lines = _log.get()
+    if lines is not None and text.strip():
+        lines.append(text.strip())
+
+
+def wants_log() -> bool:
+    """Whether somebody collects logs: to ask for one may cost a call."""
+    return _log.get() is not None

@@ -24,6 +24,7 @@ from tilework.base.errors import CompileError, DeviceUnavailableError, Unsupport
 from tilework.target.features import AARCH64, CPU_LEVELS, X86_64, check_names
 from tilework.target.isa import NOTE_SECTION, IsaNote
 from tilework.target.spec import TargetSpec
+from tilework.toolchain.base import note_log
 
 CANDIDATES: Final = ("clang", "cc", "gcc")
 TIME_LIMIT_SECONDS: Final = 120.0
@@ -136,6 +137,7 @@ class ClangToolchain:
                     command=command,
                     log=result.stderr,
                 )
+            note_log(result.stderr)
             return object_path.read_bytes()
 
     def _run(self, command: list[str]) -> subprocess.CompletedProcess[str]:

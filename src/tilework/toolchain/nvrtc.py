@@ -23,12 +23,13 @@ from tilework.base.errors import (
 from tilework.target.cuda_code import SOURCE_HEAD, CudaHead, box_from, pack_code
 from tilework.target.known.cuda import ISA
 from tilework.target.spec import TargetSpec
+from tilework.toolchain.base import note_log, wants_log
 
 MISSING: Final = "cuda-bindings or nvidia-cuda-nvrtc is not installed"
 EXTRA: Final = "pip install tilework[cuda]"
 _FLAGS: Final = (
     *("--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true"),
-    *("--disable-warnings", "--no-source-include"),
+    *("--disable-warnings", "--no-source-include", REPORT_FLAG),
 )
 
 
@@ -92,14 +93,26 @@ class NvrtcToolchain:
     def compile(self, source: str) -> bytes:
         """Compile a rendered kernel to code that a card's driver loads: its head and its cubin.
 
-        Raises: As `cubin`; InternalError for a text without a head.
+        Raises: As `cubin`; InternalError for a text without a head; CompileError for a kernel that
+            takes more threads, registers or memory than a block of the target may have.
         """
         line = source.partition("\n")[0]
         if not line.startswith(SOURCE_HEAD):
             raise InternalError("nvrtc: the source has no head", got=line[:80])
-        head = json.loads(line.removeprefix(SOURCE_HEAD))
-        head["boxes"] = tuple(map(box_from, head["boxes"]))
-        return pack_code(CudaHead(arch=self.target.cpu_name, **head), self.cubin(source))
+        fields = json.loads(line.removeprefix(SOURCE_HEAD))
+        fields["boxes"] = tuple(map(box_from, fields["boxes"]))
+        head = CudaHead(arch=self.target.cpu_name, **fields)
+        check_head(head, self.target)
+        cubin, log = self._compiled(source)
+        check_report(head, read_report(log), self.target)
+        return pack_code(head, cubin)
+
+    def resources(self, source: str) -> dict[str, Resources]:
+        """Say what each entry point of a source takes, by its name, as the compiler reports it.
+
+        Raises: As `cubin`.
+        """
+        return read_report(self._compiled(source)[1])
 
     def cubin(self, source: str) -> bytes:
         """Compile CUDA C to a cubin.
@@ -107,6 +120,10 @@ class NvrtcToolchain:
         Raises: CompileError with the compiler's log; DeviceUnavailableError when there is no
             compiler.
         """
+        return self._compiled(source)[0]
+
+    def _compiled(self, source: str) -> tuple[bytes, str]:
+        """The cubin, and what the compiler said."""
         if not is_installed():
             raise DeviceUnavailableError(
                 "CUDA: there is no compiler for kernels", reason=MISSING, try_=EXTRA
@@ -125,7 +142,9 @@ class NvrtcToolchain:
                     command=self.arguments(),
                     log=_text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program),
                 )
-            return _bytes(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
+            log = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
+            note_log(log)
+            return _bytes(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program), log
         finally:
             nvrtc.nvrtcDestroyProgram(program)
 
