@@ -110,6 +110,11 @@ def _makes_words(one: Sample) -> bool:
     return one.kwargs.get("dtype") in _WORDS
 
 
+def _keeps_its_shape(one: Sample) -> bool:
+    size = one.args[0] if isinstance(one.args[0], tuple | list) else one.args
+    return tuple(size) == tuple(one.input.shape)
+
+
 def _numbers(one: Sample) -> list[Any]:
     return [x for x in (one.input, *one.args, *one.kwargs.values()) if isinstance(x, int | float)]
 
@@ -131,8 +136,8 @@ _unsigned = Difference(
 )
 _same_shape = Difference(
     "a sum over no axis is the tensor itself",
-    lambda one: (_is_words(one) or _is_bool(one)) and tuple(one.args[0]) == tuple(one.input.shape),
-    lambda theirs: lambda x, shape: x,
+    _keeps_its_shape,
+    lambda theirs: lambda x, *shape: x,
 )
 _widened = Difference(
     "a Python number that does not fit the dtype widens it",
