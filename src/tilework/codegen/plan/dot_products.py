@@ -29,6 +29,7 @@ from tilework.codegen.plan.contraction import (
 )
 from tilework.codegen.plan.extents import ceil_div, least_size, product, size
 from tilework.codegen.plan.offset_factors import OffsetFactor, offset_factor
+from tilework.codegen.plan.single_products import with_single_products
 from tilework.codegen.plan.tilings import cheapest
 from tilework.codegen.plan.windows import windows_of
 from tilework.dtypes import int32, uint32
@@ -109,24 +110,30 @@ def _has_words(target: TargetSpec) -> bool:
 def _grouped_in_all_ways(kernel: Kernel, target: TargetSpec) -> list[Node]:
     """The kernel with the products of its contraction in words for vectors, and for matrices.
 
-    As it is where vectors have no instruction for its products, or nothing does.
+    One product a word, or as it is, where products cannot be grouped for any instruction.
     """
     found = orientations(kernel)
     contraction = found[0] if found else vector_product(kernel)
-    if contraction is None or contraction.reduce.src[0].op is not math.MUL:
+    if contraction is not None and contraction.reduce.src[0].op is not math.MUL:
         return [kernel.sink]
+    ways = [] if contraction is None else _in_words(kernel, contraction, target)
+    return ways or [with_single_products(kernel, target)]
+
+
+def _in_words(kernel: Kernel, contraction: Contraction, target: TargetSpec) -> list[Node]:
+    """The ways to put products in words; none where that does not pay, or nothing takes them."""
     sides = [product(side) for side in (contraction.m, contraction.n) if side]
     if min(sides) < _LEAST_OUTPUTS or product(contraction.k) < _LEAST_PRODUCTS:
-        return [kernel.sink]
+        return []
     if contraction.corrections:
-        return [kernel.sink]
+        return []
     if contraction.reduce.dtype not in (int32, uint32):
-        return [kernel.sink]
-    a = offset_factor(kernel, contraction, contraction.a)
-    b = offset_factor(kernel, contraction, contraction.b)
+        return []
+    a = offset_factor(kernel, contraction.k, contraction.a)
+    b = offset_factor(kernel, contraction.k, contraction.b)
     if a is None or b is None:
-        return [kernel.sink]
-    sinks = [kernel.sink]
+        return []
+    sinks: list[Node] = []
     for grouping in _groupings(a, b, target):
         along = _range_for(contraction, grouping.count)
         if along is not None:
@@ -134,12 +141,14 @@ def _grouped_in_all_ways(kernel: Kernel, target: TargetSpec) -> list[Node]:
             break
     if not contraction.m:
         return sinks
-    sinks += [
+    for_matrices = [
         _with_words(kernel, contraction, grouping, along)
         for grouping in _matrix_groupings(a, b, target)
         if (along := _range_for(contraction, grouping.count)) is not None
     ]
-    return sinks
+    if for_matrices and not sinks:
+        sinks = [with_single_products(kernel, target)]
+    return sinks + for_matrices
 
 
 def _cycles(sink: Node, target: TargetSpec) -> float:

@@ -21,8 +21,9 @@ from tilework.ir.ops import math
 from tilework.ir.ops.memory import LOAD
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tilework.codegen.analysis import Kernel
-    from tilework.codegen.plan.contraction import Contraction
     from tilework.dtypes import DType
     from tilework.ir.node import Node
 
@@ -93,10 +94,10 @@ class OffsetFactor:
         return cast(self.whole, int32) if _INT16[0] <= low and high <= _INT16[1] else None
 
 
-def offset_factor(kernel: Kernel, contraction: Contraction, factor: Node) -> OffsetFactor | None:
-    """A factor as a narrow integer and an offset that does not vary along the sum."""
+def offset_factor(kernel: Kernel, k: Iterable[Node], factor: Node) -> OffsetFactor | None:
+    """A factor as a narrow integer and an offset that does not vary along the summed ranges `k`."""
     summed = 0
-    for range_ in contraction.k:
+    for range_ in k:
         summed |= kernel.free.bit(range_)
     node = factor
     gate: Node | None = None

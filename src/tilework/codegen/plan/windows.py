@@ -96,7 +96,7 @@ def window_fold(kernel: Kernel) -> Contraction | None:
     if any(mask[store] & mask[reduce] != mask[reduce] for store in kernel.stores):
         return None
     k = tuple(reduce.src[1:])
-    factors = value.src if value.op is math.MUL else (value,)
+    factors = value.src[:2] if value.op is math.MUL or value.op in math.DOTS else (value,)
     for factor in factors:
         own = [r for r in kernel.outputs if mask[factor] & kernel.free.bit(r)]
         m = tuple(window.own for window in windows_of(factor, own, k))

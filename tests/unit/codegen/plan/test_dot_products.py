@@ -90,14 +90,22 @@ def test_other_narrow_products_are_pairs(a: DType, b: DType, target: TargetSpec)
         (product(int8, int8), aarch64_spec()),
         (product(int8, int8, total=int64), QUADS),
         (product(int32, int32), QUADS),
-        (product(int8, int8, m=2), QUADS),
-        (product(int8, int8, k=8), QUADS),
-        (product(int8, int8, k=65), QUADS),
     ],
-    ids=["no instruction", "wide sum", "wide factors", "few rows", "short", "odd"],
+    ids=["no instruction", "wide sum", "wide factors"],
 )
 def test_everything_else_is_left_alone(kernel: Node, target: TargetSpec) -> None:
     assert dots(kernel, target) == []
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [product(int8, int8, m=2), product(int8, int8, k=8), product(int8, int8, k=65)],
+    ids=["few rows", "short", "odd"],
+)
+def test_products_that_are_not_grouped_take_a_word_each(kernel: Node) -> None:
+    (total,) = [node for node in toposort(ready_for_plans(kernel, QUADS)) if node.op is REDUCE]
+    assert total.src[0].op is math.DOT_PAIRS
+    assert [factor.op for factor in total.src[0].src[:2]] == [math.AND, math.CAST]
 
 
 def test_quads_that_do_not_fit_a_size_are_pairs() -> None:
