@@ -4,14 +4,16 @@ Usage: `python scripts/write_generated_cases.py [--device DEVICE] [--family FAMI
 
 Without options everything that is not counted yet: 20,000 cases on the CPU (about an hour on one
 core), and the 2,000 of `make test` on the CPU and on the other devices. What was counted is kept in
-docs/generated-cases.json after each family, so that an interrupted run goes on where it was;
-`--fresh` counts what is asked for again. What is wrong is printed, and makes the status 1.
+docs/generated-cases.json, so that an interrupted run goes on where it was, in the middle of a
+family too; `--fresh` counts what is asked for again. What is wrong is printed, and makes the
+status 1.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -24,7 +26,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.differential.generated.draw import FAMILIES, Drawn, judge_family, shares  # noqa: E402
+from tests.differential.generated.draw import FAMILIES, Drawn, cases_of, shares  # noqa: E402
+from tests.differential.generated.judge import judge  # noqa: E402
 from tests.differential.test_generated import FEW, MANY, OTHERS  # noqa: E402
 
 from tilework.base import settings  # noqa: E402
@@ -37,6 +40,8 @@ SWEEPS = (
     ("CPU", MANY, 2, "20,000 cases on the CPU"),
     *((device, FEW, 1, f"The 2,000 of `make test` on `{device}`") for device in ("CPU", *OTHERS)),
 )
+#: Seconds after which the counts of an unfinished family are written.
+KEPT_EVERY = 20
 Rows = dict[str, dict[str, Any]]
 
 
@@ -56,23 +61,46 @@ def key_of(device: str, total: int, family: str) -> str:
     return f"{device}/{total}/{family}"
 
 
-def count(device: str, total: int, number: int, family: str) -> Drawn:
-    """Judge a family's cases and keep what came of it."""
-    began = time.monotonic()
-    found = judge_family(family, shares(total)[family], number, device)
-    rows = read()  # another process may have counted others
-    rows[key_of(device, total, family)] = {
-        "operations": len(FAMILIES[family]),
-        "cases": len(found.structures),
-        "wrong": len(found.faults),
-        "differentiated": found.differentiated,
-        "dtypes": dict(found.dtypes),
-        "seconds": round(time.monotonic() - began),
-        "date": date.today().isoformat(),
-        "revision": revision(),
-    }
-    COUNTS.write_text(json.dumps(rows, indent=1, sort_keys=True) + "\n")
-    return found
+def count(device: str, total: int, number: int, family: str) -> list[str]:
+    """Judge a family's cases, go on where an interrupted run was, and return what is wrong."""
+    key, wanted = key_of(device, total, family), shares(total)[family]
+    row = read().get(key, {})
+    done, seconds = row.get("batches", 0), row.get("seconds", 0)
+    dtypes = Counter(row.get("dtypes", {}))
+    began, kept, faults = time.process_time(), time.monotonic(), list[str]()
+    batches = list(cases_of(family, wanted, number))
+    for place, batch in enumerate(batches[done:], done + 1):
+        found = Drawn()
+        found.add(batch, judge(batch, device))
+        faults += found.faults
+        dtypes.update(found.dtypes)
+        row = {
+            "operations": len(FAMILIES[family]),
+            "batches": place,
+            "cases": row.get("cases", 0) + len(found.structures),
+            "wrong": row.get("wrong", 0) + len(found.faults),
+            "differentiated": row.get("differentiated", 0) + found.differentiated,
+            "dtypes": dict(dtypes),
+            "seconds": seconds + round(time.process_time() - began),
+            "date": date.today().isoformat(),
+            "revision": revision() if place == len(batches) else "",
+            "whole": place == len(batches),
+        }
+        for fault in found.faults:
+            print(f"{key}: {fault}", flush=True)
+        if place == len(batches) or time.monotonic() > kept + KEPT_EVERY:
+            kept = time.monotonic()
+            keep(key, row)
+    print(key, row["cases"], "cases", row["wrong"], "wrong", row["seconds"], "s", flush=True)
+    return faults
+
+
+def keep(key: str, row: dict[str, Any]) -> None:
+    """Write a row to the file, which another process may have changed."""
+    text = json.dumps(read() | {key: row}, indent=1, sort_keys=True) + "\n"
+    whole = COUNTS.with_suffix(f".{os.getpid()}")
+    whole.write_text(text)
+    whole.replace(COUNTS)  # never seen half written
 
 
 def page(rows: Rows) -> str:
@@ -93,6 +121,7 @@ def page(rows: Rows) -> str:
         "",
         "`make test` judges the 2,000 on the CPU and the first of each family on the other",
         "devices; `make test-full` judges 20,000 on the CPU and all of the 2,000 on the others.",
+        "Seconds are those of one core, with the drawing and with PyTorch's side.",
     ]
     for device, total, _, title in SWEEPS:
         lines += ["", f"## {title}", "", *_table(rows, device, total)]
@@ -110,13 +139,14 @@ def _table(rows: Rows, device: str, total: int) -> list[str]:
     columns = ("operations", "cases", "differentiated", "wrong", "seconds")
     for family in FAMILIES:
         row = rows.get(key_of(device, total, family))
-        if row is None:
+        if not row:
             lines.append(f"| {family} | | | | | | not yet | |")
             continue
         sums.update({column: row[column] for column in columns})
         dtypes.update(row["dtypes"])
         cells = " | ".join(str(row[column]) for column in columns)
-        lines.append(f"| {family} | {cells} | {row['date']} | {row['revision']} |")
+        when = f"{row['date']} | {row['revision']}" if row["whole"] else "in part |"
+        lines.append(f"| {family} | {cells} | {when} |")
     lines.append(f"| all | {' | '.join(str(sums[column]) for column in columns)} | | |")
     kinds = ", ".join(f"{name} {dtypes[name]}" for name in sorted(dtypes))
     return [*lines, "", f"Operands by dtype: {kinds}."]
@@ -140,11 +170,11 @@ def main() -> int:
             if options.device not in (None, device) or options.total not in (None, total):
                 continue
             for family in [options.family] if options.family else FAMILIES:
-                if key_of(device, total, family) in read() and not options.fresh:
-                    continue
-                found = count(device, total, number, family)
-                wrong |= bool(found.faults)
-                print(device, family, len(found.structures), *found.faults, sep="\n  ", flush=True)
+                key = key_of(device, total, family)
+                if options.fresh:
+                    keep(key, {})
+                if not read().get(key, {}).get("whole"):
+                    wrong |= bool(count(device, total, number, family))
     PAGE.write_text(page(read()), encoding="utf-8")
     return int(wrong)
 

@@ -49,6 +49,13 @@ class Drawn:
     #: Operands by dtype.
     dtypes: Counter[str] = field(default_factory=Counter)
 
+    def add(self, batch: list[Case], faults: list[str]) -> None:
+        """Count the cases of a batch that was judged."""
+        self.structures.update(case.structure for case in batch)
+        self.faults += faults
+        self.differentiated += sum(case.is_differentiated for case in batch)
+        self.dtypes.update(one.dtype for case in batch for one in case.operands)
+
 
 def _collect(
     ops: list[Op], count: int, number: int, structures: set[Any], batches: list[list[Case]]
@@ -89,8 +96,5 @@ def judge_family(family: str, count: int, number: int = 0, device: str | None = 
     """Judge `count` distinct cases of a family on a device."""
     found = Drawn()
     for batch in cases_of(family, count, number):
-        found.structures.update(case.structure for case in batch)
-        found.differentiated += sum(case.is_differentiated for case in batch)
-        found.dtypes.update(one.dtype for case in batch for one in case.operands)
-        found.faults += judge(batch, device)
+        found.add(batch, judge(batch, device))
     return found
