@@ -66,7 +66,7 @@ def count(device: str, total: int, number: int, family: str) -> list[str]:
     key, wanted = key_of(device, total, family), shares(total)[family]
     row = read().get(key, {})
     done, seconds = row.get("batches", 0), row.get("seconds", 0)
-    dtypes = Counter(row.get("dtypes", {}))
+    dtypes: Counter[str] = Counter(row.get("dtypes", {}))
     began, kept, faults = time.process_time(), time.monotonic(), list[str]()
     batches = list(cases_of(family, wanted, number))
     for place, batch in enumerate(batches[done:], done + 1):
