@@ -258,3 +258,38 @@ def test_MPL_05_EXE_19_arenas_of_programs_over_cards_are_reused_in_order(
                 assert np.array_equal(found.numpy(), wanted)
     for steps, waits in plans:
         assert is_ordered(steps, waits)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_BKE_10_memory_that_is_freed_waits_for_its_last_use_on_every_card(
+    library: EmulatedCuda, seed: int
+) -> None:
+    """Each step runs by itself, and what is freed goes to new tensors while copies are late."""
+    choose = Random(seed)
+    values: list[tuple[Tensor, np.ndarray]] = []
+    addresses: set[tuple[str, int]] = set()
+    reused = 0
+    with library.late(choose if seed % 3 else None):
+        for _ in range(60):
+            kind = choose.random()
+            if kind < 0.3 or len(values) < 3:
+                row = np.array(choose.choices(range(1 << 20), k=64), np.int32)
+                made = Tensor(row, device=choose.choice(CARDS)).realize(), row
+            elif kind < 0.65:
+                value, model = choose.choice(values)
+                made = value.to(choose.choice(CARDS)).realize(), model
+            else:
+                (value, model), (other, second) = choose.choices(values, k=2)
+                moved = other.to(value.device)
+                made = (value * 3 - moved).realize(), model * np.int32(3) - second
+            buffer = made[0]._storage.version.buffer
+            assert buffer is not None
+            place = (buffer.device, buffer.address)
+            reused += place in addresses
+            addresses.add(place)
+            values.append(made)
+            while len(values) > choose.randint(3, 6):
+                values.pop(choose.randrange(len(values) - 1))
+        for value, model in values:
+            assert np.array_equal(value.numpy(), model)
+    assert reused > 5
