@@ -71,7 +71,7 @@ def main() -> None:
     """Print the module."""
     print('"""Chebyshev coefficients on [-1, 1], made by scripts/derive_chebyshev.py."""\n')
     print("from __future__ import annotations")
-    tables = {"ERFCX": scaled_complement}
+    tables: dict[str, Callable[[mp.mpf], mp.mpf]] = {"ERFCX": scaled_complement}
     for order in (0, 1):
         tables[f"I{order}_NEAR"] = near(order)
         tables[f"I{order}_FAR"] = far(order)

@@ -30,7 +30,7 @@ from tilework.tools.common import programs
 from tilework.tools.models import models
 
 if TYPE_CHECKING:
-    from tilework.engine.link import KernelCall
+    from tilework.engine.steps import KernelCall
 
 #: A plan must be faster by this much, in each of so many comparisons.
 MARGIN, TIMES = 1.08, 2

@@ -28,7 +28,6 @@ from tilework.tensor.wrong_calls import told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
 
     import numpy
 
@@ -285,12 +284,7 @@ class Tensor(Differentiation):
             self._before.append(Tensor.training)
             Tensor.training = self._mode
 
-        def __exit__(
-            self,
-            kind: type[BaseException] | None,
-            error: BaseException | None,
-            trace: TracebackType | None,
-        ) -> None:
+        def __exit__(self, *error: object) -> None:
             Tensor.training = self._before.pop()
 
     class no_grad(ContextDecorator):
@@ -305,13 +299,8 @@ class Tensor(Differentiation):
             context.__enter__()
             self._contexts.append(context)
 
-        def __exit__(
-            self,
-            kind: type[BaseException] | None,
-            error: BaseException | None,
-            trace: TracebackType | None,
-        ) -> None:
-            self._contexts.pop().__exit__(kind, error, trace)
+        def __exit__(self, *error: object) -> None:
+            self._contexts.pop().__exit__(*error)
 
     inference_mode = no_grad
 

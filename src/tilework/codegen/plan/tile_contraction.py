@@ -70,15 +70,7 @@ class Tiling(TileCost):
         if block > 1:
             nest.append((number(self.lane), 1))
         splits = self._splits({self.lane: parts})
-        plan = Plan(
-            splits,
-            tuple(nest),
-            tasks,
-            tuple(staged),
-            self.overlap,
-            self.swapped,
-            ahead=self._ahead(staged),
-        )
+        plan = self._plan(splits, nest, tasks, staged)
         if around > product(self.contraction.batch):
             cycles += self._crossed()
         return self._parallel(cycles, count), plan
@@ -126,15 +118,7 @@ class Tiling(TileCost):
         nest.append((number(self.row), 1))
         nest += [(number(r), 0) for r in self._grouped()]
         splits = self._splits({self.row: _outer_parts(block)})
-        plan = Plan(
-            splits,
-            tuple(nest),
-            tasks,
-            tuple(staged),
-            self.overlap,
-            self.swapped,
-            ahead=self._ahead(staged),
-        )
+        plan = self._plan(splits, nest, tasks, staged)
         return self._parallel(cycles, around), plan
 
     def row_blocks(self) -> list[int]:
@@ -191,15 +175,7 @@ class Tiling(TileCost):
         if shares > 1:
             parts[shared] = _outer_parts(share)
         splits = self._splits(parts)
-        plan = Plan(
-            splits,
-            tuple(nest),
-            level,
-            tuple(staged),
-            self.overlap,
-            self.swapped,
-            ahead=self._ahead(staged),
-        )
+        plan = self._plan(splits, nest, level, staged)
         return self._parallel(cycles, tasks), plan
 
     def window_blocks(self) -> list[tuple[int, int]]:
@@ -238,6 +214,24 @@ class Tiling(TileCost):
 
     def _grouped(self) -> list[Node]:
         return [] if self.group is None else [self.group]
+
+    def _plan(
+        self,
+        splits: tuple[Split, ...],
+        nest: list[tuple[int, int]],
+        tasks: int,
+        staged: list[Staged],
+    ) -> Plan:
+        """A plan whose first `tasks` loops are shared out."""
+        return Plan(
+            splits,
+            tuple(nest),
+            tasks,
+            tuple(staged),
+            self.overlap,
+            self.swapped,
+            ahead=self._ahead(staged),
+        )
 
     def _splits(self, parts: dict[Node, tuple[Part, ...]]) -> tuple[Split, ...]:
         """The splits of a plan whose ranges have the outer parts `parts`, else one loop each."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from types import TracebackType
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from tilework import Device, Tensor, errors, settings
@@ -143,12 +142,7 @@ class Context(contextlib.ContextDecorator):
         for key, value in self._flags.items():
             ContextVar.known[key].value = value
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for key, value in self._before.pop().items():
             ContextVar.known[key].value = value
 

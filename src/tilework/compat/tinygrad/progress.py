@@ -10,7 +10,6 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from tilework import errors
@@ -42,12 +41,7 @@ class Timing(contextlib.ContextDecorator):
         self.st = time.perf_counter_ns()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.et = time.perf_counter_ns() - self.st
         if self.enabled:
             rest = self.on_exit(self.et) if self.on_exit is not None else ""
@@ -84,12 +78,7 @@ class Profiling(contextlib.ContextDecorator):
             self.profile.enable()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if not self.enabled:
             return
         self.profile.disable()
@@ -162,12 +151,7 @@ class tqdm(Generic[T]):
     def __enter__(self) -> tqdm[T]:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.update(close=True)
 
     def set_description(self, desc: str) -> None:

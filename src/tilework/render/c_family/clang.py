@@ -17,7 +17,7 @@ from tilework.ir.ops.index import LANES, RANGE, VARIABLE, Unit
 from tilework.ir.ops.memory import AFTER, FETCH, INDEX, LOAD, PARAM, SINK, STORE
 from tilework.ir.ops.program import FAULT_IF
 from tilework.render.base import cannot_render, check_gate, check_input, gate_of, locality
-from tilework.render.c_family import vectors
+from tilework.render.c_family import vector_helpers, vectors
 from tilework.render.c_family.dialect import CFamily, Dialect, Emit, literal, type_name
 from tilework.render.c_family.prelude import PRELUDE, half_vectors
 
@@ -68,12 +68,12 @@ def _helpers_of(body: str) -> str:
     """The definitions of the helper functions that a text calls, sorted by name."""
     found: dict[str, str] = {}
     for name, element, lanes in _HELPER.findall(body):
-        make = vectors.HELPERS.get(name)
+        make = vector_helpers.HELPERS.get(name)
         if make is not None:
             found[f"{name}_{element}x{lanes}"] = make(name, element, int(lanes))
     for source, target, lanes in _SATURATE.findall(body):
         key = f"saturate_{source}_{target}_x{lanes}"
-        found[key] = vectors.saturate(source, target, int(lanes))
+        found[key] = vector_helpers.saturate(source, target, int(lanes))
     for name, lanes in _HALF.findall(body):
         found[f"{name}_x{lanes}"] = half_vectors(name, int(lanes))
     return "".join(found[key] for key in sorted(found))

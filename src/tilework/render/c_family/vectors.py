@@ -6,10 +6,10 @@ A vector type is named by its element and lanes: `f32x16`.  A vector of bools is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from tilework.dtypes import DType, float32, float64
+from tilework.dtypes import DType, float32
 from tilework.ir.fold import fold_op
 from tilework.ir.ops import control, math
 from tilework.render.c_family.dialect import (
@@ -52,7 +52,8 @@ def lanes_of(node: Node) -> int:
     return lanes
 
 
-def _integers(kind: str, dtype: DType, lanes: int) -> str:
+def integer_vector(kind: str, dtype: DType, lanes: int) -> str:
+    """The vector of integers, signed ("i") or not ("u"), as wide as those of `dtype`."""
     return f"{kind}{dtype.bits}x{lanes}"
 
 
@@ -89,7 +90,7 @@ def mask(node: Node, names: Names, bits: int, depth: int = 0) -> str:
 
 def select(condition: str, x: str, y: str, dtype: DType, lanes: int) -> str:
     """X where the mask has ones, else y, bit by bit."""
-    bits = _integers("i", dtype, lanes) if not dtype.is_bool else f"b8x{lanes}"
+    bits = integer_vector("i", dtype, lanes) if not dtype.is_bool else f"b8x{lanes}"
     target = f"{element_name(dtype)}x{lanes}"
     return f"({target})(({condition} & ({bits}){x}) | (~{condition} & ({bits}){y}))"
 
@@ -105,7 +106,7 @@ def wrapped(symbol: str) -> Emit:
         dtype = node.type.dtype
         if dtype.is_float:
             return f"{x} {symbol} {y}"
-        unsigned = _integers("u", dtype, lanes_of(node))
+        unsigned = integer_vector("u", dtype, lanes_of(node))
         return f"({vector_type(node)})(({unsigned}){x} {symbol} ({unsigned}){y})"
 
     return emit
@@ -121,13 +122,9 @@ def infix(symbol: str) -> Emit:
     return emit
 
 
-def compare(symbol: str) -> Emit:
+def emit_comparison(node: Node, names: Names) -> str:
     """The mask of bytes of a comparison, made from its wide mask (which has been named)."""
-
-    def emit(node: Node, names: Names) -> str:
-        return convert(raw_mask(names[node]), vector_type(node))
-
-    return emit
+    return convert(raw_mask(names[node]), vector_type(node))
 
 
 def wide_comparison(node: Node, names: Names) -> str:
@@ -155,7 +152,7 @@ def extreme(symbol: str, name: str) -> Emit:
         if dtype.is_float:
             return by_helper(name)(node, names)
         x, y = (names[source] for source in node.src)
-        condition = f"({_integers('i', dtype, lanes)})({x} {symbol} {y})"
+        condition = f"({integer_vector('i', dtype, lanes)})({x} {symbol} {y})"
         return select(condition, x, y, dtype, lanes)
 
     return emit
@@ -166,7 +163,7 @@ def emit_negate(node: Node, names: Names) -> str:
     x, dtype = names[node.src[0]], node.type.dtype
     if dtype.is_float:
         return f"-{x}"
-    return f"({vector_type(node)})(-({_integers('u', dtype, lanes_of(node))}){x})"
+    return f"({vector_type(node)})(-({integer_vector('u', dtype, lanes_of(node))}){x})"
 
 
 def emit_absolute(node: Node, names: Names) -> str:
@@ -175,7 +172,7 @@ def emit_absolute(node: Node, names: Names) -> str:
     if dtype.is_unsigned:
         return x
     if dtype.is_float:
-        return f"({vector_type(node)})(({_integers('u', dtype, lanes)}){x} & ~{_sign(dtype)})"
+        return f"({vector_type(node)})(({integer_vector('u', dtype, lanes)}){x} & ~{_sign(dtype)})"
     return select(f"({x} < 0)", emit_negate(node, names), x, dtype, lanes)
 
 
@@ -187,7 +184,7 @@ def emit_copysign(node: Node, names: Names) -> str:
     """The magnitude of x with the sign bit of y."""
     x, y = (names[source] for source in node.src)
     dtype = node.type.dtype
-    unsigned, sign = _integers("u", dtype, lanes_of(node)), _sign(dtype)
+    unsigned, sign = integer_vector("u", dtype, lanes_of(node)), _sign(dtype)
     return f"({vector_type(node)})((({unsigned}){x} & ~{sign}) | (({unsigned}){y} & {sign}))"
 
 
@@ -215,7 +212,7 @@ def emit_number_extreme(node: Node, names: Names) -> str:
 def emit_shift_left(node: Node, names: Names) -> str:
     """x << y for counts below the width."""
     x, y = (names[source] for source in node.src)
-    unsigned = _integers("u", node.type.dtype, lanes_of(node))
+    unsigned = integer_vector("u", node.type.dtype, lanes_of(node))
     return f"({vector_type(node)})(({unsigned}){x} << ({unsigned}){y})"
 
 
@@ -238,7 +235,7 @@ def emit_multiply_add(node: Node, names: Names) -> str:
     dtype = node.type.dtype
     if dtype.is_float:
         return by_helper("fma")(node, names)
-    unsigned = _integers("u", dtype, lanes_of(node))
+    unsigned = integer_vector("u", dtype, lanes_of(node))
     x, y, z = (f"({unsigned}){names[source]}" for source in node.src)
     return f"({vector_type(node)})({x} * {y} + {z})"
 
@@ -246,7 +243,7 @@ def emit_multiply_add(node: Node, names: Names) -> str:
 def emit_dot(node: Node, names: Names) -> str:
     """Sums of products within words."""
     x, y, z = (names[source] for source in node.src)
-    unsigned = _integers("u", node.type.dtype, lanes_of(node))
+    unsigned = integer_vector("u", node.type.dtype, lanes_of(node))
     return dot_text(node.op, (x, y, z), vector_type(node), unsigned)
 
 
@@ -308,7 +305,7 @@ def emit_compress(node: Node, names: Names) -> str:
     chosen = mask(node.src[1], names, 8)
     bits = " | ".join(f"(({chosen})[{i}] & 1) << {i}" for i in range(lanes))
     name = f"__builtin_ia32_compress{letter}i{lanes * dtype.bits}_mask"
-    signed = f"{_integers('i', dtype, lanes)}"
+    signed = f"{integer_vector('i', dtype, lanes)}"
     return f"({kind}){name}(({signed}){x}, ({signed}){{}}, {bits})"
 
 
@@ -332,10 +329,10 @@ EMITTERS: Final[Mapping[OpDef, Emit]] = {
     math.XOR: infix("^"),
     math.SHL: emit_shift_left,
     math.SHR: infix(">>"),
-    math.LT: compare("<"),
-    math.LE: compare("<="),
-    math.EQ: compare("=="),
-    math.NE: compare("!="),
+    math.LT: emit_comparison,
+    math.LE: emit_comparison,
+    math.EQ: emit_comparison,
+    math.NE: emit_comparison,
     math.MAXIMUM: extreme(">", "maximum"),
     math.MINIMUM: extreme("<", "minimum"),
     math.SQRT: by_helper("sqrt"),
@@ -362,141 +359,3 @@ EMITTERS: Final[Mapping[OpDef, Emit]] = {
     control.COMPRESS: emit_compress,
     control.FOLD_LANES: emit_fold_lanes,
 }
-
-# ---- helper functions, written where a text calls them
-
-_ELEMENTS: Final = {"f32": float32, "f64": float64}
-_WIDE_FMA: Final = {
-    "f32x16": ("__AVX512F__", "__builtin_ia32_vfmaddps512_mask", ", -1, 4"),
-    "f64x8": ("__AVX512F__", "__builtin_ia32_vfmaddpd512_mask", ", -1, 4"),
-    "f32x8": ("__FMA__", "__builtin_ia32_vfmaddps256", ""),
-    "f64x4": ("__FMA__", "__builtin_ia32_vfmaddpd256", ""),
-    "f32x4": ("__FMA__", "__builtin_ia32_vfmaddps", ""),
-    "f64x2": ("__FMA__", "__builtin_ia32_vfmaddpd", ""),
-}
-
-
-def _by_lane(name: str, element: str, lanes: int) -> str:
-    """A function of floats applied lane by lane."""
-    kind, suffix = f"{element}x{lanes}", "f" if element == "f32" else ""
-    return (
-        f"HELPER {kind} {name}_{kind}({kind} x) {{\n  {kind} r;\n"
-        f"  for (int i = 0; i < {lanes}; i++) r[i] = __builtin_{name}{suffix}(x[i]);\n"
-        "  return r;\n}\n"
-    )
-
-
-def _fma(name: str, element: str, lanes: int) -> str:
-    kind, suffix = f"{element}x{lanes}", "f" if element == "f32" else ""
-    loop = (
-        f"  {kind} r;\n  for (int i = 0; i < {lanes}; i++)"
-        f" r[i] = __builtin_fma{suffix}(x[i], y[i], z[i]);\n  return r;\n"
-    )
-    head = f"HELPER {kind} fma_{kind}({kind} x, {kind} y, {kind} z) {{\n"
-    clang = "#if HAS_ELEMENTWISE_FMA\n  return __builtin_elementwise_fma(x, y, z);\n"
-    wide = _WIDE_FMA.get(kind)
-    if wide is not None:
-        macro, function, more = wide
-        clang += f"#elif defined({macro}) && !defined(__clang__)\n"
-        clang += f"  return ({kind}){function}(x, y, z{more});\n"
-    return f"{head}{clang}#else\n{loop}#endif\n}}\n"
-
-
-def _extreme(name: str, element: str, lanes: int) -> str:
-    """NaN wins; of equal operands (zeros of either sign) the bits are joined."""
-    dtype = _ELEMENTS[element]
-    kind, bits = f"{element}x{lanes}", _integers("i", dtype, lanes)
-    symbol, joined = ("<", "&") if name == "maximum" else (">", "|")
-    return (
-        f"HELPER {kind} {name}_{kind}({kind} x, {kind} y) {{\n"
-        f"  {bits} p = ({bits})x, q = ({bits})y;\n"
-        f"  {bits} m = ({bits})(x {symbol} y), e = ({bits})(x == y);\n"
-        f"  {bits} r = (m & q) | (~m & p);\n  r = (e & (p {joined} q)) | (~e & r);\n"
-        f"  m = ({bits})(y != y); r = (m & q) | (~m & r);\n"
-        f"  m = ({bits})(x != x); r = (m & p) | (~m & r);\n  return ({kind})r;\n}}\n"
-    )
-
-
-_SCALAR_FOLDS: Final = {"add": "+", "mul": "*", "and": "&", "or": "|"}
-
-
-def _fold(name: str, element: str, lanes: int) -> str:
-    """Lane i with lane i + n/2, then on with n/2 lanes."""
-    op = name.removeprefix("fold_")
-    kind = f"{element}x{lanes}"
-    if op in _SCALAR_FOLDS and element[0] == "f":
-        pair = f"x[i] {_SCALAR_FOLDS[op]} x[i + n]"
-    elif op in _SCALAR_FOLDS:
-        unsigned = "u64" if element.endswith("64") else "u32"
-        pair = f"({unsigned})x[i] {_SCALAR_FOLDS[op]} ({unsigned})x[i + n]"
-    elif element[0] == "f":
-        pair = f"{op}_{element}(x[i], x[i + n])"
-    else:
-        symbol = ">" if op == "maximum" else "<"
-        pair = f"x[i] {symbol} x[i + n] ? x[i] : x[i + n]"
-    return (
-        f"HELPER {element} {name}_{kind}({kind} x) {{\n"
-        f"  for (int n = {lanes // 2}; n > 0; n /= 2)\n"
-        f"    for (int i = 0; i < n; i++) x[i] = {pair};\n  return x[0];\n}}\n"
-    )
-
-
-def _load(name: str, element: str, lanes: int) -> str:
-    """Lanes whose mask is 0 do not touch memory."""
-    kind, (offsets, place) = f"{element}x{lanes}", _place(name, lanes)
-    return (
-        f"HELPER {kind} {name}_{kind}(const {element}m *p, {offsets}b8x{lanes} m) {{\n"
-        f"  {kind} r = {{0}};\n"
-        f"  for (int i = 0; i < {lanes}; i++) if (m[i]) r[i] = p[{place}];\n  return r;\n}}\n"
-    )
-
-
-def _store(name: str, element: str, lanes: int) -> str:
-    kind, (offsets, place) = f"{element}x{lanes}", _place(name, lanes)
-    return (
-        f"HELPER void {name}_{kind}({element}m *p, {kind} x, {offsets}b8x{lanes} m) {{\n"
-        f"  for (int i = 0; i < {lanes}; i++) if (m[i]) p[{place}] = x[i];\n}}\n"
-    )
-
-
-def _place(name: str, lanes: int) -> tuple[str, str]:
-    """The parameter for offsets, if an access takes some, and where lane i is."""
-    return (f"i64x{lanes} at, ", "at[i]") if name in ("gather", "scatter") else ("", "i")
-
-
-#: name of a helper -> (name, element, lanes) -> its definition
-HELPERS: Final[Mapping[str, Callable[[str, str, int], str]]] = {
-    **dict.fromkeys(("sqrt", "floor", "ceil", "trunc", "rint"), _by_lane),
-    **dict.fromkeys(("maximum", "minimum"), _extreme),
-    **dict.fromkeys(
-        [f"fold_{op}" for op in ("add", "mul", "and", "or", "maximum", "minimum")], _fold
-    ),
-    "fma": _fma,
-    "masked_load": _load,
-    "masked_store": _store,
-    "gather": _load,
-    "scatter": _store,
-}
-
-
-def saturate(source: str, target: str, lanes: int) -> str:
-    """A vector of floats to integers: out of range saturates, NaN gives 0."""
-    bits = int(target[1:])
-    width = int(source[1:])
-    signed = target[0] == "i"
-    kind, floats, wide = f"{target}x{lanes}", f"{source}x{lanes}", f"i{width}x{lanes}"
-    high = f"0x1p{bits - signed}"
-    low = f"-0x1p{bits - 1}" if signed else "0.0"
-    suffix = "f" if source == "f32" else ""
-    most = f"(({target})~({target})0)" if not signed else f"({target})((1ull << {bits - 1}) - 1)"
-    least = f"({target})(1ull << {bits - 1})" if signed else f"({target})0"
-    narrow = f"i{bits}x{lanes}"
-    return (
-        f"HELPER {kind} saturate_{source}_{target}_x{lanes}({floats} x) {{\n"
-        f"  {wide} above = ({wide})(x >= {high}{suffix}), below = ({wide})(x < {low}{suffix});\n"
-        f"  {wide} fine = ({wide})(x == x) & ~above & ~below;\n"
-        f"  {kind} r = __builtin_convertvector(({floats})(fine & ({wide})x), {kind});\n"
-        f"  {narrow} a = __builtin_convertvector(above, {narrow});\n"
-        f"  {narrow} b = __builtin_convertvector(below, {narrow});\n"
-        f"  r |= ({kind})a & {most};\n  r |= ({kind})b & {least};\n  return r;\n}}\n"
-    )
