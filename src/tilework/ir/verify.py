@@ -17,6 +17,7 @@ from tilework.ir.ops import control, math, matrix_registers, memory, program, te
 from tilework.ir.ops import index as index_ops
 from tilework.ir.ops.index import Unit
 from tilework.ir.stage import IN_KERNEL, Stage
+from tilework.ir.uniform import divergent_barriers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -112,7 +113,11 @@ def find_faults(root: Node, stage: Stage, nodes: Sequence[Node] | None = None) -
                 Fault("operands", node, f"{op.name} has {len(node.src)} sources, takes ({names})")
             )
             continue
-        if type(node.attrs) is not op.attrs and not (node.attrs is None and _may_lack(op)):
+        if node.attrs is None:
+            is_other = op.attrs is not None and op not in _MAY_LACK
+        else:
+            is_other = type(node.attrs) is not op.attrs
+        if is_other:
             found.append(Fault("attributes", node, f"{op.name} has {type(node.attrs).__name__}"))
             continue
         rule = _RULES.get(op)
@@ -134,8 +139,8 @@ def _count_operands(op: OpDef) -> tuple[int, int]:
     return least, most
 
 
-def _may_lack(op: OpDef) -> bool:
-    return op is memory.LOAD or op is memory.STORE or op.attrs is None
+#: Ops whose attributes may be left out.
+_MAY_LACK = frozenset((memory.LOAD, memory.STORE))
 
 
 # --- rules of ops --------------------------------------------------------------------------------
@@ -144,7 +149,7 @@ def _may_lack(op: OpDef) -> bool:
 def _check_const(node: Node, stage: Stage) -> str | None:
     if not 0 <= node.attrs.bits < 1 << node.attrs.dtype.bits:
         return f"the bits do not fit {node.attrs.dtype.name}"
-    if stage is not Stage.TENSOR and stage & IN_KERNEL and len(node.attrs.shape) > 2:
+    if len(node.attrs.shape) > 2 and stage is not Stage.TENSOR and stage & IN_KERNEL:
         return "a literal in a kernel is a scalar, a vector or a matrix register"
     return None
 
@@ -407,6 +412,8 @@ def _check_statements(root: Node, nodes: Sequence[Node], found: list[Fault]) -> 
             opened.add(node)
     if len(blocks) > 1:
         found.append(Fault("nesting", blocks[-1] or root, "is never ended"))
+        return
+    found.extend(Fault("uniform", *row) for row in divergent_barriers(root.src))
 
 
 def _closed_by(node: Node) -> Node | None:

@@ -120,6 +120,8 @@ class Limits:
     #: Registers that the threads of one block share, and the most that one thread may have.
     registers: int = 0
     max_thread_registers: int = 0
+    #: Memory of one thread beside its registers.
+    private_bytes: int = 0
     max_scratch_bytes: int = 0
     max_image: tuple[int, int] = (0, 0)
     buffer_alignment_bytes: int = 64

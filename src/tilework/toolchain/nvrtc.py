@@ -23,7 +23,14 @@ from tilework.base.errors import (
 from tilework.target.cuda_code import SOURCE_HEAD, CudaHead, box_from, pack_code
 from tilework.target.known.cuda import ISA
 from tilework.target.spec import TargetSpec
-from tilework.toolchain.base import note_log, wants_log
+from tilework.toolchain.base import note_log
+from tilework.toolchain.cuda_report import (
+    REPORT_FLAG,
+    Resources,
+    check_head,
+    check_report,
+    read_report,
+)
 
 MISSING: Final = "cuda-bindings or nvidia-cuda-nvrtc is not installed"
 EXTRA: Final = "pip install tilework[cuda]"

@@ -34,8 +34,8 @@ from tilework.codegen.gpu.copies import (
     with_slots,
 )
 from tilework.codegen.gpu.sort_passes import sort_in_passes
-from tilework.codegen.matrix.choose import Costed, best_ring
 from tilework.codegen.matrix.operands import narrowed, of_one_dtype
+from tilework.codegen.matrix.products import Product, best_product, unit_of
 from tilework.codegen.passes.normalise import normalise_ranges, renumber
 from tilework.codegen.plan.contraction import Contraction, orientations, with_factors
 from tilework.codegen.plan.extents import ceil_div, least_size, product, size
@@ -82,19 +82,19 @@ def divide(sink: Node, target: TargetSpec) -> Prepacked | None:
     if is_sort(sink):
         with in_use():
             return sort_in_passes(sink, target)
-    if not any(i.unit == "warp_group" for i in target.matrix_instructions):
+    if not unit_of(target):
         return None
     with in_use():
         kernel = analyse(_prepared(sink))
         if kernel.meeting:
             shared = by_classes(kernel, target)
             return None if shared is None else Prepacked(shared, ())
-        found = best_ring(kernel, target)
-        cycles = _cycles_without_ring(kernel, target) if found is None else found.cycles
+        found = best_product(kernel, target)
+        cycles = _cycles_without_units(kernel, target) if found is None else found.cycles
         if not cycles:
             return _columns_in_parts(kernel, target)
         best: tuple[float, Prepacked] | None = None
-        if found is not None and found.ring.a.array and found.ring.b.array:
+        if found is not None and found.is_moved:
             candidates = _with_parts(kernel, found, target)
         else:
             candidates = _with_copies(kernel, target)
@@ -116,7 +116,7 @@ def _without_rest(sink: Node, chosen: Prepacked | None, target: TargetSpec) -> P
     in the product's kernel each of a hundred registers of sums would get all its instructions.
     """
     kernel = analyse(_prepared(sink))
-    if best_ring(kernel, target) is None:
+    if best_product(kernel, target) is None:
         return chosen
     (contraction, *_) = orientations(kernel)
     inside = {node for reduce in kernel.reduces for node in toposort(reduce)}
@@ -130,13 +130,14 @@ def _without_rest(sink: Node, chosen: Prepacked | None, target: TargetSpec) -> P
     return Prepacked(rest.kernel, (*before, *rest.packs))
 
 
-def _cycles_without_ring(kernel: Kernel, target: TargetSpec) -> float:
+def _cycles_without_units(kernel: Kernel, target: TargetSpec) -> float:
     """What a product that the target has instructions for costs without them; 0 for all else."""
     found = orientations(kernel)
     if not found or kernel.overwritten or found[0].corrections:
         return 0.0
     factors = of_one_dtype(narrowed(found[0].a), narrowed(found[0].b))
-    kinds = {i.a_dtype for i in target.matrix_instructions if i.unit == "warp_group"}
+    unit = unit_of(target)
+    kinds = {i.a_dtype for i in target.matrix_instructions if i.unit == unit}
     if factors is None or factors[0].type.dtype.name not in kinds:
         return 0.0
     ranges = kernel.free.of(found[0].reduce.src[0])
@@ -170,8 +171,8 @@ def _with_copies(kernel: Kernel, target: TargetSpec) -> Iterator[tuple[float, Pr
                 if not chosen:
                     continue
                 candidate, cost = _copied(kernel, contraction, chosen, target)
-                found = best_ring(analyse(_prepared(candidate.kernel)), target)
-                if found is not None and found.ring.a.array and found.ring.b.array:
+                found = best_product(analyse(_prepared(candidate.kernel)), target)
+                if found is not None and found.is_moved:
                     yield cost + found.cycles, candidate
 
 
@@ -201,22 +202,21 @@ def _next_slot(kernel: Kernel) -> int:
 
 
 def _with_parts(
-    kernel: Kernel, found: Costed, target: TargetSpec
+    kernel: Kernel, found: Product, target: TargetSpec
 ) -> Iterator[tuple[float, Prepacked]]:
     """The kernel with k cut in several numbers of parts, and what each costs."""
-    ring = found.ring
-    if ring.tiles >= _MANY_TILES * max(target.unit("grid").count, 1):
+    if found.tiles >= _MANY_TILES * max(target.unit("grid").count, 1):
         return
-    contraction = ring.contraction
+    contraction = found.contraction
     for count in _PARTS:
-        if ring.steps < count * _LEAST_STEPS:
+        if found.steps < count * _LEAST_STEPS:
             return
-        cut = _cut_range(contraction.k, ring.a.inner, ring.a.depth, count)
+        cut = _cut_range(contraction.k, found.inner, found.depth, count)
         if cut is None:
             continue
         layout = [*contraction.batch, *contraction.m, *contraction.n]
         candidate = _in_parts(kernel, contraction.reduce, layout, cut, count)
-        partial = best_ring(analyse(_prepared(candidate.packs[0].kernel)), target)
+        partial = best_product(analyse(_prepared(candidate.packs[0].kernel)), target)
         if partial is not None:
             moved = 2 * candidate.packs[0].size_bytes
             yield partial.cycles + cycles_for(moved, STRAIGHT, target), candidate

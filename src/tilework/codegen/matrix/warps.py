@@ -256,7 +256,7 @@ def _factors(
     values = of_one_dtype(narrowed(contraction.a), narrowed(contraction.b))
     if values is None or any(not _is_loaded(value) for value in values):
         return None
-    k = _ordered(contraction.k, values)
+    k = _ordered(contraction.k, values, target)
     owns = (contraction.m, contraction.n)
     a, b = (_factor(value, own, k, target) for value, own in zip(values, owns, strict=True))
     return a, b, k
@@ -269,11 +269,12 @@ def _is_loaded(value: Node) -> bool:
     return any(node.op is LOAD for node in nodes)
 
 
-def _ordered(k: Sequence[Node], values: Sequence[Node]) -> tuple[Node, ...]:
+def _ordered(k: Sequence[Node], values: Sequence[Node], target: TargetSpec) -> tuple[Node, ...]:
     """The ranges of k, the one along which most is moved at once last."""
 
     def rank(range_: Node) -> tuple[int, int]:
-        return sum(_lanes(value, range_) for value in values), size(range_)
+        order = [*(other for other in k if other is not range_), range_]
+        return sum(_lanes(value, order, target) for value in values), size(range_)
 
     last = max(reversed(k), key=rank)
     return (*(range_ for range_ in k if range_ is not last), last)
@@ -281,7 +282,7 @@ def _ordered(k: Sequence[Node], values: Sequence[Node]) -> tuple[Node, ...]:
 
 def _factor(value: Node, own: tuple[Node, ...], k: tuple[Node, ...], target: TargetSpec) -> Factor:
     itemsize = value.type.dtype.itemsize
-    along, across = _lanes(value, k[-1]), _lanes(value, own[-1])
+    along, across = _lanes(value, k, target), _lanes(value, own, target)
     # Elements of one byte cannot be turned.
     along_k = itemsize == 1 or along >= across
     lanes = along if along_k else across
@@ -299,11 +300,13 @@ def _engine(target: TargetSpec, size_bytes: int) -> Filling:
     return Filling.HELD
 
 
-def _lanes(value: Node, range_: Node) -> int:
-    """How many neighbours along a range lie side by side, all of them inside or none; 1 if alone.
+def _lanes(value: Node, ranges: Sequence[Node], target: TargetSpec) -> int:
+    """How many neighbours along the last of ranges that count as one are moved at once.
 
-    Vectors start at multiples of their size in the buffer.
+    They lie side by side, start at multiples of their size in the buffer, and are read or not as
+    one, but for the end of a range that has no other beside it: a copy may have fewer elements.
     """
+    range_ = ranges[-1]
     loaded = loaded_by(value)
     if loaded is None:
         return 1
@@ -313,11 +316,17 @@ def _lanes(value: Node, range_: Node) -> int:
     if any(range_ in toposort(gate) for gate in gates):
         return 1
     constant, total = simplify.terms(load.src[0].src[1])
-    steps = [constant, *(step for term, step in total.items() if term is not range_)]
-    if any(range_ in toposort(term) for term in total if term is not range_):
+    others = {term: step for term, step in total.items() if term is not range_}
+    if any(range_ in toposort(term) for term in others):
         return 1
-    lanes = max(16 // load.type.dtype.itemsize, 1)
-    while lanes > 1 and any(step % lanes for step in (*steps, size(range_))):
+    itemsize = load.type.dtype.itemsize
+    lanes = max(16 // itemsize, 1)
+    while lanes > 1 and any(step % lanes for step in (constant, *others.values())):
+        lanes //= 2
+    may_end = product(ranges) == size(range_) and size(range_) >= lanes
+    if may_end and _engine(target, lanes * itemsize) is Filling.COPIED:
+        return lanes
+    while lanes > 1 and size(range_) % lanes:
         lanes //= 2
     return lanes
 

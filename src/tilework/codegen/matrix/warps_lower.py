@@ -133,8 +133,8 @@ class _Slots:
         values = self.values | self.own.values(row) | self.k.values(depth)
         return values, simplify.all_of(gates)
 
-    def _moves(self, step: Node) -> list[tuple[Node, Node, Node, Node]]:
-        """(place in a slot, address of the source, inside, does this thread move it)."""
+    def _moves(self, step: Node) -> list[tuple[Node, Node, Node, Node, Node]]:
+        """(place in a slot, address of the source, inside, does this thread move it, how many)."""
         factor, threads = self.factor, self.tiles.threads
         found = loaded_by(factor.value)
         if found is None:
@@ -151,14 +151,26 @@ class _Slots:
             for condition in conditions:
                 inside = simplify.both(inside, substitute_ranges(condition, values, {}, {}))
             source = substitute_ranges(load.src[0], values, {}, {})
-            moves.append((self.place(own, k), source, inside, is_mine))
+            left = self._left(own, k, step)
+            moves.append((self.place(own, k), source, inside, is_mine, left))
         return moves
+
+    def _left(self, own: Node, k: Node, step: Node) -> Node:
+        """How many elements of a piece that starts inside are inside."""
+        lanes = const_index(self.factor.lanes)
+        flat = self.k if self.factor.along_k else self.own
+        if flat.size % self.factor.lanes == 0:
+            return lanes
+        at = simplify.add(self.first, own)
+        if flat is self.k:
+            at = simplify.add(simplify.scale(step, self.tiles.depth), k)
+        return simplify.minimum(simplify.sub(const_index(flat.size), at), lanes)
 
     def copy(self, slot: Node, step: Node) -> None:
         """Start this thread's copies to a slot."""
         out, lanes = self.out, self.factor.lanes
-        for place, source, inside, is_mine in self._moves(step):
-            count = simplify.where(inside, const_index(lanes), const_index(0))
+        for place, source, inside, is_mine, left in self._moves(step):
+            count = simplify.where(inside, left, const_index(0))
             copy = COPY_CHUNK(self.at(slot, place), source, count, attrs=CountAttrs(lanes))
             if is_mine is simplify.TRUE:
                 out.emit(copy)
@@ -169,7 +181,7 @@ class _Slots:
     def load(self, step: Node, is_wanted: Node) -> list[tuple[Node, Node, Node]]:
         """Load what this thread will store: (place in a slot, value, does this thread have it)."""
         found = []
-        for place, source, inside, is_mine in self._moves(step):
+        for place, source, inside, is_mine, _ in self._moves(step):
             gate = simplify.all_of((inside, is_mine, is_wanted))
             gates = () if gate is simplify.TRUE else (gate,)
             value = LOAD(source, *gates, attrs=LoadAttrs(self.factor.lanes))

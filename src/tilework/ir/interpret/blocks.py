@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 #: Threads that fold by halves before their results are combined.
 NEIGHBOURS: Final = 32
 _WAIT_SECONDS: Final = 300.0
+#: How often a block looks for threads that wait for one that is gone.
+_POLL_SECONDS: Final = 0.05
 _MEETINGS = frozenset(
     [
         control.BARRIER,
@@ -102,7 +104,9 @@ def _run_block(program: Program, base: Frame, team: Team, *, meets: bool) -> Non
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join()
+        while worker.is_alive():
+            worker.join(_POLL_SECONDS)
+            team.notice()
     if team.error is not None:
         raise team.error
 
@@ -145,6 +149,7 @@ class Team:
         self.lock = threading.Lock()
         self.current = threading.local()
         self.error: Exception | None = None
+        self.has_left = False
 
     def fail(self, error: Exception) -> None:
         """Keep the first error, and let no thread wait any longer."""
@@ -159,7 +164,12 @@ class Team:
 
     def leave(self) -> None:
         """A thread is at its end; nobody may wait for it."""
-        if self.barrier.n_waiting:
+        self.has_left = True
+        self.notice()
+
+    def notice(self) -> None:
+        """Let nobody wait for a thread that is at its end."""
+        if self.has_left and self.barrier.n_waiting:
             self.barrier.abort()
 
     def meet(self) -> None:

@@ -26,6 +26,7 @@ from tilework.ir.symbolic.bounds import bounds
 from tilework.ir.symbolic.simplify import TRUE
 from tilework.ir.types import Memory
 from tilework.render.base import cannot_render
+from tilework.render.blocks import BlockRenderer, check_barriers
 from tilework.render.c_family import cuda_matrix, cuda_warps, dialect
 from tilework.render.c_family.cuda_folds import fold_helper, rank_helper, scan_helper
 from tilework.render.c_family.cuda_prelude import PRELUDE
@@ -91,10 +92,16 @@ _NARROW: Final = {math.ADD: "+", math.SUB: "-", math.MUL: "*"}
 _DIVISIONS: Final = {math.CDIV: "/", math.CMOD: "%"}
 
 
-class CudaRenderer:
+class CudaRenderer(BlockRenderer):
     """CUDA C++17 for NVRTC, whose flags forbid contraction and keep subnormal numbers."""
 
     name: ClassVar[str] = "CudaRenderer"
+    coordinates: ClassVar[Mapping[Unit, str]] = {
+        Unit.THREAD: "blockIdx.x",
+        Unit.WARP: "(int)(threadIdx.x / {local}u)",
+        Unit.LOCAL: "(int)(threadIdx.x % {local}u)",
+    }
+    barrier: ClassVar[str] = "__syncthreads();"
     emitters: ClassVar[Mapping[OpDef, Emit]] = {
         **CFamily.emitters,
         **{op: _function(name) for op, name in _FUNCTIONS.items()},
@@ -107,9 +114,14 @@ class CudaRenderer:
         self.shared_limit_bytes = shared_limit_bytes
 
     def render(self, kernel: LoweredKernel) -> str:
-        """The source text of a kernel.  Raises RenderError for a node that has no text."""
+        """The source text of a kernel.
+
+        Raises: RenderError for a node that has no text; VerifyError for a barrier that not all
+            threads of a block reach.
+        """
         if not _NAME.fullmatch(kernel.name):
             raise RenderError("CudaRenderer: the kernel's name is no identifier", got=kernel.name)
+        check_barriers(kernel)
         function = _Function(self, kernel)
         body = function.text()
         is_shared = kernel.scratch_bytes <= self.shared_limit_bytes
@@ -316,9 +328,10 @@ class _Function:
             self.is_persistent = True
             count = self[node.src[0]]
             self.emit(f"for ({kind} {name} = blockIdx.x; {name} < {count}; {name} += gridDim.x) {{")
-        elif unit in _UNITS:
+        elif unit in self.renderer.coordinates:
+            text = self.renderer.coordinates[unit].format(local=self.local)
             self.emit("{")
-            self.emit(f"  {kind} {name} = {_UNITS[unit].format(local=self.local)};")
+            self.emit(f"  {kind} {name} = {text};")
         else:
             raise cannot_render(self.renderer.name, node)
         self.names[node] = name
@@ -378,7 +391,7 @@ class _Function:
         """A set of effects, which have been written."""
 
     def _barrier(self, node: Node) -> None:
-        self.emit("__syncthreads();")
+        self.emit(self.renderer.barrier)
 
     # ---- vectors
 
@@ -638,11 +651,6 @@ def _memory_type(node: Node) -> str:
 BITCAST = math.BITCAST
 _WIDE: Final = frozenset([LOAD, AFTER, control.ACCUMULATOR, control.FOLD_THREADS,
                           control.EXTRACT, control.FOLD_LANES])  # fmt: skip
-_UNITS: Final = {
-    Unit.THREAD: "blockIdx.x",
-    Unit.WARP: "(int)(threadIdx.x / {local}u)",
-    Unit.LOCAL: "(int)(threadIdx.x % {local}u)",
-}
 _STATEMENTS: Final[Mapping[OpDef, Callable[[_Function, Node], None]]] = {
     RANGE: _Function._open,
     control.END: _Function._close,

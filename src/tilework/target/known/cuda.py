@@ -26,6 +26,8 @@ MAX_VARIABLES: Final = 64
 #: Registers of 32 bits of a multiprocessor, all of which one block may have, and of a thread.
 _REGISTERS: Final = 1 << 16
 _THREAD_REGISTERS: Final = 255
+#: Local memory that a thread may have.
+_PRIVATE_BYTES: Final = 512 << 10
 #: Memory of the device that one block may ask for where shared memory is too small.
 MAX_SCRATCH_BYTES: Final = 1 << 30
 
@@ -364,6 +366,7 @@ def _limits(found: _Capability, is_recent: bool) -> Limits:
         shared_memory_bytes=found.shared_block_bytes,
         registers=_REGISTERS,
         max_thread_registers=_THREAD_REGISTERS,
+        private_bytes=_PRIVATE_BYTES,
         max_scratch_bytes=MAX_SCRATCH_BYTES,
         buffer_alignment_bytes=256,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -92,8 +93,20 @@ def test_a_deep_product_of_few_tiles_is_summed_in_parts() -> None:
     assert total.attrs.fold is Fold.ADD
 
 
-def test_targets_without_copies_in_boxes_divide_nothing() -> None:
-    assert divide(product(4000, 4001, 3999), cuda_spec(80)) is None
+@pytest.mark.parametrize("capability", [80, 86, 89, 120])
+def test_cards_whose_threads_copy_pieces_divide_products_too(capability: int) -> None:
+    target = cuda_spec(capability)
+    assert divide(product(4096, 4096, 4096), target) is None
+    copied = divide(product(4000, 4001, 3999), target)
+    assert copied is not None
+    assert len(copied.packs) == 2
+    in_parts = divide(product(128, 256, 1 << 16), target)
+    assert in_parts is not None
+    assert [node.op for node in toposort(in_parts.kernel)].count(REDUCE) == 1
+
+
+def test_targets_without_matrix_units_divide_no_product() -> None:
+    assert divide(product(4000, 4001, 3999), replace(HOPPER, matrix_instructions=())) is None
 
 
 def test_a_divided_product_is_right_and_the_same_in_a_capture(
