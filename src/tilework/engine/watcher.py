@@ -130,6 +130,10 @@ class Watcher:
         finally:
             sys.setprofile(self._profile)
 
+    def note_slot(self, owner: Any, key: str, value: Any, name: str) -> None:
+        """Note that an attribute of an object that is not looked into was read, and was `value`."""
+        self._note("slot", owner, key, value, name)
+
     def guards(self) -> Guards:
         """Return what was seen."""
         self.forget_locals()

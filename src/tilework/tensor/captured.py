@@ -421,7 +421,12 @@ class Captured:
 
         if self._is_single:
             return tensor_at(0)
-        return rebuild(recipe.result, tensor_at, recipe.result_values)
+        found = rebuild(recipe.result, tensor_at, recipe.result_values)
+        if recipe.gradients:
+            found, *gradients = found
+            for leaf, gradient in zip(recipe.gradients, gradients, strict=True):
+                leaf.grad = gradient
+        return found
 
     def _mark_orphans(self) -> None:
         """Tensors that the captured call left behind, and that no replay makes anew, go stale."""

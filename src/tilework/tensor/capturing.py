@@ -69,14 +69,20 @@ def capture_call(
         seen.trusts = not Tensor.training  # a step of training writes to its weights
         with watcher.watching():
             result = function(*args, **kwargs)
-        returned = flatten(result, "result")
+        gradients = _gradients_to_set(observer, flat)
+        given = (result, *[leaf._grad for leaf in gradients]) if gradients else result
+        returned = flatten(given, "result")
         realize.realize([tensor._version_to_realize() for tensor in returned.tensors])
         realize.realize(_pending(observer))
-        made_late = _reason_to_wait(observer, seen)
+        made_late = _reason_to_wait(observer, seen) or _argument_with_gradient(observer, flat)
     if made_late is not None:
         return result, None, made_late
+    arguments_by_id = {id(tensor) for tensor in flat.tensors}
+    for leaf, before in observer.gradients.values():
+        if before is not None and id(leaf) not in arguments_by_id:
+            watcher.note_slot(leaf, "_grad", before[0], f"the gradient of {leaf!r}")
     guards = watcher.guards()
-    builder = _RecipeBuilder(flat, arguments, seen, observer, guards, returned)
+    builder = _RecipeBuilder(flat, arguments, seen, observer, guards, returned, gradients)
     recipe = builder.build(ambient)
     return result, Captured(recipe, ring), ""
 
@@ -180,6 +186,29 @@ def _reason_to_wait(observer: observe.Observer, seen: capture.Seen) -> str | Non
     return None
 
 
+def _gradients_to_set(observer: observe.Observer, flat: Flat) -> list[TensorBase]:
+    """Tensors of whose gradient the call has made another one, and did not begin with forgetting.
+
+    A call that sets `grad` before anything reads it, as a step with `zero_grad` in it does, uses
+    it for itself.  Otherwise whoever calls resets it, and reads it after the call.
+    """
+    own = {id(tensor) for tensor in flat.tensors}
+    return [
+        leaf
+        for leaf, before in observer.gradients.values()
+        if before is not None and leaf._grad is not before[0] and id(leaf) not in own
+    ]
+
+
+def _argument_with_gradient(observer: observe.Observer, flat: Flat) -> str | None:
+    """Why the call cannot be replayed, if it gives an argument a gradient that is asked for."""
+    for tensor in flat.tensors:
+        _, before = observer.gradients.get(id(tensor), (tensor, None))
+        if before is not None and tensor.requires_grad and tensor._grad is not before[0]:
+            return "it gives a gradient to an argument"
+    return None
+
+
 class _RecipeBuilder:
     """Puts together what a capture has seen."""
 
@@ -191,6 +220,7 @@ class _RecipeBuilder:
         observer: observe.Observer,
         guards: Guards,
         returned: Flat,
+        gradients: list[TensorBase],
     ) -> None:
         self.flat = flat
         self.arguments = arguments
@@ -200,6 +230,7 @@ class _RecipeBuilder:
         self.observer = observer
         self.guards = guards
         self.returned = returned
+        self.gradients = gradients
         self._made_buffers: list[Any] = []
         self._made: list[Made] = []
         self._made_of: dict[int, int] = {}
@@ -247,6 +278,7 @@ class _RecipeBuilder:
             ambient=ambient,
             orphans=self._orphans(returned_storages),
             tensor_type=self._tensor_type(),
+            gradients=self.gradients,
         )
 
     def _values(self) -> dict[str, int]:

@@ -434,6 +434,8 @@ class TensorBase:
     @property
     def grad(self) -> Self | None:
         """The gradient that `backward` has added up, or None."""
+        if observe.active:
+            observe.gradient_used(self, is_set=False)
         return self._grad
 
     @grad.setter
@@ -444,6 +446,8 @@ class TensorBase:
                 got=format_shape(value._dims),
                 expected=format_shape(self._dims),
             )
+        if observe.active:
+            observe.gradient_used(self, is_set=True)
         self._grad = value
 
     # --- sizes and axes ----------------------------------------------------------------------

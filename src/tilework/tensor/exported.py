@@ -92,6 +92,13 @@ def export(
             "export: nothing has been captured", field="captures", try_="call the function once"
         )
     recipe = captured.recipe
+    if recipe.gradients:
+        raise CaptureError(
+            "export: the function gives tensors that it holds a gradient",
+            field="gradients",
+            got=f"{len(recipe.gradients)} tensors",
+            try_="return loss.gradient(...) instead of calling backward()",
+        )
     if recipe.pinned:
         raise CaptureError(
             "export: the function looks at the value of a variable",

@@ -17,6 +17,7 @@ from tilework.base.forks import new_lock
 from tilework.runtime.group import parts_of
 
 if TYPE_CHECKING:
+    from tilework.tensor.core import TensorBase
     from tilework.tensor.version import Storage, Version
 
 #: How many observers there are in this process; others test it before they call.
@@ -46,6 +47,9 @@ class Observer:
         self.forget_locals: Callable[[], None] = _nothing
         #: Whether a tensor that was there before was given another storage.
         self.has_replaced = False
+        #: Tensors that were there before and whose `grad` was asked for before it was set, and
+        #: what that was; None for those whose `grad` was set first.
+        self.gradients: dict[int, tuple[TensorBase, tuple[Any] | None]] = {}
         #: Identities of the memories that runs read and that were there before.
         self.old_memory: set[int] = set()
 
@@ -105,6 +109,14 @@ def storage_written(storage: Storage) -> None:
     observer = _observer.get()
     if observer is not None:
         observer.written.append(weakref.ref(storage))
+
+
+def gradient_used(tensor: TensorBase, is_set: bool) -> None:
+    """Somebody asks for the `grad` of a tensor, or is about to set it."""
+    observer = _observer.get()
+    if observer is None or id(tensor) in observer.gradients or observer.is_born(tensor._storage):
+        return
+    observer.gradients[id(tensor)] = (tensor, None if is_set else (tensor._grad,))
 
 
 def tensor_moved(old: Storage | None = None) -> None:

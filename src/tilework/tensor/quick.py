@@ -70,7 +70,7 @@ def make_quick(
     layouts = [spec.layout for spec in recipe.tensors] + [made.layout for made in recipe.made]
     if any(layout is not None for layout in layouts):
         return None  # over several devices
-    if not _can_rebuild(recipe.result, recipe.outputs):
+    if recipe.gradients or not _can_rebuild(recipe.result, recipe.outputs):
         return None
     if len(recipe.guards.entries) + len(recipe.held) > _MOST_CHECKS:
         return None

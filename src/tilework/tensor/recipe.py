@@ -87,3 +87,6 @@ class Recipe:
     ambient: tuple[Any, ...]
     orphans: list[Any]  # weak references to storages that the capture left behind
     tensor_type: type[TensorBase]
+    #: Tensors whose `grad` a call sets: the result is a tuple then, of that of the function and the
+    #: gradients.
+    gradients: list[TensorBase]

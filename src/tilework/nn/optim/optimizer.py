@@ -244,10 +244,8 @@ class Optimizer:
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients, or set them to 0."""
         for param in [param for part in self.parts for param in part.params]:
-            if set_to_none or param.grad is None:
-                param.grad = None
-            else:
-                param.grad = param.grad.zeros_like()
+            old = param._grad  # what it was does not count, so that a captured step need not ask
+            param.grad = None if set_to_none or old is None else old.zeros_like()
 
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
         """Change all parameters that have a gradient.

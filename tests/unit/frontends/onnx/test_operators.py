@@ -1,7 +1,11 @@
 """Operators whose values ONNX's own cases cannot state."""
 
 import numpy as np
-from tests.unit.frontends.onnx.models import Array, run_node
+from onnx import helper
+from tests.unit.frontends.onnx.models import Array, model, node, run_node, value
+
+from tilework import Tensor, dtypes
+from tilework.frontends.onnx.runner import OnnxRunner
 
 
 def test_dropout_keeps_everything_unless_the_model_trains() -> None:
@@ -23,10 +27,10 @@ def test_a_reduction_over_no_axes_still_changes_each_element() -> None:
         "ReduceSum": x,
         "ReduceMax": x,
     }
-    for name, value in wanted.items():
+    for name, expected in wanted.items():
         none: dict[str, Array] = {"axes": np.zeros(0, np.int64)}
         found = run_node(name, {"x": x}, constants=none, noop_with_empty_axes=1)[0]
-        assert np.array_equal(found, value), name
+        assert np.array_equal(found, expected), name
     none = {"axes": np.zeros(0, np.int64)}
     found = run_node("ReduceLogSum", {"x": x}, constants=none, noop_with_empty_axes=1)[0]
     with np.errstate(invalid="ignore"):
@@ -57,3 +61,22 @@ def test_a_transposed_convolution_of_a_given_shape_cuts_the_odd_row_at_the_start
             auto_pad=mode,
         )[0]
         assert found.reshape(-1).tolist() == whole[first : first + 6], mode
+
+
+def test_a_loop_of_no_step_gives_what_its_body_declares() -> None:
+    body = helper.make_graph(
+        [
+            node("Identity", ["go"], ["go_on"]),
+            node("Identity", ["state"], ["next"]),
+            node("Cast", ["state"], ["seen"], to=7),
+        ],
+        "body",
+        [value("i", "int64", []), value("go", "bool", []), value("state", shape=[2, 3])],
+        [value("go_on", "bool", []), value("next", shape=[2, 3]), value("seen", "int64", [2, 3])],
+    )
+    nodes = [node("Loop", ["n", "", "x"], ["last", "all"], body=body)]
+    inputs = [value("x", shape=[2, 3]), value("n", "int64", [])]
+    runner = OnnxRunner(model(nodes, inputs, ["last", "all"]))
+    found = runner({"x": np.ones((2, 3), np.float32), "n": 0})["all"]
+    assert isinstance(found, Tensor)
+    assert (found.shape, found.dtype) == ((0, 2, 3), dtypes.int64)

@@ -13,7 +13,7 @@ from tilework.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from tilework.frontends.onnx.call import Call
-    from tilework.frontends.onnx.graph import Graph
+    from tilework.frontends.onnx.graph import Graph, ValueInfo
 
 
 def _array(call: Call, value: Value) -> Array:
@@ -46,15 +46,19 @@ def loop(call: Call, count: Value = None, condition: Value = None, *state: Value
             scan.append(value)
         goes_on = bool(_array(call, keeps_on).item())
         step += 1
-    return (*carried, *(_stacked(call, scan, 0) for scan in scans))
+    declared = body.outputs[1 + len(carried) :]
+    return (*carried, *(_stacked(call, *each, 0) for each in zip(scans, declared, strict=True)))
 
 
-def _stacked(call: Call, parts: list[Value], axis: int) -> Value:
+def _stacked(call: Call, parts: list[Value], declared: ValueInfo, axis: int) -> Value:
+    """The results of all steps along a new axis; of no step what the body's output declares."""
     if parts and all(isinstance(part, HostValue) for part in parts):
         arrays = [part.array for part in parts if isinstance(part, HostValue)]
         return HostValue(np.stack(arrays, axis))
     if not parts:
-        return HostValue(np.zeros((0,), np.float32))
+        sizes = [size if isinstance(size, int) else 0 for size in declared.shape or ()]
+        sizes.insert(axis % (len(sizes) + 1), 0)
+        return Tensor.zeros(*sizes, dtype=declared.dtype, device=call.device)
     tensors = [as_device_value(part, call.device) for part in parts]
     return Tensor.stack(*tensors, dim=axis)
 
@@ -85,7 +89,8 @@ def scan_(call: Call, *operands: Value) -> Any:
     ordered = [
         scan[::-1] if is_back else scan for scan, is_back in zip(scans, out_backwards, strict=True)
     ]
-    stacked = [_stacked(call, scan, axis) for scan, axis in zip(ordered, out_axes, strict=True)]
+    declared = body.outputs[len(carried) :]
+    stacked = [_stacked(call, *each) for each in zip(ordered, declared, out_axes, strict=True)]
     return (*carried, *stacked)
 
 
@@ -112,8 +117,11 @@ def scan_batched(call: Call, lengths: Value, *operands: Value) -> Any:
             carried = outputs[:states]
             for scan, value in zip(scans, outputs[states:], strict=True):
                 scan.append(value)
-        rows.append([*carried, *(_stacked(call, scan, 0) for scan in scans)])
-    return tuple(_stacked(call, list(column), 0) for column in zip(*rows, strict=True))
+        declared = body.outputs[states:]
+        kept = [_stacked(call, *each, 0) for each in zip(scans, declared, strict=True)]
+        rows.append([*carried, *kept])
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    return tuple(_stacked(call, *each, 0) for each in zip(columns, body.outputs, strict=True))
 
 
 def _row(source: Tensor, axis: int, step: int) -> Tensor:
