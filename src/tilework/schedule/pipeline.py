@@ -92,7 +92,7 @@ def build_schedule(function: Node, limits: Limits = DEFAULT_LIMITS) -> Schedule:
             inputs = num_inputs(function)
             function = lowered
             clock.ended("shards", function)
-        function = sum_integers(function)
+        function = sum_integers(function, limits)
         clock.ended("integer-sums", function)
         function = round_sources(function)
         clock.ended("narrow", function)

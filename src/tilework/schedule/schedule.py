@@ -130,6 +130,9 @@ class Limits:
             windows do so, and nothing that long folds read moves: blocks of threads want rows.
         joins_equal_loops_on: kinds of devices on which small kernels become one launch only if they
             have the same loops.
+        signed_bytes_alone_on: kinds of devices whose instructions for sums of integers take signed
+            bytes, and nothing subtracted from them; other sums of converted integers stay in
+            floats there.
     """
 
     nodes: int = 512
@@ -148,6 +151,7 @@ class Limits:
     layouts_on: tuple[str, ...] = ("CPU", "CUDA")
     layouts_by_windows_on: tuple[str, ...] = ("CUDA",)
     joins_equal_loops_on: tuple[str, ...] = ("CUDA",)
+    signed_bytes_alone_on: tuple[str, ...] = ("CUDA",)
 
 
 DEFAULT_LIMITS = Limits()

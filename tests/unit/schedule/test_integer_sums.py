@@ -75,6 +75,19 @@ def test_a_zero_point_that_is_a_value_counts_with_all_that_its_dtype_holds() -> 
     assert summed_dtypes(memory.SINK(product)) == [int32]
 
 
+@pytest.mark.parametrize(
+    ("dtype", "point", "expected"),
+    [(int8, None, int32), (int8, 0, int32), (int8, 3, float32), (uint8, None, float32)],
+)
+def test_devices_may_take_signed_bytes_alone(
+    dtype: DType, point: int | None, expected: DType
+) -> None:
+    x, y = param(0, (6, 8), dtype, "CUDA:1"), param(1, (8, 5), int8, "CUDA:1")
+    scale = expand(reshape(param(2, (), float32, "CUDA:1"), 1, 1), (6, 8))
+    product = matmul(scaled(x, scale, point), cast(y, float32))
+    assert summed_dtypes(memory.SINK(product)) == [expected]
+
+
 def test_padding_holds_the_integer_zero() -> None:
     padded = pad(scaled(a(depth=6), one(a(depth=6)), 100), (0, 0), (1, 1))
     function = sum_integers(memory.SINK(matmul(padded, scaled(b(), one(b(), 3)))))
@@ -217,10 +230,15 @@ def test_products_have_the_error_of_three_roundings(
 
 
 @pytest.mark.parametrize(
-    ("groups", "stride", "dilation", "padding"),
-    [(1, 1, 1, 1), (2, 2, 1, (1, 0, 0, 2)), (8, 1, 1, 1), (8, 2, 2, (3, 1, 0, 2)), (4, 3, 1, 0)],
+    ("groups", "stride", "dilation", "padding", "dtype"),
+    [
+        (1, 1, 1, 1, np.uint8),
+        (2, 2, 1, (1, 0, 0, 2), np.int8),
+        (8, 1, 1, 1, np.uint8),
+        (8, 2, 2, (3, 1, 0, 2), np.int8),
+        (4, 3, 1, 0, np.uint8),
+    ],
 )
-@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 def test_convolutions_are_those_of_integers(
     groups: int, stride: int, dilation: int, padding: Any, dtype: Any
 ) -> None:
