@@ -130,6 +130,21 @@ def embedding_bag(  # noqa: PLR0913  # PyTorch's arguments
 ) -> Tensor:
     """Rows of a table, put together bag by bag; see `Tensor.embedding_bag` and `embedding`.
 
+    Args:
+        input: row numbers, (n, length), or all behind each other with `offsets`.
+        weight: the table, (rows, d).
+        offsets: where each bag begins.
+        max_norm: rows that are named and longer than this are made as long, in place.
+        norm_type: of that norm.
+        scale_grad_by_freq: divide gradients by how often a row is named.
+        mode: "sum", "mean" or "max".
+        sparse: accepted; gradients are dense.
+        per_sample_weights: a factor for each number, in mode "sum".
+        include_last_offset: `offsets` ends with where the last bag ends.
+        padding_idx: a row that counts for nothing.
+
+    Shape: (bags, d)
+
     Raises:
         UserError: `scale_grad_by_freq` is asked for in mode "max", which has none.
     """
@@ -253,7 +268,13 @@ def instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Each channel of each element of the batch normalised; arguments as of `batch_norm`."""
+    """Each channel of each element of the batch normalised; arguments as of `batch_norm`.
+
+    Shape: (n, channels, ...) -> the same
+
+    Raises:
+        ShapeError: there is one element in each channel.
+    """
     if not use_input_stats:
         return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
     if input.ndim < 3 or product(input.shape[2:]) == 1:
@@ -274,7 +295,20 @@ def layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """The last axes normalised."""
+    """The last axes normalised.
+
+    Args:
+        input: (..., *normalized_shape).
+        normalized_shape: the sizes of the last axes.
+        weight: a factor for each element of them.
+        bias: a summand for each element of them.
+        eps: added to the variance.
+
+    Shape: (..., *normalized_shape) -> the same
+
+    Raises:
+        ShapeError: the last axes have other sizes.
+    """
     return input.layer_norm(normalized_shape, weight, bias, eps)
 
 
@@ -314,19 +348,45 @@ def group_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Groups of channels normalised."""
+    """Groups of channels normalised.
+
+    Args:
+        input: (n, channels, ...).
+        num_groups: divides the channels.
+        weight: a factor for each channel.
+        bias: a summand for each channel.
+        eps: added to the variance.
+
+    Shape: (n, channels, ...) -> the same
+    """
     return input.group_norm(num_groups, weight, bias, eps)
 
 
 def local_response_norm(
     input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Tensor:
-    """Each element divided by a power of the mean square of `size` channels around it."""
+    """Each element divided by a power of the mean square of `size` channels around it.
+
+    Shape: (n, channels, ...) -> the same
+    """
     return input.local_response_norm(size, alpha, beta, k)
 
 
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
-    """Vectors along `dim` divided by their p-norm."""
+    """Vectors along `dim` divided by their p-norm.
+
+    Args:
+        input: any tensor.
+        p: of the norm.
+        dim: the axis of the vectors.
+        eps: what norms are at least.
+
+    Shape: (...) -> the same
+
+    Example:
+        >>> normalize(Tensor([[3.0, 4.0]])).tolist()
+        [[0.6000000238418579, 0.800000011920929]]
+    """
     return input.normalize(p, dim, eps)
 
 

@@ -70,21 +70,30 @@ def upsample(
     mode: str = "nearest",
     align_corners: bool | None = None,
 ) -> Tensor:
-    """`interpolate` under its older name."""
+    """`interpolate` under its older name.
+
+    Shape: (n, c, ...) -> (n, c, ...) with the new sizes
+    """
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
 def upsample_nearest(
     input: Tensor, size: OptionalInts = None, scale_factor: Floats | None = None
 ) -> Tensor:
-    """`interpolate` in mode "nearest"."""
+    """`interpolate` in mode "nearest".
+
+    Shape: (n, c, ...) -> (n, c, ...) with the new sizes
+    """
     return interpolate(input, size, scale_factor, "nearest")
 
 
 def upsample_bilinear(
     input: Tensor, size: OptionalInts = None, scale_factor: Floats | None = None
 ) -> Tensor:
-    """`interpolate` in mode "bilinear" with corners that stay."""
+    """`interpolate` in mode "bilinear" with corners that stay.
+
+    Shape: (n, c, h, w) -> (n, c, oh, ow)
+    """
     return interpolate(input, size, scale_factor, "bilinear", True)
 
 
@@ -95,12 +104,23 @@ def grid_sample(
     padding_mode: str = "zeros",
     align_corners: bool | None = None,
 ) -> Tensor:
-    """Elements at positions between -1 and 1; see `Tensor.grid_sample`."""
+    """Elements at positions between -1 and 1; see `Tensor.grid_sample`.
+
+    Shape: (n, c, h, w), grid (n, oh, ow, 2) -> (n, c, oh, ow); with a depth likewise
+    """
     return input.grid_sample(grid, mode, padding_mode, bool(align_corners))
 
 
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
-    """The positions that an affine map takes a picture's elements from."""
+    """The positions that an affine map takes a picture's elements from.
+
+    Args:
+        theta: maps, (n, 2, 3) or (n, 3, 4).
+        size: of the output, (n, c, h, w) or (n, c, d, h, w).
+        align_corners: -1 and 1 are the middles of the edge elements, not their borders.
+
+    Shape: (n, h, w, 2) or (n, d, h, w, 3)
+    """
     return Tensor.affine_grid(theta, size, bool(align_corners))
 
 
@@ -110,12 +130,18 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
 
 
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
-    """Pixels as channels; the inverse of `pixel_shuffle`."""
+    """Pixels as channels; the inverse of `pixel_shuffle`.
+
+    Shape: (n, c, h * r, w * r) -> (n, c * r * r, h, w)
+    """
     return input.pixel_unshuffle(downscale_factor)
 
 
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
-    """Channels of all groups in turn."""
+    """Channels of all groups in turn.
+
+    Shape: (n, c, ...) -> the same; `groups` divides c
+    """
     return input.channel_shuffle(groups)
 
 

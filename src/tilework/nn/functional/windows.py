@@ -72,7 +72,15 @@ def conv1d(
     dilation: Ints = 1,
     groups: int = 1,
 ) -> Tensor:
-    """Convolution over one axis; `padding` may be "same" or "valid"."""
+    """Convolution over one axis; `padding` may be "same" or "valid".
+
+    Shape: (n, ci, l), weight (co, ci / groups, kl), bias (co,) -> (n, co, ol);
+        without n likewise
+
+    Raises:
+        ShapeError: channels, groups or sizes don't fit.
+        UserError: the padding is another word, or "same" with a stride.
+    """
     return _convolved(1, input, weight, bias, stride, padding, dilation, groups)
 
 
@@ -85,7 +93,15 @@ def conv2d(
     dilation: Ints = 1,
     groups: int = 1,
 ) -> Tensor:
-    """Convolution over two axes; `padding` may be "same" or "valid"."""
+    """Convolution over two axes; `padding` may be "same" or "valid".
+
+    Shape: (n, ci, h, w), weight (co, ci / groups, kh, kw), bias (co,) -> (n, co, oh, ow);
+        without n likewise
+
+    Raises:
+        ShapeError: channels, groups or sizes don't fit.
+        UserError: the padding is another word, or "same" with a stride.
+    """
     return _convolved(2, input, weight, bias, stride, padding, dilation, groups)
 
 
@@ -98,7 +114,16 @@ def conv3d(
     dilation: Ints = 1,
     groups: int = 1,
 ) -> Tensor:
-    """Convolution over three axes; `padding` may be "same" or "valid"."""
+    """Convolution over three axes; `padding` may be "same" or "valid".
+
+    Shape: (n, ci, d, h, w), weight (co, ci / groups, kd, kh, kw), bias (co,)
+        -> (n, co, od, oh, ow);
+        without n likewise
+
+    Raises:
+        ShapeError: channels, groups or sizes don't fit.
+        UserError: the padding is another word, or "same" with a stride.
+    """
     return _convolved(3, input, weight, bias, stride, padding, dilation, groups)
 
 
@@ -112,7 +137,14 @@ def conv_transpose1d(
     groups: int = 1,
     dilation: Ints = 1,
 ) -> Tensor:
-    """The adjoint of convolution over one axis."""
+    """The adjoint of convolution over one axis.
+
+    Shape: (n, ci, l), weight (ci, co / groups, kl), bias (co,) -> (n, co, ol);
+        without n likewise
+
+    Raises:
+        ShapeError: channels, groups or sizes don't fit.
+    """
     return _transposed(1, input, weight, bias, groups, stride, dilation, padding, output_padding)
 
 
@@ -126,7 +158,14 @@ def conv_transpose2d(
     groups: int = 1,
     dilation: Ints = 1,
 ) -> Tensor:
-    """The adjoint of convolution over two axes."""
+    """The adjoint of convolution over two axes.
+
+    Shape: (n, ci, h, w), weight (ci, co / groups, kh, kw), bias (co,) -> (n, co, oh, ow);
+        without n likewise
+
+    Raises:
+        ShapeError: channels, groups or sizes don't fit.
+    """
     return _transposed(2, input, weight, bias, groups, stride, dilation, padding, output_padding)
 
 
@@ -140,7 +179,15 @@ def conv_transpose3d(
     groups: int = 1,
     dilation: Ints = 1,
 ) -> Tensor:
-    """The adjoint of convolution over three axes."""
+    """The adjoint of convolution over three axes.
+
+    Shape: (n, ci, d, h, w), weight (ci, co / groups, kd, kh, kw), bias (co,)
+        -> (n, co, od, oh, ow);
+        without n likewise
+
+    Raises:
+        ShapeError: channels, groups or sizes don't fit.
+    """
     return _transposed(3, input, weight, bias, groups, stride, dilation, padding, output_padding)
 
 
@@ -162,5 +209,8 @@ def fold(
     padding: Ints = 0,
     stride: Ints = 1,
 ) -> Tensor:
-    """Pictures from their windows: what windows say of one place is added up."""
+    """Pictures from their windows: what windows say of one place is added up.
+
+    Shape: (n, c * kh * kw, windows) -> (n, c, h, w)
+    """
     return input.fold(output_size, kernel_size, dilation, padding, stride)
