@@ -21,7 +21,7 @@ from tilework.runtime.registry import DeviceName
 from tilework.target.features import AARCH64, CPU_LEVELS, X86_64
 from tilework.target.known.cpu import aarch64_spec, x86_level_spec
 from tilework.target.spec import TargetSpec
-from tilework.toolchain.base import Passes, Toolchain
+from tilework.toolchain.base import Toolchain
 from tilework.toolchain.llvm import LlvmToolchain, is_installed
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def native_object(isa: str) -> bytes:
     key = digest("native pool", source, toolchain.key)
     found = code_cache().get(key)
     if found is None:
-        found = toolchain.compile(source, passes=Passes.O2)
+        found = toolchain.compile(source)
         code_cache().put(key, found)
     return found
 

@@ -10,10 +10,7 @@ from tilework.base.errors import PlanError
 from tilework.codegen import audit
 from tilework.codegen.analysis import analyse
 from tilework.codegen.cascade.lower import lower_cascade
-from tilework.codegen.gpu.pipeline import lower_for_blocks
 from tilework.codegen.gpu.plan import has_blocks
-from tilework.codegen.gpu.sort_block import lower_row_sort, tile_of_row
-from tilework.codegen.gpu.sort_passes import is_sort_pass, lower_sort_pass
 from tilework.codegen.linearize.fetch import fetch_results
 from tilework.codegen.linearize.fetch_panels import fetch_panels
 from tilework.codegen.linearize.order import linearise
@@ -31,7 +28,7 @@ from tilework.codegen.plan.choose import choose_plan, estimate_work, plain_plan
 from tilework.codegen.plan.dot_products import ready_for_plans
 from tilework.codegen.plan.kinds import CascadePlan, SortPlan
 from tilework.codegen.plan.plan import Plan
-from tilework.codegen.sort.lower import is_sort, lower_sort, sort_work
+from tilework.codegen.sort.lower import is_sort, is_sort_pass, lower_sort, sort_work
 from tilework.ir.build import const_index
 from tilework.ir.digest import digest
 from tilework.ir.faults import MARK_DIGITS
@@ -200,6 +197,8 @@ def loosen(sink: Node, target: TargetSpec) -> Node:
 def _lower_for_blocks(
     sink: Node, named_by: Node, target: TargetSpec, plan: Plan | None, *, is_plain: bool
 ) -> LoweredKernel:
+    from tilework.codegen.gpu.pipeline import lower_for_blocks  # a processor needs none of it
+
     kernel, chosen, lowered, linear = lower_for_blocks(
         sink, target, loosen, plan, is_plain=is_plain
     )
@@ -212,6 +211,9 @@ def _lower_sort_for_blocks(
     sink: Node, target: TargetSpec, plan: AnyPlan | None
 ) -> LoweredKernel | None:
     """A sort by blocks of threads; None for rows that one thread sorts."""
+    from tilework.codegen.gpu.sort_block import lower_row_sort, tile_of_row
+    from tilework.codegen.gpu.sort_passes import lower_sort_pass
+
     if is_sort_pass(sink):
         linear, scratch_bytes, threads = lower_sort_pass(sink, target)
     else:

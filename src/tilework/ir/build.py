@@ -28,7 +28,7 @@ def const_index(value: int) -> Node:
     found = _small.get(value)
     if found is None:
         found = CONST(attrs=ConstAttrs(value & 0xFFFF_FFFF_FFFF_FFFF, index))
-        if 0 <= value < _MOST_SMALL:
+        if -_MOST_SMALL < value < _MOST_SMALL:
             _small[value] = found
     return found
 

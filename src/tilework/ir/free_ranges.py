@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tilework.ir.ops import control, tensor
 from tilework.ir.ops import index as index_ops
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 Ranges = frozenset["Node"]
 
 
+_BINDERS: Final = frozenset((tensor.REDUCE, control.STAGE, control.END))
+
+
 def bound_ranges(node: Node) -> tuple[Node, ...]:
     """The ranges that end at `node`: nothing that uses it sees them."""
-    op = node.op
-    if op is tensor.REDUCE or op is control.STAGE:
-        return node.src[1:]
-    return node.src[1:] if op is control.END else ()
+    return node.src[1:] if node.op in _BINDERS else ()
 
 
 def free_ranges(nodes: Iterable[Node]) -> dict[Node, Ranges]:
@@ -36,7 +36,7 @@ def free_ranges(nodes: Iterable[Node]) -> dict[Node, Ranges]:
                 found = found | more if found else more
         if node.op is index_ops.RANGE:
             found = found | {node}
-        elif bound := bound_ranges(node):
-            found = found.difference(bound)
+        elif node.op in _BINDERS:
+            found = found.difference(bound_ranges(node))
         free[node] = found
     return free

@@ -75,10 +75,11 @@ class Facts:
     An object of its own, since most nodes are never asked.
     """
 
-    __slots__ = ("bounds", "digest", "terms")
+    __slots__ = ("bounds", "digest", "is_exact", "terms")
 
     def __init__(self) -> None:
         self.bounds: tuple[int, int] | None = None
+        self.is_exact: bool | None = None
         self.digest: bytes | None = None
         self.terms: Any = None
 

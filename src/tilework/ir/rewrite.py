@@ -110,7 +110,7 @@ class _Driver:
             elif len(src) == 1:
                 sources = (result_of(src[0]),)
             else:
-                sources = tuple([result_of(source) for source in src])
+                sources = tuple(map(result_of, src))
             current = node
             if sources != src:
                 if None in sources:

@@ -1,5 +1,8 @@
 """The order of the passes, their events, and their verification."""
 
+import subprocess
+import sys
+
 import pytest
 
 from tilework.base import settings, trace
@@ -62,3 +65,17 @@ def test_verification_can_be_switched_off() -> None:
     with settings.override(verify="off"):
         run = PassRun({"spoil": Stage.LINEAR}, spoil(kernel()), Stage.KERNEL)
         assert run.run("spoil", kernel(), spoil) is spoil(kernel())
+
+
+def test_kernels_of_a_processor_load_nothing_that_is_for_blocks_of_threads() -> None:
+    script = (
+        "import sys, tilework.codegen.pipeline\n"
+        "print(*[n for n in sys.modules if n.startswith('tilework.codegen.')])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    loaded = set(done.stdout.split())
+    assert "tilework.codegen.passes.expand" in loaded
+    assert not loaded & {"tilework.codegen.gpu.pipeline", "tilework.codegen.gpu.sort_block"}
+    assert not [name for name in loaded if name.startswith("tilework.codegen.matrix.")]

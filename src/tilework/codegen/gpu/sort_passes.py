@@ -41,7 +41,6 @@ from tilework.ir.ops.sort import (
     SORT_COUNT,
     SORT_MOVE,
     SORT_OFFSETS,
-    SORT_PASSES,
     SortPassAttrs,
 )
 from tilework.ir.ops.tensor import Fold
@@ -58,11 +57,6 @@ _THREADS = 512
 _RESIDENT = 2
 #: The longest rows: places are integers of 32 bits.
 _LONGEST = (1 << 31) - (1 << 16)
-
-
-def is_sort_pass(sink: Node) -> bool:
-    """Is this kernel a part of a sort of long rows?"""
-    return any(effect.op in SORT_PASSES for effect in sink.src)
 
 
 def sort_in_passes(sink: Node, target: TargetSpec, tile: Tile | None = None) -> Prepacked | None:

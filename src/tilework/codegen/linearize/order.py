@@ -165,7 +165,13 @@ class _Linearisation:
             else:
                 after.setdefault(self.parents[node], {}).setdefault(node, set())
                 after.setdefault(node, {})
+        blocks = self.blocks
         for source, node in self._dependencies():
+            if source.op is not RANGE and node.op is not RANGE:
+                block = blocks[source]
+                if block is blocks[node]:  # most of all
+                    after[block].setdefault(source, set()).add(node)
+                    continue
             start = source if source.op is RANGE else self.blocks[source]
             end = node if node.op is RANGE else self.blocks[node]
             if source.op is RANGE and self._inside(node, source):
@@ -192,10 +198,8 @@ class _Linearisation:
         stores: dict[Node, list[Node]] = {}
         loads: dict[Node, list[Node]] = {}
         for node in self.order:
-            if _is_free(node):
-                continue
             for source in node.src:
-                if not _is_free(source):
+                if source.src:  # see `_is_free`
                     yield source, node
             if node.op is STORE:
                 stores.setdefault(node.src[0].src[0], []).append(node)

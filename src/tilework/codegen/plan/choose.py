@@ -243,14 +243,19 @@ def _arithmetic_cost(
     kernel: Kernel, output: Node | None, width: int, reduced: dict[Node, Node], lanes: int
 ) -> float:
     cost = 0.0
+    each: dict[int, float] = {}  # by the ranges that a node depends on
     for node in kernel.order:
         if not node.op.elementwise or not node.type.dtype.is_float or not node.src:
             continue
-        lane = _lane_of(kernel, node, output, reduced)
-        own = 1
-        if lane is not None:
-            own = width if lane is output else fitting_lanes(lanes, least_size(lane))
-        cost += _iterations(kernel, node) / own * 0.5
+        mask = kernel.free.mask[node]
+        spent = each.get(mask)
+        if spent is None:
+            lane = _lane_of(kernel, node, output, reduced)
+            own = 1
+            if lane is not None:
+                own = width if lane is output else fitting_lanes(lanes, least_size(lane))
+            spent = each[mask] = _iterations(kernel, node) / own * 0.5
+        cost += spent
     return cost
 
 
@@ -414,10 +419,14 @@ def _work(kernel: Kernel) -> float:
 def estimate_work(kernel: Kernel) -> float:
     """Element operations of the whole kernel: accesses, arithmetic, elementary functions."""
     total = 0.0
+    each: dict[int, float] = {}  # by the ranges that a node depends on
     for node in kernel.order:
         counts = node.op.elementwise or node.op in (LOAD, STORE)
         if counts and node.src and not node.type.dtype.is_integer:
-            total += _iterations(kernel, node) * OP_COST.get(node.op.name, 1)
+            mask = kernel.free.mask[node]
+            if mask not in each:
+                each[mask] = _iterations(kernel, node)
+            total += each[mask] * OP_COST.get(node.op.name, 1)
     return total
 
 

@@ -17,7 +17,7 @@ from tilework.codegen.sort.values import is_counted, sort_values
 from tilework.ir.build import const_index
 from tilework.ir.node import toposort
 from tilework.ir.ops.index import RANGE, Unit
-from tilework.ir.ops.sort import SORT_ROWS
+from tilework.ir.ops.sort import SORT_PASSES, SORT_ROWS
 from tilework.ir.symbolic import simplify
 from tilework.ir.symbolic.bounds import bounds
 
@@ -42,6 +42,11 @@ _ELEMENT_BYTES, _TABLE_BYTES = 16, 1 << 16
 def is_sort(sink: Node) -> bool:
     """Does this kernel sort rows?"""
     return any(effect.op is SORT_ROWS for effect in sink.src)
+
+
+def is_sort_pass(sink: Node) -> bool:
+    """Is this kernel a part of a sort of long rows by blocks of threads?"""
+    return any(effect.op in SORT_PASSES for effect in sink.src)
 
 
 def sort_work(sink: Node) -> float:

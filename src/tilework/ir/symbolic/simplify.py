@@ -150,7 +150,11 @@ def fits(constant: int, total: Terms) -> bool:
 
 def is_exact(node: Node) -> bool:
     """Is the sum that `node` is its value, without a wrap?"""
-    return fits(*terms(node))
+    facts = facts_of(node)
+    found = facts.is_exact
+    if found is None:
+        found = facts.is_exact = fits(*terms(node))
+    return found
 
 
 def add(a: Node, b: Node) -> Node:
@@ -395,7 +399,10 @@ def proven_less(a: Node, b: Node) -> bool:
 
 def _is_negative_at_worst(constant: int, total: Terms) -> bool:
     """Is the sum below zero with symbolic sizes in it, for the last iterations of ranges?"""
-    if all(term.op is not index_ops.RANGE or term.src[0].op is math.CONST for term in total):
+    for term in total:
+        if term.op is index_ops.RANGE and term.src[0].op is not math.CONST:
+            break
+    else:
         return False  # the bounds of ranges of known sizes say the same
     worst = const_index(constant)
     for term, factor in total.items():
@@ -597,19 +604,23 @@ def substitute(
     done: dict[Node, Node] = {} if memo is None else memo
     done.update(mapping)
     results = []
+    result_of = done.__getitem__
     for root in roots:
-        stack = [root]
+        stack: list[Node | None] = [root]
+        pop = stack.pop
         while stack:
-            node = stack[-1]
-            if node in done:
-                stack.pop()
-                continue
-            waiting = [source for source in node.src if source not in done]
-            if waiting:
-                stack.extend(waiting)
-                continue
-            stack.pop()
-            src = tuple([done[source] for source in node.src])
-            done[node] = node if src == node.src else rebuild(node, src)
+            node = pop()
+            if node is None:  # the sources of the next one are done
+                above = pop()
+                if above is not None:
+                    src = tuple(map(result_of, above.src))
+                    done[above] = above if src == above.src else rebuild(above, src)
+            elif node not in done:
+                if node.src:
+                    stack.append(node)
+                    stack.append(None)
+                    stack.extend(node.src)
+                else:
+                    done[node] = node
         results.append(done[root])
     return results

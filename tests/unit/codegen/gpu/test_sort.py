@@ -12,8 +12,7 @@ from tests.emulated_cards import emulated_cards
 from tilework import Tensor, dtypes
 from tilework.base.errors import InternalError
 from tilework.base.settings import override
-from tilework.codegen import pipeline
-from tilework.codegen.gpu import sort_passes
+from tilework.codegen.gpu import sort_block, sort_passes
 from tilework.codegen.gpu.sort_block import Tile, tile_for
 from tilework.codegen.gpu.sort_passes import lower_sort_pass, sort_in_passes
 from tilework.codegen.sort.statements import Statements
@@ -56,7 +55,7 @@ def passes(library: EmulatedCuda, monkeypatch: pytest.MonkeyPatch) -> EmulatedCu
 def one_block(library: EmulatedCuda, monkeypatch: pytest.MonkeyPatch) -> EmulatedCuda:
     """Rows are sorted by two warps, of 4 elements a thread."""
     monkeypatch.setattr(sort_passes, "tile_of_row", lambda sink, target: Tile(64, 4, 4))
-    monkeypatch.setattr(pipeline, "tile_of_row", lambda sink, target: Tile(64, 4, 4))
+    monkeypatch.setattr(sort_block, "tile_of_row", lambda sink, target: Tile(64, 4, 4))
     return library
 
 
