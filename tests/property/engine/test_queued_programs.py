@@ -31,6 +31,7 @@ ELEMENTS = 24  # of each slot
 LENGTHS = (4, 7, 12)
 #: Slots of each card: a buffer, two views of another one that share bytes, and an arena.
 KINDS = 4
+TEMPORARY = frozenset(range(KINDS - 1, KINDS * len(CARDS), KINDS))
 Plans = list[tuple[list[QueuedStep], list[dict[Hashable, int]]]]
 
 
@@ -118,24 +119,40 @@ def operand(choose: Random, card: int, length: int) -> Operand:
     return Operand(slot, 4 * choose.randrange(ELEMENTS - length + 1), 4 * length)
 
 
+def holds_something(written: set[tuple[int, int]], read: Operand) -> bool:
+    """Whether what is read is no arena, or all of it was written before by the same program."""
+    if read.slot not in TEMPORARY:
+        return True
+    bytes_read = range(read.offset_bytes, read.offset_bytes + read.size_bytes)
+    return all((read.slot, at) in written for at in bytes_read)
+
+
 def random_program(choose: Random, memory: Memory) -> list[PlannedStep]:
     steps: list[PlannedStep] = []
-    for _ in range(choose.randint(4, 14)):
+    written: set[tuple[int, int]] = set()
+
+    def add(step: PlannedStep, target: Operand) -> None:
+        steps.append(step)
+        end = target.offset_bytes + target.size_bytes
+        written.update((target.slot, at) for at in range(target.offset_bytes, end))
+
+    while len(steps) < 4 or choose.random() < 0.9:
         length = choose.choice(LENGTHS)
         if choose.random() < 0.45:
             card, other = choose.sample(range(len(CARDS)), 2)
             target, source = operand(choose, card, length), operand(choose, other, length)
-            steps.append(CopyCall(CARDS[card], CARDS[other], target, source))
+            if holds_something(written, source):
+                add(CopyCall(CARDS[card], CARDS[other], target, source), target)
             continue
         card = choose.randrange(len(CARDS))
         out, a, b = (operand(choose, card, length) for _ in range(3))
         # A kernel may write in place, but not beside what it reads.
-        if all(each == out or not memory.overlap(out, each) for each in (a, b)):
-            steps.append(PlannedCall(CARDS[card], KERNELS[length], (out, a, b)))
+        if all(
+            holds_something(written, each) and (each == out or not memory.overlap(out, each))
+            for each in (a, b)
+        ):
+            add(PlannedCall(CARDS[card], KERNELS[length], (out, a, b)), out)
     return steps
-
-
-TEMPORARY = frozenset(range(KINDS - 1, KINDS * len(CARDS), KINDS))
 
 
 def run_programs(library: EmulatedCuda, plans: Plans, seed: int) -> int:
