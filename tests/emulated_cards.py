@@ -14,9 +14,11 @@ from tilework.testing.emulators.cuda_device import emulated_backend
 
 
 @contextmanager
-def emulated_cards(monkeypatch: pytest.MonkeyPatch, cards: int = 1) -> Iterator[EmulatedCuda]:
+def emulated_cards(
+    monkeypatch: pytest.MonkeyPatch, cards: int = 1, *, capability: int = 90
+) -> Iterator[EmulatedCuda]:
     """Open `CUDA` on so many cards in software while the block runs; then close what is open."""
-    library = EmulatedCuda(cards=cards)
+    library = EmulatedCuda(cards=cards, capability=capability)
     monkeypatch.setattr(cuda, "BACKEND", emulated_backend(library))
     yield library
     for name in Device.opened():

@@ -27,7 +27,8 @@ from tilework.runtime.bus.cuda import CudaCallError
 from tilework.target.cuda_code import Box
 
 _ALIGNMENT = 256
-_ATTRIBUTES = {16: 4, 75: 9, 76: 0, 38: 1 << 20, 36: 3_000_000, 37: 5120, 13: 1_700_000}
+_ATTRIBUTES = {16: 4, 38: 1 << 20, 36: 3_000_000, 37: 5120, 13: 1_700_000}
+_MAJOR, _MINOR = 75, 76
 
 
 class _Put:
@@ -41,8 +42,11 @@ class _Put:
 class _Machine:
     """What is taken and not given back, what is queued, and what shall fail."""
 
-    def __init__(self, cards: int = 1, memory_bytes: int = 1 << 30) -> None:
+    def __init__(
+        self, cards: int = 1, memory_bytes: int = 1 << 30, *, capability: int = 90
+    ) -> None:
         self.cards = cards
+        self.capability = capability
         self.total_bytes = memory_bytes
         self.held: Counter[str] = Counter()
         self.calls: list[str] = []
@@ -178,6 +182,8 @@ class _Cards(_Machine):
         return "Emulated GPU"
 
     def attribute(self, ordinal: int, number: int) -> int:
+        if number in (_MAJOR, _MINOR):
+            return divmod(self.capability, 10)[number - _MAJOR]
         return _ATTRIBUTES[number]
 
     def memory_bytes(self, ordinal: int) -> int:
@@ -409,7 +415,7 @@ class _Code(_Memories):
 
 
 class EmulatedCuda(_Code):
-    """One or more cards of compute capability 9.0."""
+    """One or more cards of one compute capability, 9.0 unless told otherwise."""
 
     def graph_create(self) -> int:
         self._enter("graph_create")

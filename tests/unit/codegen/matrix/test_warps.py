@@ -13,6 +13,7 @@ from tilework.base.errors import InternalError, PlanError
 from tilework.base.settings import override
 from tilework.codegen.analysis import Kernel, analyse
 from tilework.codegen.gpu.plan import GpuPlan
+from tilework.codegen.matrix.filling import swizzled
 from tilework.codegen.matrix.warps import Filling, WarpTiles, all_tiles, choose_warp_plan, tiles_of
 from tilework.codegen.matrix.warps_lower import lower_warps
 from tilework.codegen.passes.normalise import normalise_ranges
@@ -43,7 +44,10 @@ from tilework.ir.ops.warp_matrix import (
     LOAD_FRAGMENT,
     MATRIX_WARP,
 )
+from tilework.ir.rewrite import rewrite
+from tilework.ir.rules import SIMPLIFY
 from tilework.ir.stage import Stage
+from tilework.ir.symbolic import simplify
 from tilework.ir.verify import verify
 from tilework.target.known.cuda import CAPABILITIES, cuda_spec
 
@@ -220,6 +224,56 @@ def test_matrices_of_a_batch_are_tiles_of_their_own() -> None:
     sink = product(m, n, k, dtype=float16, batch=batch)
     found = run(sink, [a, b], (batch, m, n), float32)
     assert np.allclose(found, wide(a) @ wide(b), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(20, 21, 69), (19, 30, 67)])
+@pytest.mark.parametrize("kind", ["nt", "tn"])
+def test_pieces_at_the_end_of_a_padded_row_are_copied_in_part(
+    m: int, n: int, k: int, kind: str
+) -> None:
+    """What stands behind the end of a row in memory is NaN, and must not be multiplied."""
+    wide_m, wide_n, wide_k = (-(-size // 8) * 8 for size in (m, n, k))
+    row, column, inner = ranges(m, n, k)
+    first = ((row, wide_k), (inner, 1)) if kind[0] == "n" else ((inner, wide_m), (row, 1))
+    second = ((inner, wide_n), (column, 1)) if kind[1] == "n" else ((column, wide_k), (inner, 1))
+    shapes = [(m, wide_k) if kind[0] == "n" else (k, wide_m)]
+    shapes.append((k, wide_n) if kind[1] == "n" else (n, wide_k))
+    sizes = [shape[0] * shape[1] for shape in shapes]
+    a = load(1, sizes[0], float16, offset(*first))
+    b = load(2, sizes[1], float16, offset(*second))
+    total = summed(a, b, inner, result=float32)
+    place = INDEX(PARAM(attrs=ParamAttrs(0, (m * n,), float32)), offset((row, n), (column, 1)))
+    sink = SINK(STORE(place, total))
+    ends = [(m, k) if kind[0] == "n" else (k, m), (k, n) if kind[1] == "n" else (n, k)]
+    stored = []
+    for shape, end in zip(shapes, ends, strict=True):
+        array = np.full(shape, np.nan, dtype=np.float16)
+        array[: end[0], : end[1]] = drawn(end, float16)
+        stored.append(array)
+    plan = small(analyse(normalise_ranges(sink)))
+    assert [staged.lanes for staged in plan.staged] == [8, 8]
+    found = run(sink, stored, (m, n), float32)
+    left, right = (array[: end[0], : end[1]] for array, end in zip(stored, ends, strict=True))
+    exact = wide(left if kind[0] == "n" else left.T) @ wide(right if kind[1] == "n" else right.T)
+    assert np.allclose(found, exact, rtol=1e-5, atol=1e-5)
+
+
+def test_rows_of_a_slot_that_are_read_or_written_together_lie_in_different_banks() -> None:
+    """Eight rows at one place of k, and eight pieces of one row, fill all 32 banks."""
+    for dtype in (int8, float16, float32):
+        width = 128 // dtype.itemsize
+        chunk = 16 // dtype.itemsize
+
+        def bank(line: int, column: int, dtype: DType = dtype, width: int = width) -> int:
+            place = swizzled(const_index(line), const_index(column), dtype)
+            value = simplify.value_of(rewrite(place, SIMPLIFY))
+            assert value is not None
+            return (line * width + value) * dtype.itemsize % 128 // 16
+
+        for piece in range(8):
+            assert {bank(line, piece * chunk) for line in range(8, 16)} == set(range(8))
+        for line in range(16):
+            assert {bank(line, piece * chunk) for piece in range(8)} == set(range(8))
 
 
 def test_what_follows_the_sums_is_computed_for_each_of_them() -> None:
