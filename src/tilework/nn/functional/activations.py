@@ -1,4 +1,8 @@
-"""Functions of single elements, and distributions over an axis."""
+"""Functions of single elements, and distributions over an axis.
+
+Each gives the shape of its input, but for `glu`, which halves an axis.  With `inplace` the input
+gets the values and is returned.
+"""
 
 from __future__ import annotations
 

@@ -27,6 +27,9 @@ class MultiheadAttention:
 
     The names of its weights are PyTorch's, so that its files can be loaded.
 
+    Shape: query (l, n, embed_dim), key (s, n, kdim), value (s, n, vdim) -> (l, n, embed_dim) and
+        the weights (n, l, s); see the call
+
     Example:
         >>> attend = MultiheadAttention(8, 2, batch_first=True)
         >>> x = Tensor.ones(3, 5, 8)

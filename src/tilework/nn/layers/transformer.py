@@ -36,6 +36,12 @@ class TransformerEncoderLayer:
         norm_first: normalise before, not after the residual.
         bias: whether products and norms have something added.
 
+    Shape: (length, n, d_model), (n, length, d_model) if batch_first, or (length, d_model) -> the
+        same
+
+    Raises:
+        ShapeError: the features don't divide into the heads, or the input has other ones.
+
     Example:
         >>> TransformerEncoderLayer(8, 2, 16, batch_first=True)(Tensor.ones(3, 5, 8)).shape
         (3, 5, 8)
@@ -61,6 +67,12 @@ class TransformerEncoderLayer:
         self.drop = Dropout(dropout)
         self.norm_first = norm_first
         self.activation = _activation(activation)
+        self._add_parts(d_model, nhead, dropout, layer_norm_eps, batch_first, bias)
+
+    def _add_parts(
+        self, d_model: int, nhead: int, dropout: float, eps: float, batch_first: bool, bias: bool
+    ) -> None:
+        """What a layer of another kind has besides."""
 
     def __call__(
         self,
@@ -99,32 +111,22 @@ class TransformerDecoderLayer(TransformerEncoderLayer):
 
     Arguments as of `TransformerEncoderLayer`.
 
+    Shape: (length, n, d_model), memory (other length, n, d_model) -> as the first; the batch first,
+        or none, likewise
+
     Example:
         >>> layer = TransformerDecoderLayer(8, 2, 16, batch_first=True)
         >>> layer(Tensor.ones(3, 5, 8), Tensor.ones(3, 7, 8)).shape
         (3, 5, 8)
     """
 
-    def __init__(  # noqa: PLR0913  # PyTorch's arguments
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: Activation = "relu",
-        layer_norm_eps: float = 1e-5,
-        batch_first: bool = False,
-        norm_first: bool = False,
-        bias: bool = True,
+    def _add_parts(
+        self, d_model: int, nhead: int, dropout: float, eps: float, batch_first: bool, bias: bool
     ) -> None:
-        super().__init__(
-            d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first,
-            norm_first, bias,
-        )  # fmt: skip
         self.multihead_attn = MultiheadAttention(
             d_model, nhead, dropout, bias, batch_first=batch_first
         )
-        self.norm3 = LayerNorm(d_model, layer_norm_eps, bias=bias)
+        self.norm3 = LayerNorm(d_model, eps, bias=bias)
 
     def __call__(  # type: ignore[override]  # a decoder takes a memory too
         self,
@@ -167,6 +169,13 @@ class TransformerEncoder:
         norm: applied last.
         enable_nested_tensor: accepted; the numbers are the same.
         mask_check: accepted.
+
+    Shape: that of the layer
+
+    Example:
+        >>> encoder = TransformerEncoder(TransformerEncoderLayer(8, 2, 16), num_layers=2)
+        >>> encoder(Tensor.ones(5, 3, 8)).shape
+        (5, 3, 8)
     """
 
     def __init__(
@@ -200,6 +209,8 @@ class TransformerDecoder:
         decoder_layer: what is copied.
         num_layers: how many copies.
         norm: applied last.
+
+    Shape: that of the layer
 
     Example:
         >>> decoder = TransformerDecoder(TransformerDecoderLayer(8, 2, 16), num_layers=2)
@@ -253,6 +264,9 @@ class Transformer:
         batch_first: the batch is the first axis, not the second.
         norm_first: normalise before, not after the residual.
         bias: whether products and norms have something added.
+
+    Shape: source (s, n, d_model), target (t, n, d_model) -> (t, n, d_model); the batch first, or
+        none, likewise
 
     Example:
         >>> model = Transformer(8, 2, 1, 1, 16)
