@@ -1,6 +1,6 @@
 import pytest
 
-from tilework.dtypes import bool_, index, int8, int32, uint8
+from tilework.dtypes import bool_, float32, index, int8, int32, uint8
 from tilework.ir.build import cast, const, const_index
 from tilework.ir.node import Node, toposort
 from tilework.ir.ops import index as index_ops
@@ -184,3 +184,45 @@ def test_products_of_loaded_numbers_stay_as_written() -> None:
     number_ = cast(loaded, index)
     left, right = simplify.add(number_, number(1)), simplify.add(number_, number(2))
     assert simplify.mul(left, right) is math.MUL(left, right)
+
+
+def gated(low: int, high: int, value: float) -> Node:
+    inside = simplify.both(simplify.at_least(I, number(low)), simplify.less(I, number(high)))
+    return simplify.where(inside, const(value, float32), const(0.0, float32))
+
+
+def test_a_choice_by_position_does_not_ask_again_what_is_known() -> None:
+    rest = simplify.choice(simplify.less(I, number(4)), gated(2, 4, 2.0), gated(4, 6, 3.0))
+    found = simplify.choice(simplify.less(I, number(2)), gated(0, 2, 1.0), rest)
+    assert [node.op for node in toposort(found)].count(math.WHERE) == 2
+    assert {node for node in toposort(found) if node.op is math.LT} == {
+        simplify.less(I, number(2)),
+        simplify.less(I, number(4)),
+    }
+
+
+def test_a_choice_keeps_what_is_not_known() -> None:
+    inside = gated(1, 4, 2.0)
+    found = simplify.choice(simplify.less(I, number(4)), inside, const(5.0, float32))
+    assert found.src[1].op is math.WHERE
+    assert found.src[1].src[0] is simplify.at_least(I, number(1))
+
+
+def test_a_choice_by_floats_knows_nothing_of_its_other_side() -> None:
+    x, y = const(1.0, float32), param_value()
+    condition = math.LT(y, x)
+    other = simplify.where(math.LE(x, y), y, x)
+    assert simplify.choice(condition, x, other).src[2] is other
+
+
+def test_comparisons_of_numbers_far_apart_do_not_wrap() -> None:
+    least, most = variable("a", index.minimum, index.minimum), variable("b", 1, index.maximum)
+    assert simplify.less(least, most) is not simplify.FALSE
+    assert simplify.less(most, least) is not simplify.TRUE
+    assert simplify.at_least(most, least) is not simplify.FALSE
+    assert simplify.at_least(least, most) is not simplify.TRUE
+
+
+def param_value() -> Node:
+    buffer = memory.PARAM(attrs=memory.ParamAttrs(0, (6,), float32))
+    return memory.LOAD(memory.INDEX(buffer, I))
