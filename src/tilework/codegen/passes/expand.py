@@ -244,7 +244,7 @@ class _Expansion:
         if op is SCAN:
             return SCAN(parts[0], node.src[1], attrs=node.attrs)
         if op is SCAN_THREADS:
-            lanes = max(self._lanes_of(node, env), 1)
+            lanes = max(self._lanes_of(node), 1)
             value = parts[0]
             if lanes > 1 and not value.type.shape:
                 value = broadcast(value, lanes)
@@ -340,7 +340,7 @@ class _Expansion:
 
     def _vector_tree(self, node: Node, env: Environment, lane: Node | None) -> Node:
         """Index arithmetic over loaded vectors, op by op."""
-        lanes = self._lanes_of(node, env)
+        lanes = self._lanes_of(node)
         done: dict[Node, Node] = {}
         opaque = set(self._loaded_in(node))
         for part in toposort_above([node], opaque):
@@ -354,7 +354,8 @@ class _Expansion:
         result = done[node]
         return result if result.type.shape else broadcast(result, lanes)
 
-    def _lanes_of(self, node: Node, env: Environment) -> int:
+    def _lanes_of(self, node: Node) -> int:
+        """How many lanes the value of a node has; 1 for a scalar."""
         lane = self._lane_range(node)
         if lane is None:
             return 1
