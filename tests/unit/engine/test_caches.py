@@ -2,7 +2,6 @@
 
 import gc
 import mmap
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.threads import run_threads
 
 from tilework import Tensor
 from tilework.base import settings
@@ -168,25 +168,14 @@ def test_GEN_04_memory_is_flat_over_a_hundred_thousand_graphs(cold: None) -> Non
     assert held[-1] <= 1.1 * held[0]
 
 
-def run_threads(count: int, work: Callable[[int], None]) -> None:
-    failures: list[BaseException] = []
-    start = threading.Barrier(count)
+def run_uncached(count: int, work: Callable[[int], None]) -> None:
+    """`run_threads` without a cache on disk; settings are those of a thread."""
 
-    def run(number: int) -> None:
-        try:
-            with settings.override(cache_dir=None, verify="off"):
-                start.wait()
-                work(number)
-        except BaseException as error:  # noqa: BLE001  (raised below)
-            failures.append(error)
+    def uncached(number: int) -> None:
+        with settings.override(cache_dir=None, verify="off"):
+            work(number)
 
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
+    run_threads(count, uncached)
 
 
 def test_GEN_04_16_threads_compile_each_kernel_once(cold: None) -> None:
@@ -198,7 +187,7 @@ def test_GEN_04_16_threads_compile_each_kernel_once(cold: None) -> None:
             factor = (number + step) % 6 + 0.25
             assert (x * factor).tolist() == [float(np.float32(at * factor)) for at in range(6)]
 
-    run_threads(16, work)
+    run_uncached(16, work)
     assert COUNTERS.compiles == before + 6
 
 
@@ -217,7 +206,7 @@ def test_GEN_04_16_threads_share_caches_that_are_too_small(
             factor = (number + step) % 5 + 0.5
             assert (x[1:] * factor).tolist() == [at * factor for at in range(1, 6)]
 
-    run_threads(16, work)
+    run_uncached(16, work)
 
 
 def test_GEN_04_the_disk_cache_is_keyed_on_the_compiler(tmp_path: Path) -> None:

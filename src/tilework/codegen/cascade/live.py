@@ -26,7 +26,7 @@ from tilework.ir.symbolic import simplify
 from tilework.ir.symbolic.bounds import bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tilework.codegen.cascade.find import Cascade
     from tilework.ir.node import OpDef
@@ -61,13 +61,7 @@ def find_mask(cascade: Cascade) -> Masked | None:
     key = cascade.key
     if key is None:
         return None
-    for node in cascade.kernel.order:
-        if node.op is not math.WHERE or not _is_of_positions(node.src[0], key):
-            continue
-        found = _condition_of(node)
-        if found is None:
-            continue
-        condition, branch = found
+    for node, condition, branch in _choices(cascade, key):
         masked = Masked(condition, _at_masked(cascade, node.src[0], branch))
         guarded = _guarded(cascade, masked, key)
         if guarded is not None:
@@ -85,16 +79,22 @@ def find_zeroing(cascade: Cascade, values: Sequence[Node]) -> Node | None:
     key = cascade.key
     if key is None:
         return None
-    for node in cascade.kernel.order:
-        if node.op is not math.WHERE or not _is_of_positions(node.src[0], key):
+    for node, _, branch in _choices(cascade, key):
+        if branch != 2:
             continue
-        found = _condition_of(node)
-        if found is None or found[1] != 2:
-            continue
-        at_masked = _at_masked(cascade, node.src[0], found[1])
+        at_masked = _at_masked(cascade, node.src[0], branch)
         if all(_kind(at_masked[value]) is _Kind.ZERO for value in values):
             return node
     return None
+
+
+def _choices(cascade: Cascade, key: Node) -> Iterator[tuple[Node, Node, int]]:
+    """Choices by positions between a score and -inf: each with `_condition_of` it."""
+    for node in cascade.kernel.order:
+        if node.op is math.WHERE and _is_of_positions(node.src[0], key):
+            found = _condition_of(node)
+            if found is not None:
+                yield node, *found
 
 
 def _is_of_positions(condition: Node, key: Node) -> bool:
