@@ -182,6 +182,8 @@ class _Function:
         self.kernel = kernel
         self.names: dict[Node, str] = {}
         self.vectors: dict[Node, list[str]] = {}
+        #: Vectors that go from memory to TILE memory as they are, in words.
+        self.moved = cuda_warps.moved(kernel.linear.src)
         self.lines: list[str] = []
         #: Vectors that are C arrays, by the array's name.
         self.arrays: dict[Node, str] = {}
@@ -257,7 +259,8 @@ class _Function:
             return [str(lane) for lane in range(count)]
         raise cannot_render(self.renderer.name, node)
 
-    def _fresh(self) -> str:
+    def fresh(self) -> str:
+        """A name that nothing has."""
         self.counter += 1
         return f"v{self.counter}"
 
@@ -267,13 +270,13 @@ class _Function:
 
     def define_later(self, kind: str) -> str:
         """Name a value that the next line gives."""
-        name = self._fresh()
+        name = self.fresh()
         self.emit(f"{kind} {name};")
         return name
 
     def define(self, kind: str, text: str) -> str:
         """Give a value a name; returns it."""
-        name = self._fresh()
+        name = self.fresh()
         # Assigned, not initialised: the compiler would try to compute what a variable starts with
         # from what others start with, in time that doubles with every one.
         self.emit(f"{kind} {name}; {name} = {text};")
@@ -314,7 +317,7 @@ class _Function:
         return f"(int)({text})" if is_narrow(node) else text
 
     def _open(self, node: Node) -> None:
-        name = self._fresh()
+        name = self.fresh()
         unit = node.attrs.unit
         kind = value_type(node)
         if unit is Unit.LOOP or unit is Unit.UNROLL:
@@ -348,13 +351,13 @@ class _Function:
     def _accumulator(self, node: Node) -> None:
         kind = type_name(node.type.dtype)
         if not node.type.shape:
-            name = self.names[node] = self._fresh()
+            name = self.names[node] = self.fresh()
             self.emit(f"{kind} {name} = {self[node.src[0]]};")
             return
         initials = self.lanes(node.src[0])
         is_array = len(initials) > _MOST_NAMES or node in self.indexed
         if is_array and len(set(initials)) == 1:
-            name = self.arrays[node] = self._fresh()
+            name = self.arrays[node] = self.fresh()
             count = len(initials)
             self.emit(f"{kind} {name}[{count}];")
             self.emit("#pragma unroll")
@@ -363,7 +366,7 @@ class _Function:
             return
         self.vectors[node] = []
         for initial in initials:
-            name = self._fresh()
+            name = self.fresh()
             self.emit(f"{kind} {name} = {initial};")
             self.vectors[node].append(name)
 
@@ -398,9 +401,9 @@ class _Function:
     def _quotients(self, node: Node) -> None:
         """A vector of quotients: one branch for all lanes to the division of extreme numbers."""
         pairs = list(zip(*(self.lanes(source) for source in node.src), strict=True))
-        fine = self._fresh()
+        fine = self.fresh()
         self.emit(f"bool {fine} = true;")
-        names = self.vectors[node] = [self._fresh() for _ in pairs]
+        names = self.vectors[node] = [self.fresh() for _ in pairs]
         for name, (x, y) in zip(names, pairs, strict=True):
             self.emit(f"f32 {name} = quotient({x}, {y}, {fine});")
         slow = " ".join(f"{n} = divided({x}, {y});" for n, (x, y) in zip(names, pairs, strict=True))
@@ -488,7 +491,7 @@ class _Function:
         if node.src[1].type.shape:
             raise cannot_render(self.renderer.name, node)
         base, offset = (self[source] for source in node.src)
-        name = self._fresh()
+        name = self.fresh()
         self.emit(f"{_memory_type(node)} *const {name} = {base} + {offset};")
         self.names[node] = name
 
@@ -513,6 +516,9 @@ class _Function:
             self.names[node] = self.define(type_name(dtype), text)
             return
         lanes = node.type.lanes
+        if node in self.moved:
+            cuda_warps.load_words(self, node, gate)
+            return
         if gate is not None and gate.type.shape:
             self.vectors[node] = [
                 self.define(type_name(dtype), f"{on} ? {pointer}[{lane}]{not_zero} :"
@@ -520,7 +526,7 @@ class _Function:
                 for lane, on in enumerate(self.lanes(gate))
             ]  # fmt: skip
             return
-        name = self._fresh()
+        name = self.fresh()
         kind = f"pack<{_memory_type(node)}, {lanes}>"
         loaded = f"load_pack<{self.pack(address, lanes)}>({pointer})"
         if gate is None:
@@ -537,6 +543,9 @@ class _Function:
         if not value.type.shape:
             guard = "" if gate is None else f"if ({self[gate]}) "
             self.emit(f"{guard}{pointer}[0] = {self[value]};")
+            return
+        if value in self.moved:
+            cuda_warps.store_words(self, node, gate)
             return
         elements = self.lanes(value)
         if gate is not None and gate.type.shape:

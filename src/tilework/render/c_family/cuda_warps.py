@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 from tilework.base.errors import RenderError
 from tilework.ir.ops import warp_matrix
+from tilework.ir.ops.memory import LOAD, STORE
 from tilework.ir.ops.warp_matrix import FRAGMENT_BYTES, FRAGMENT_ROWS, SUMS
+from tilework.ir.types import Memory
 from tilework.render.c_family.cuda_matrix import PTX_TYPE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from tilework.ir.node import Node, OpDef
     from tilework.ir.ops.warp_matrix import WarpMatrixAttrs
@@ -45,6 +47,18 @@ template <bool ALIGNED, class T, int N> HELPER void copy_chunk(T *to, const T *f
     to[i] = x;
   }
 }
+template <class T, int N> using words = pack<u32, (int)sizeof(T) * N / 4>;
+template <bool ALIGNED, class T, int N> HELPER words<T, N> load_words(const T *p) {
+  if constexpr (ALIGNED) return *(const words<T, N> *)p;
+  words<T, N> r = {};
+  constexpr int each = 4 / (int)sizeof(T), bits = 8 * (int)sizeof(T);
+#pragma unroll
+  for (int i = 0; i < N; i++) {
+    u32 element = (u32)p[i] & ((1u << bits) - 1);
+    r.e[i / each] |= element << bits * (i % each);
+  }
+  return r;
+}
 #if __CUDA_ARCH__ >= 800
 HELPER void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N> HELPER void copy_wait() {
@@ -56,7 +70,50 @@ template <int N> HELPER void copy_wait() {}
 #endif
 """
 _DOUBLE: Final = "float64"
-_HALF_BYTES, _EIGHT = 16, 8
+_HALF_BYTES, _EIGHT, _WORD_BYTES = 16, 8, 4
+
+
+def moved(statements: Sequence[Node]) -> set[Node]:
+    """Vectors of elements below 32 bits that are loaded to be stored in TILE memory, no more.
+
+    As words they need not be taken apart and put together; only kernels of warps hold so many.
+    """
+    if not any(node.op is warp_matrix.MATRIX_WARP for node in statements):
+        return set()
+    found = {
+        node
+        for node in statements
+        if node.op is LOAD
+        and node.type.lanes * node.type.dtype.itemsize >= _WORD_BYTES > node.type.dtype.itemsize
+        and not node.type.dtype.is_bool
+        and not any(source.type.shape for source in node.src)
+    }
+    for node in statements:
+        into_tile = node.op is STORE and node.src[0].type.memory is Memory.TILE
+        is_whole = into_tile and not any(source.type.shape for source in node.src[2:])
+        kept = {node.src[1]} if is_whole else set()
+        found.difference_update(source for source in node.src if source not in kept)
+    return found
+
+
+def load_words(function: _Function, node: Node, gate: Node | None) -> None:
+    """A vector that is only moved, in words."""
+    address = node.src[0]
+    kind, _, lanes = function.pack(address, node.type.lanes).partition(", ")
+    name = function.fresh()
+    loaded = f"load_words<{kind}, {lanes}>({function[address]})"
+    function.emit(f"words<{lanes}> {name} = {{}};")
+    guard = "" if gate is None else f"if ({function[gate]}) "
+    function.emit(f"{guard}{name} = {loaded};")
+    function.names[node] = name
+
+
+def store_words(function: _Function, node: Node, gate: Node | None) -> None:
+    """Store what `load_words` has loaded."""
+    address, value = node.src[:2]
+    _, _, lanes = function.pack(address, value.type.lanes).partition(", ")
+    guard = "" if gate is None else f"if ({function[gate]}) "
+    function.emit(f"{guard}*(words<{lanes}> *){function[address]} = {function[value]};")
 
 
 def _copy_chunk(function: _Function, node: Node) -> None:
