@@ -383,7 +383,8 @@ def _with_slots(tiles: WarpTiles, target: TargetSpec) -> list[WarpTiles]:
     is_copied = any(factor.filling is Filling.COPIED for factor in (tiles.a, tiles.b))
     most = min(_MOST_SLOTS if is_copied else _HELD_SLOTS, max(tiles.steps, 2))
     fitting = target.limits.shared_memory_bytes // tiles.slot_bytes
-    return [replace(tiles, slots=slots) for slots in range(2, min(most, fitting) + 1)]
+    # More slots first: of plans that cost the same the first one is taken.
+    return [replace(tiles, slots=slots) for slots in range(min(most, fitting), 1, -1)]
 
 
 def _plan(kernel: Kernel, tiles: WarpTiles, *, swapped: bool) -> GpuPlan:
