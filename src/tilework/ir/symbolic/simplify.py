@@ -33,6 +33,9 @@ MOST_PRODUCTS = 64
 #: powers by squaring, holds each factor exponentially often.
 MOST_FACTORS = 8
 
+#: Conjunctions of more parts are not searched for what they hold already.
+MOST_PARTS = 64
+
 #: What sums that are multiplied out are made of.
 _POSITIONS = frozenset(
     (
@@ -466,25 +469,49 @@ def equal(a: Node, b: Node) -> Node:
 
 
 def both(a: Node, b: Node) -> Node:
-    """The conjunction of two conditions; equal parts are kept once."""
+    """The conjunction of two conditions; of equal parts one stays, of limits of a sum the least."""
     if a is FALSE or b is FALSE:
         return FALSE
     if a is TRUE or a is b:
         return b
     if b is TRUE:
         return a
-    parts = list(dict.fromkeys([*conjuncts(a), *conjuncts(b)]))
-    node = parts[0]
-    for part in parts[1:]:
-        node = make(math.AND, (node, part), None)
-    return node
+    found = conjuncts(a, MOST_PARTS) + conjuncts(b, MOST_PARTS)
+    if len(found) > MOST_PARTS:
+        return make(math.AND, (a, b), None)
+    parts: dict[Node, Node] = {}  # by what is limited, or the whole part
+    for part in found:
+        limited = part.src[0] if _is_limit(part) else part
+        known = parts.get(limited)
+        if known is None or (known is not part and _limit(part) < _limit(known)):
+            parts[limited] = part
+    node: Node | None = None
+    for part in parts.values():
+        node = part if node is None else make(math.AND, (node, part), None)
+    return TRUE if node is None else node
 
 
-def conjuncts(condition: Node) -> list[Node]:
-    """The parts of a conjunction."""
-    found = []
+def _is_limit(condition: Node) -> bool:
+    """Is this a sum of index arithmetic below a number?"""
+    if condition.op is not math.LT or condition.src[1].op is not math.CONST:
+        return False
+    return condition.src[0].type.dtype is index and condition.type.shape == ()
+
+
+def _limit(condition: Node) -> int:
+    return bounds(condition.src[1])[0]
+
+
+def implies(known: Node, condition: Node) -> bool:
+    """Does `condition` add nothing to a conjunction that `both` or `all_of` gave?"""
+    return both(known, condition) is known
+
+
+def conjuncts(condition: Node, most: int = 1 << 60) -> list[Node]:
+    """The parts of a conjunction; of more than `most` only so many and one."""
+    found: list[Node] = []
     stack = [condition]
-    while stack:
+    while stack and len(found) <= most:
         node = stack.pop()
         if node.op is math.AND and node.type.dtype is bool_:
             stack += (node.src[1], node.src[0])

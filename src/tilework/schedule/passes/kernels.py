@@ -226,10 +226,9 @@ class KernelBody:
             return value
         if condition is FALSE:
             return zero
-        if value.op is memory.LOAD and len(value.src) > 1:
-            held = set(simplify.conjuncts(value.src[1]))
-            if held.issuperset(simplify.conjuncts(condition)):
-                return value
+        is_gated = value.op is memory.LOAD and len(value.src) > 1
+        if is_gated and simplify.implies(value.src[1], condition):
+            return value
         return make(math.WHERE, (condition, value, zero), None)
 
     def _reduce(self, step: Step) -> Node:

@@ -2,7 +2,7 @@ import pytest
 
 from tilework.dtypes import bool_, float32, index, int8, int32, uint8
 from tilework.ir.build import cast, const, const_index
-from tilework.ir.node import Node, toposort
+from tilework.ir.node import Node, make, toposort
 from tilework.ir.ops import index as index_ops
 from tilework.ir.ops import math, memory
 from tilework.ir.symbolic import dims, simplify
@@ -226,3 +226,17 @@ def test_comparisons_of_numbers_far_apart_do_not_wrap() -> None:
 def param_value() -> Node:
     buffer = memory.PARAM(attrs=memory.ParamAttrs(0, (6,), float32))
     return memory.LOAD(memory.INDEX(buffer, I))
+
+
+def test_of_limits_of_a_sum_the_least_is_kept() -> None:
+    near, far = simplify.less(I, number(3)), simplify.less(I, number(5))
+    assert simplify.both(far, near) is near
+    assert simplify.both(near, far) is near
+    assert simplify.implies(near, far)
+    assert not simplify.implies(far, near)
+
+
+def test_long_conjunctions_are_not_searched_again_for_each_part() -> None:
+    parts = [make(math.NE, (I, number(value)), None) for value in range(3000)]
+    assert len(simplify.conjuncts(simplify.all_of(parts))) == 3000
+    assert len(simplify.conjuncts(simplify.all_of(parts), 10)) == 11
