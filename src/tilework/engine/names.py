@@ -23,18 +23,23 @@ _PREPARATION: Final = "PRECALL"  # of Python 3.11, before each call
 
 @functools.lru_cache(maxsize=4096)
 def names_of(code: types.CodeType) -> frozenset[str]:
-    """Names of globals and attributes in `code` and in the functions defined inside it."""
+    """Names of globals and attributes that `code` and functions defined inside it use."""
     steps = list(dis.get_instructions(code))
     asked = _questions(steps)
     names = asked_by(code) | {
         str(step.argval)
         for at, step in enumerate(steps)
-        if step.opname.startswith("LOAD_") and step.argval in code.co_names and at not in asked
+        if _uses_a_name(step) and step.argval in code.co_names and at not in asked
     }
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             names |= names_of(constant)
     return names
+
+
+def _uses_a_name(step: dis.Instruction) -> bool:
+    """Whether it reads a global or an attribute, or sets an attribute: a replay would not."""
+    return step.opname.startswith("LOAD_") or step.opname == "STORE_ATTR"
 
 
 @functools.lru_cache(maxsize=4096)

@@ -77,11 +77,14 @@ def capture_call(
         made_late = _reason_to_wait(observer, seen) or _argument_with_gradient(observer, flat)
     if made_late is not None:
         return result, None, made_late
+    reads = watcher.guards()
+    if not reads.drawn and (changed := reads.changed()) is not None:
+        return result, None, f"it changes what it reads, which no replay does: {changed}"
     arguments_by_id = {id(tensor) for tensor in flat.tensors}
     for leaf, before in observer.gradients.values():
         if before is not None and id(leaf) not in arguments_by_id:
             watcher.note_slot(leaf, "_grad", before[0], f"the gradient of {leaf!r}")
-    guards = watcher.guards()
+    guards = watcher.guards() if observer.gradients else reads
     builder = _RecipeBuilder(flat, arguments, seen, observer, guards, returned, gradients)
     recipe = builder.build(ambient)
     return result, Captured(recipe, ring), ""

@@ -456,12 +456,22 @@ class Elementwise(Conversion):
     def where(self, x: Operand, y: Operand) -> Self:
         """x where this tensor is True (not zero), else y.
 
+        Raises:
+            DTypeError: only the second operand looks like a condition, as in PyTorch's order.
+
         Example:
             >>> (Tensor([1, -2]) > 0).where(Tensor([5, 6]), 0).tolist()
             [5, 0]
         """
-        condition = self._truth()
         first, second = self._pair(x, y)
+        is_mask = isinstance(x, TensorBase) and x.dtype.is_bool
+        if is_mask and not self.dtype.is_bool and not second.dtype.is_bool:
+            raise DTypeError(
+                "where: the condition comes first",
+                got=f"{self.dtype.name}.where(bool, {second.dtype.name})",
+                expected="condition.where(x, y)",
+            )
+        condition = self._truth()
         shapes = (condition._dims, first._dims, second._dims)
         if shapes[0] == shapes[1] == shapes[2]:
             return condition._apply(ops.WHERE, first, second)

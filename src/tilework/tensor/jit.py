@@ -82,6 +82,10 @@ class Jit(Generic[P, R]):
         #: How often it was called.
         self.cnt = 0
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies, and what is pickled, are of the function and its options, without captures."""
+        return _again, (type(self), self._function, self._captures, self._ring)
+
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """As a method: each instance has captures of its own."""
         if instance is None:
@@ -316,6 +320,15 @@ class Jit(Generic[P, R]):
         while len(self._kept) > self._limit():
             self._drop(self._kept.pop())
         return result  # type: ignore[no-any-return]  # what the function returns
+
+
+def _again(
+    kind: type[Jit[P, R]], function: Callable[P, R], captures: int | None, outputs: int | None
+) -> Jit[P, R]:
+    """What a copied or pickled `Jit` comes back as."""
+    made = kind.__new__(kind)
+    Jit.__init__(made, function, captures=captures, outputs=outputs)
+    return made
 
 
 @overload

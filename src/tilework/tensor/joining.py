@@ -74,6 +74,8 @@ class Joining(Linalg):
     def stack(self, *others: Any, dim: int = 0) -> Self:
         """This tensor and the others along a new axis `dim`."""
         parts: list[Self] = as_list(self, others, "stack")
+        if not parts:
+            raise ShapeError("stack: there is nothing to join", expected="at least one tensor")
         axis = parts[0]._axis(dim, "stack", extra=1)
         for part in parts:
             if part._dims != parts[0]._dims:

@@ -59,11 +59,18 @@ class Variable:
 
         Raises:
             BoundsError: the value lies outside of the bounds.
+            DTypeError: it is no integer.
             UserError: this is arithmetic, not a plain variable.
         """
         if self.node.op is not VARIABLE:
             raise UserError("bind: only a plain variable can get a value", got=repr(self))
         attrs = self.node.attrs
+        if not hasattr(type(value), "__index__"):
+            raise DTypeError(
+                f"bind: the value of {attrs.name} is no integer",
+                got=f"{value!r} of type {type(value).__name__}",
+                expected="an integer",
+            )
         number = value.__index__()
         if not attrs.minimum <= number <= attrs.maximum:
             raise BoundsError(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilework import Tensor, dtypes
+from tilework import Tensor, Variable, dtypes
 from tilework.base.errors import DTypeError, InternalError, ShapeError, TileworkError, UserError
 from tilework.tensor.wrong_calls import wrong_argument
 
@@ -176,6 +176,9 @@ ONCE_MISSED: dict[str, tuple[Callable[[], object], type[TileworkError], str]] = 
     "elements at no distance": (lambda: Tensor.fftfreq(4, 0.0), UserError, "distance"),
     "several elements as a number": (lambda: float(Tensor(X)), ShapeError, "exactly one"),
     "a format of several elements": (lambda: format(Tensor(X), "f"), ShapeError, "exactly one"),
+    "no tensors": (lambda: Tensor.stack([]), ShapeError, "nothing to join"),  # type: ignore[type-var]
+    "a condition in the second place": (
+        lambda: Tensor(X).where(Tensor(X) > 1, 0), DTypeError, "the condition comes first"),
     "a factor with a fraction for integers": (
         lambda: Tensor([1]).index_add(0, Tensor([0]), Tensor([1]), alpha=0.5), DTypeError,
         "does not fit"),
@@ -188,6 +191,11 @@ def test_what_escaped_once_is_refused_by_a_typed_error(name: str) -> None:
     with pytest.raises(kind, match=words) as caught:
         call()
     check(caught.value)
+
+
+def test_a_variable_is_not_bound_to_text() -> None:
+    with pytest.raises(DTypeError, match="no integer"):
+        Variable("n", 1, 3).bind("x")  # type: ignore[arg-type]
 
 
 #: Tensors whose bytes 63 bits do not count: offsets and sizes would wrap.

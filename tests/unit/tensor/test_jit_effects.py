@@ -1,0 +1,125 @@
+"""What a captured function changes besides tensors is changed at each call; copies of captures."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilework import Tensor, TinyJit, jit
+from tilework.engine.stats import COUNTERS
+
+X = np.arange(6, dtype=np.float32)
+
+
+class Notes:
+    """What a function leaves behind."""
+
+    def __init__(self) -> None:
+        self.last: Tensor | None = None
+        self.count = 0
+        self.rows: list[Tensor] = []
+        self.table: dict[str, Tensor] = {}
+
+
+def set_attribute(notes: Notes, x: Tensor) -> None:
+    notes.last = x * 2
+
+
+def set_item(notes: Notes, x: Tensor) -> None:
+    notes.table["last"] = x * 3
+
+
+def append(notes: Notes, x: Tensor) -> None:
+    notes.rows.append(x * 4)
+
+
+def count(notes: Notes, x: Tensor) -> None:
+    notes.count += 1
+
+
+def left(notes: Notes) -> list[Any]:
+    tensors = [notes.last, *notes.rows, *notes.table.values()]
+    return [notes.count, *[each.tolist() for each in tensors if each is not None]]
+
+
+@pytest.mark.parametrize("is_reset", [False, True])
+@pytest.mark.parametrize("change", [set_attribute, set_item, append, count])
+def test_what_a_function_leaves_behind_is_left_at_each_call(
+    change: Callable[[Notes, Tensor], None], is_reset: bool
+) -> None:
+    def run(wrap: Callable[[Any], Any]) -> list[Any]:
+        notes, found = Notes(), []
+
+        def function(x: Tensor) -> Tensor:
+            change(notes, x)
+            return x + 1
+
+        call = wrap(function)
+        for number in range(6):
+            found += [call(Tensor(X + number).realize()).tolist(), *left(notes)]
+            if is_reset:
+                notes.last, notes.count = None, 0
+                notes.rows.clear()
+                notes.table.clear()
+        return found
+
+    assert run(jit) == run(lambda function: function)
+
+
+def test_a_table_that_is_filled_once_does_not_stand_in_the_way() -> None:
+    notes = Notes()
+
+    @jit
+    def function(x: Tensor) -> Tensor:
+        if "factor" not in notes.table:
+            notes.table["factor"] = Tensor(2.0).realize()
+        return x * notes.table["factor"]
+
+    for _ in range(2):
+        function(Tensor(X).realize())
+    before = COUNTERS.replays
+    for number in range(3):
+        assert function(Tensor(X + number).realize()).tolist() == ((X + number) * 2).tolist()
+    assert COUNTERS.replays == before + 3
+
+
+def double(x: Tensor) -> Tensor:
+    return x * 2
+
+
+@pytest.mark.parametrize("wrap", [jit, TinyJit])
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, lambda call: pickle.loads(pickle.dumps(call))]
+)
+def test_a_copy_of_a_captured_function_is_captured_anew(wrap: Any, copied: Any) -> None:
+    call = wrap(double)
+    for _ in range(3):
+        call(Tensor(X).realize())
+    other = copied(call)
+    assert type(other) is type(call)
+    assert other.num_captures == 0
+    assert other(Tensor(X + 1).realize()).tolist() == ((X + 1) * 2).tolist()
+    assert call.num_captures == 1
+
+
+def test_a_copied_model_captures_its_own_weights() -> None:
+    class Model:
+        def __init__(self) -> None:
+            self.weight = Tensor(X).realize()
+            self.call = jit(self.product)
+
+        def product(self, x: Tensor) -> Tensor:
+            return self.weight * x
+
+    model = Model()
+    for _ in range(2):
+        model.call(Tensor(X).realize())
+    other = copy.deepcopy(model)
+    other.weight.assign(Tensor(X * 10))
+    assert other.call(Tensor(X).realize()).tolist() == (X * X * 10).tolist()
+    assert model.call(Tensor(X).realize()).tolist() == (X * X).tolist()
