@@ -146,5 +146,15 @@ def load_count(node: Node) -> int:
     return max(len(_loads(node)), 1)
 
 
+def loaded_share(node: Node) -> float:
+    """How many bytes the loads of a factor read, as a share of what it has itself, at least 1.
+
+    A word of bytes that lie apart takes several loads, of a quarter of its bytes each.
+    """
+    size_bytes = node.type.dtype.itemsize
+    shares = [min(load.type.dtype.itemsize / size_bytes, 1.0) for load in _loads(node)]
+    return max(sum(shares), 1.0)
+
+
 def _loads(node: Node) -> list[Node]:
     return [part for part in toposort(node) if part.op is LOAD]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilework.codegen.linearize.fetch_panels import NEAR_AHEAD_BYTES
-from tilework.codegen.plan.contraction import load_stride
+from tilework.codegen.plan.contraction import load_stride, loaded_share
 from tilework.codegen.plan.extents import ceil_div, number, product, size
 from tilework.codegen.plan.plan import Part, Plan, Split, Staged
 from tilework.codegen.plan.tile_cost import (
@@ -155,7 +155,8 @@ class Tiling(TileCost):
         # The last block, and the last share, may be smaller than those that all wait for.
         whole = ceil_div(tiles, block) * block * ceil_div(passes, share) * share
         cycles = self._compute() * whole / (tiles * passes)
-        copied = tasks * self._window_elements(block) * self.loads_a
+        # What is dear is that another core has written it: bytes count, not loads.
+        copied = tasks * self._window_elements(block) * loaded_share(self.contraction.a)
         cycles += copied * COPY_WINDOW / self.lanes
         own = [*self.n_rest, self.lane]
         nest += [(number(r), int(shares > 1 and r is shared)) for r in own]

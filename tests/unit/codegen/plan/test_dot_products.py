@@ -9,7 +9,7 @@ import pytest
 from tilework import Tensor, dtypes, jit
 from tilework.codegen.analysis import analyse
 from tilework.codegen.pipeline import lower_kernel
-from tilework.codegen.plan.contraction import orientations
+from tilework.codegen.plan.contraction import load_count, loaded_share, orientations
 from tilework.codegen.plan.dot_products import ready_for_plans
 from tilework.dtypes import DType, int8, int16, int32, int64, uint8, uint32
 from tilework.engine.device import Device
@@ -231,3 +231,9 @@ def test_the_host_takes_what_it_has() -> None:
     spec = Device["CPU"].spec
     wanted = {math.DOT_QUADS.name, math.DOT_PAIRS.name} & spec.native_ops
     assert bool(dots(product(int8, int8, total=uint32), spec)) == bool(wanted)
+
+
+def test_a_word_of_bytes_that_lie_apart_reads_no_more_than_one_that_lies_together() -> None:
+    (found, _) = orientations(analyse(ready_for_plans(product(uint8, int8), QUADS)))
+    assert (load_count(found.a), load_count(found.b)) == (1, 4)
+    assert loaded_share(found.a) == loaded_share(found.b) == 1.0
