@@ -22,7 +22,8 @@ from tilework.ir.node import Node
 from tilework.ir.ops import math, memory, tensor
 from tilework.ir.ops.index import VARIABLE, VariableAttrs
 from tilework.schedule import memory_plan
-from tilework.schedule.memory_plan import BLOCK, Lifetime, live_bytes, plan_memory
+from tilework.schedule.free_space import BLOCK
+from tilework.schedule.memory_plan import Lifetime, live_bytes, plan_memory
 from tilework.schedule.schedule import SlotKind
 
 ARENAS = st.sampled_from([("CPU", 0), ("CPU", 1), ("CUDA:0", 0)])
