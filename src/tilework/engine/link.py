@@ -34,9 +34,11 @@ from tilework.engine.steps import (
     VariableBounds,
     buffer_of,
     check_variables,
+    operands_of,
     part_of,
     written_slots,
 )
+from tilework.runtime.allocator import POISON
 from tilework.runtime.driver import Kernel, Launch, check_commands
 
 if TYPE_CHECKING:
@@ -89,6 +91,10 @@ class TableDriver(Protocol):
         """Return the table of commands that were checked."""
         ...
 
+    def fill_launch(self, buffer: Buffer, byte: int) -> Launch:
+        """Return the launch that fills a buffer."""
+        ...
+
     def run_table(self, table: LaunchTable, leases: Sequence[Lease], times: int = 0) -> int:
         """Run it; `leases` are held meanwhile, `times` gets nanoseconds.  Returns a ticket."""
         ...
@@ -127,26 +133,35 @@ class TableInstance:
     """Kernels of one device as a launch table that one native call runs.  Not thread-safe."""
 
     def __init__(
-        self, device: OpenDevice, calls: Sequence[KernelCall], loaded: Mapping[str, _Loaded],
+        self, device: OpenDevice, calls: Sequence[Step], loaded: Mapping[str, _Loaded],
         slots: Sequence[Buffer | None], values: Mapping[str, int],
     ) -> None:  # fmt: skip
         driver = table_driver(device)
         if driver is None:
             raise InternalError("link: this device has no launch tables", got=device.name)
         self._driver = driver
-        commands = [_launch(call, loaded, slots, values) for call in calls]
+        kernels = [call for call in calls if isinstance(call, KernelCall)]
+        commands = [
+            _launch(call, loaded, slots, values)
+            if isinstance(call, KernelCall)
+            else driver.fill_launch(part_of(slots, operands_of(call)[0]), POISON)
+            for call in calls
+        ]
         check_commands(device.spec, device.name, commands)
         self.table = self._driver.make_table(commands)
         self.words = self.table.words
-        self._work = sum(call.code.work for call in calls)
+        self._kernels = len(kernels)
+        self._work = sum(call.code.work for call in kernels)
         self.places: dict[int, Place] = {}
         self.variables: list[tuple[int, str]] = []
         self.tasks: list[tuple[int, Expression]] = []
         for index, call in enumerate(calls):
-            for position, operand in enumerate(call.operands):
+            for position, operand in enumerate(operands_of(call)):
                 word = self.table.buffer_word(index, position)
                 place = self.places.setdefault(operand.slot, Place(None, []))
                 place.words.append((word, operand.offset_bytes))
+            if not isinstance(call, KernelCall):
+                continue
             for position, name in enumerate(call.code.variables):
                 self.variables.append((self.table.variable_word(index, position), name))
             if call.code.tasks.constant is None:
@@ -181,7 +196,7 @@ class TableInstance:
     def launch(self, leases: Sequence[Lease]) -> None:
         """Run what is bound.  Raises what the driver raises, and what a kernel reported."""
         COUNTERS.launches += 1
-        COUNTERS.kernels += self.table.count
+        COUNTERS.kernels += self._kernels
         self._driver.run_table(self.table, leases)
         self._driver.raise_fault()
 
@@ -305,6 +320,15 @@ def _launch(
     )
 
 
+def _device_of(step: Step) -> str | None:
+    """Whose command memory a step goes to; None for what the host does."""
+    if isinstance(step, KernelCall):
+        return step.device
+    if isinstance(step, PoisonCall) and table_driver(Device[step.device]) is not None:
+        return step.device
+    return None
+
+
 class LinkedSteps:
     """Calls in order with their code loaded.  Thread-safe: each run has an instance of its own.
 
@@ -325,9 +349,7 @@ class LinkedSteps:
         self.groups: list[tuple[OpenDevice | None, tuple[Step, ...]]] = []
         self._loaded: list[Mapping[str, _Loaded]] = []
         faults.hit("link.load")
-        for name, group in groupby(
-            self.steps, lambda step: step.device if isinstance(step, KernelCall) else None
-        ):
+        for name, group in groupby(self.steps, _device_of):
             calls = tuple(group)
             device = None if name is None else Device[name]
             self.groups.append((device, calls))
@@ -388,7 +410,7 @@ class LinkedSteps:
             if device is None:
                 parts.append(HostInstance(calls))
             elif table_driver(device) is not None:
-                parts.append(TableInstance(device, kernels, loaded, slots, values))
+                parts.append(TableInstance(device, calls, loaded, slots, values))
             else:
                 parts.append(CommandInstance(device, kernels, loaded))
         return in_order(self.groups, parts, slots, self.temporary)

@@ -271,6 +271,24 @@ class CpuDriver(CountsMemory):
         launches = [self._as_launch(command) for command in commands]
         return LaunchTable(launches, self._fault_buffer.address)
 
+    def fill_launch(self, buffer: Buffer, byte: int) -> Launch:
+        """Return the launch that stores `byte` to each byte of a buffer."""
+        kernel = Kernel(
+            name="fill",
+            handle=self.pool.runtime.fill_kernel,
+            num_buffers=1,
+            num_variables=2,
+            writes=(0,),
+        )
+        size = buffer.size_bytes
+        return Launch(
+            kernel,
+            (buffer,),
+            (size, byte),
+            grid=(-(-size // COPY_BLOCK_BYTES),),
+            is_serial=size < _SERIAL_COPY_BYTES,
+        )
+
     def run_table(self, table: LaunchTable, leases: Sequence[Lease], times: int = 0) -> int:
         """Run a table and return a ticket.
 
