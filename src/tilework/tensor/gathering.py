@@ -241,14 +241,12 @@ class Gathering(Indexing):
             return x.nonzero(size, fill_value).unbind(1)
         if size is not None:
             return self._nonzero_of(size, fill_value)
-        positions = self._truth()._known_positions()
-        if not positions:
+        if not self.ndim:
             return type(self).zeros(int(bool(self.item())), 0, dtype=dtypes.index)
-        rows = list(zip(*[each.positions for each in positions], strict=True))
-        flat = [place for row in rows for place in row]
-        data = host.pack(flat, dtypes.index)
-        shape = (len(rows), self.ndim)
-        return self._over(host.upload(data, shape, dtypes.index, self.device))
+        places = self._truth()._host_array().nonzero()
+        rows = host.side_by_side(places)
+        shape = (len(places[0]), len(self._sizes()))
+        return self._over(host.upload(rows, shape, dtypes.index, self.device))
 
     def _nonzero_of(self, size: int, fill_value: Number) -> Self:
         place, is_there = self._truth().flatten()._places_of_true(size)

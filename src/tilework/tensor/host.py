@@ -174,6 +174,14 @@ def pack(flat: Sequence[bool | int | float], dtype: DType) -> bytes:
     return array.array("H" if dtype.bits == 16 else "B", bits).tobytes()
 
 
+def side_by_side(columns: Sequence[Any]) -> memoryview:
+    """Vectors of integers, one as each column of a matrix in int64."""
+    import numpy as np
+
+    rows: Any = np.stack(columns, axis=1).astype(np.int64, order="C")
+    return memoryview(rows)
+
+
 def _check_truncation(item: float, dtype: DType) -> None:
     if not math.isfinite(item) or not dtype.minimum <= int(item) <= dtype.maximum:
         check_fits(dtype, item, "Tensor")

@@ -17,11 +17,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class KnownIndex:
-    """Positions that the host knows; `mask_size` is the size of the mask's axis they came from."""
+    """Positions that the host knows; `mask_size` is the size of the mask's axis they came from.
+
+    Those of a mask that was read are `packed`, in int64, and need not be looked at one by one.
+    """
 
     positions: list[int]
     shape: tuple[int, ...]
     mask_size: int | None = None
+    packed: memoryview | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,7 +187,7 @@ class Indexing(Assigning):
         values = self._host_array()
         places = values.nonzero() if values.ndim else ()
         return [
-            KnownIndex(axis.tolist(), (len(axis),), size)
+            KnownIndex([], (len(axis),), size, memoryview(axis.astype("int64").copy()))
             for axis, size in zip(places, self._sizes(), strict=True)
         ]
 
@@ -200,6 +200,8 @@ class Indexing(Assigning):
                 got=f"{index.mask_size} for {format_shape(self._dims)}",
                 expected=f"{length}",
             )
+        if index.packed is not None:
+            return self._over(host.upload(index.packed, index.shape, dtypes.index, self.device))
         for position in index.positions:
             if not -length <= position < length:
                 raise IndexingError(

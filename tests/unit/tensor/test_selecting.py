@@ -12,6 +12,7 @@ import torch
 
 from tilework import Tensor, dtypes
 from tilework.base.errors import DTypeError, IndexingError, ShapeError, TileworkError, UserError
+from tilework.tensor import host
 
 
 def same(got: Any, want: Any) -> None:
@@ -420,3 +421,12 @@ def test_a_wrong_call_is_refused_in_words(
 ) -> None:
     with pytest.raises(error, match=words):
         call(Tensor.zeros(2, 3))
+
+
+def test_positions_of_a_mask_are_never_numbers_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    mask, x = np.arange(24).reshape(4, 6) % 5 == 0, np.arange(24.0).reshape(4, 6)
+    tensor, chosen = Tensor(x), Tensor(mask)
+    monkeypatch.setattr(host, "pack", None)
+    assert np.array_equal(chosen.nonzero().numpy(), np.argwhere(mask))
+    assert np.array_equal(tensor[chosen].numpy(), x[mask])
+    assert np.array_equal(tensor.masked_select(chosen).numpy(), x[mask])
