@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from tilework.render.c_family.prelude import saturations
+
 _TYPES: Final = {
     "u8": "unsigned char",
     "i8": "signed char",
@@ -146,24 +148,4 @@ def _types() -> str:
     return "".join(lines)
 
 
-def _saturations() -> str:
-    lines = []
-    for source in ("f32", "f64"):
-        for bits in (8, 16, 32, 64):
-            for kind in "iu":
-                target = f"{kind}{bits}"
-                signed = kind == "i"
-                low = f"-0x1p{bits - 1}" if signed else "0.0"
-                suffix = "f" if source == "f32" else ""
-                most = f"(({target})((1ull << {bits - 1}) - 1))" if signed else f"(({target})~0ull)"
-                least = f"(({target})(1ull << {bits - 1}))" if signed else f"(({target})0)"
-                lines.append(
-                    f"HELPER {target} saturate_{source}_{target}({source} x) {{\n"
-                    f"  if (x != x) return 0;\n"
-                    f"  if (x >= 0x1p{bits - signed}{suffix}) return {most};\n"
-                    f"  if (x < {low}{suffix}) return {least};\n  return ({target})x;\n}}\n"
-                )
-    return "".join(lines)
-
-
-PRELUDE: Final = _types() + _BITS + _EXTREMES + _saturations() + _QUOTIENTS + _SHUFFLES + _PACKS
+PRELUDE: Final = _types() + _BITS + _EXTREMES + saturations() + _QUOTIENTS + _SHUFFLES + _PACKS

@@ -58,7 +58,8 @@ def _extremes() -> str:
     return "".join(lines)
 
 
-def _saturations() -> str:
+def saturations() -> str:
+    """Floats to integers: out of range saturates, NaN gives 0."""
     lines = []
     for source in ("f32", "f64"):
         for bits in (8, 16, 32, 64):
@@ -66,12 +67,14 @@ def _saturations() -> str:
                 target = f"{kind}{bits}"
                 signed = kind == "i"
                 low = f"-0x1p{bits - 1}" if signed else "0.0"
+                suffix = "f" if source == "f32" else ""
                 most = f"(({target})((1ull << {bits - 1}) - 1))" if signed else f"(({target})~0ull)"
                 least = f"(({target})(1ull << {bits - 1}))" if signed else f"(({target})0)"
                 lines.append(
                     f"HELPER {target} saturate_{source}_{target}({source} x) {{\n"
-                    f"  if (x != x) return 0;\n  if (x >= 0x1p{bits - signed}) return {most};\n"
-                    f"  if (x < {low}) return {least};\n  return ({target})x;\n}}\n"
+                    f"  if (x != x) return 0;\n"
+                    f"  if (x >= 0x1p{bits - signed}{suffix}) return {most};\n"
+                    f"  if (x < {low}{suffix}) return {least};\n  return ({target})x;\n}}\n"
                 )
     return "".join(lines)
 
@@ -124,7 +127,7 @@ HELPER u16 float_to_half(f32 x) {
 #endif
 """
 
-PRELUDE: Final = _types() + _bitcasts() + _extremes() + _saturations() + _HALF
+PRELUDE: Final = _types() + _bitcasts() + _extremes() + saturations() + _HALF
 
 
 def half_vectors(name: str, lanes: int) -> str:
