@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tilework import Tensor, TinyJit
-from tilework.base.errors import UserError
+from tilework.base.errors import DTypeError, UserError
 from tilework.compat.tinygrad import optim as tinygrads
 from tilework.engine.stats import COUNTERS
 from tilework.nn import optim
@@ -258,3 +258,15 @@ def test_tinygrads_order_of_arguments_is_kept_in_its_place() -> None:
     assert (adam.b1, adam.b2) == (0.8, 0.95)
     assert (muon.momentum, muon.weight_decay, muon.adjust_lr_fn) == (0.7, 0.2, "none")
     assert tinygrads.AdamW([x], 0.1, 0.8, 0.95, 1e-6, 0.3).weight_decay == 0.3
+
+
+@pytest.mark.parametrize("state", [{}, {"state": []}, {"weight": Tensor([1.0])}, [1]])
+def test_what_is_no_state_of_an_optimizer_is_refused(state: Any) -> None:
+    with pytest.raises(UserError, match="no state of an optimizer"):
+        optim.SGD([Tensor([1.0])]).load_state_dict(state)
+
+
+@pytest.mark.parametrize("parameters", [None, 3])
+def test_what_is_no_list_of_parameters_is_refused(parameters: Any) -> None:
+    with pytest.raises(DTypeError, match="no parameters"):
+        optim.Adam(parameters)

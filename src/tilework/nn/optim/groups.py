@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tilework.base.errors import UserError
+from tilework.base.errors import DTypeError, UserError
 from tilework.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -160,6 +160,12 @@ def taking_groups(init: Callable[..., None]) -> Callable[..., None]:
         own, params, *_ = bound.arguments
         options = {name: bound.arguments[name] for name in bound.arguments if name != own}
         given = options.pop(params)
+        if not isinstance(given, Iterable):
+            raise DTypeError(
+                "optimizer: these are no parameters",
+                got=type(given).__name__,
+                expected="tensors, or groups of them",
+            )
         listed: list[Any] = [given] if isinstance(given, Tensor) else list(given)
         is_grouped = bool(listed) and isinstance(listed[0], Mapping)
         groups: list[Any] = listed[1:] if is_grouped else []

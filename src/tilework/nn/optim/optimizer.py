@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tilework import dtypes
@@ -11,7 +12,7 @@ from tilework.nn.optim.groups import FIRST_RATE, ParameterGroup, Params, taking_
 from tilework.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from tilework.dtypes import DType
 
@@ -212,8 +213,16 @@ class Optimizer:
             state_dict: of an optimizer of the same kind and with as many parameters.
 
         Raises:
-            UserError: there are other groups or numbers of parameters, or a state is missing.
+            UserError: it is no such state, there are other groups or numbers of parameters, or a
+                state is missing.
         """
+        if not isinstance(state_dict, Mapping) or not {"state", "param_groups"} <= set(state_dict):
+            raise UserError(
+                "optimizer: this is no state of an optimizer",
+                got=sorted(map(str, state_dict)) if isinstance(state_dict, Mapping)
+                else type(state_dict).__name__,
+                expected="what state_dict() gives: state and param_groups",
+            )  # fmt: skip
         states, groups = state_dict["state"], state_dict["param_groups"]
         sizes = [len(group["params"]) for group in groups]
         own = [len(part.params) for part in self.parts]
