@@ -247,12 +247,14 @@ class Joining(Linalg):
             raise UserError(
                 "pad: unknown mode", got=mode, expected="constant, reflect, replicate or circular"
             )
-        x = self
+        x, is_joined = self, False
         for axis, (low, high) in enumerate(pads):
             if not isinstance(low, int) or not isinstance(high, int):
                 raise ShapeError(f"pad: mode {mode} needs fixed counts", got=f"axis {axis}")
             if low or high:
-                x = x._pad_from_inside(axis, low, high, mode)
+                # Parts joined of joined parts would be as many as the product of both.
+                x = (x.contiguous() if is_joined else x)._pad_from_inside(axis, low, high, mode)
+                is_joined = is_joined or low > 0 or high > 0
         return x._apply(None)  # what only cuts off is a view so far
 
     def _read_pads(self, padding: Sequence[Any]) -> tuple[Pads, Mapping[str, int] | None]:

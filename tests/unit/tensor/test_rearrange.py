@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 
 from tilework import Tensor
+from tilework.base import settings, trace
 from tilework.base.errors import ShapeError, UserError
+from tilework.engine.compile import clear_memory
+from tilework.ir.node import toposort
+from tilework.ir.ops.memory import LOAD
 
 VALUES = np.arange(24).reshape(2, 3, 4)
 
@@ -54,3 +58,21 @@ def test_a_formula_that_does_not_fit_is_refused(
 ) -> None:
     with pytest.raises(error, match=words):
         Tensor(VALUES).rearrange(formula, **sizes)
+
+
+@pytest.mark.parametrize("mode", ["reflect", "circular", "replicate"])
+def test_pads_from_inside_of_several_axes_choose_among_three_places_at_a_time(mode: str) -> None:
+    loads: list[int] = []
+
+    def note(event: trace.Event) -> None:
+        if isinstance(event, trace.PassEnded) and event.name == "codegen.simplify":
+            loads.append(sum(node.op is LOAD for node in toposort(event.after)))
+
+    x = np.arange(30, dtype=np.float32).reshape(5, 6)
+    with settings.override(cache_dir=None), trace.subscribe(note):
+        clear_memory()
+        found = Tensor(x).pad((2, 2, 1, 1), mode=mode).numpy()
+    kind = {"reflect": "reflect", "circular": "wrap", "replicate": "edge"}[mode]
+    assert np.array_equal(found, np.pad(x, ((1, 1), (2, 2)), mode=kind))
+    assert loads
+    assert max(loads) <= 3
