@@ -21,16 +21,16 @@ from tilework.base.errors import (
     UnsupportedError,
 )
 from tilework.target.cuda_code import SOURCE_HEAD, CudaHead, box_from, pack_code
-from tilework.target.known.cuda import ISA
-from tilework.target.spec import TargetSpec
-from tilework.toolchain.base import note_log
-from tilework.toolchain.cuda_report import (
+from tilework.target.cuda_report import (
     REPORT_FLAG,
     Resources,
     check_head,
     check_report,
     read_report,
 )
+from tilework.target.known.cuda import ISA
+from tilework.target.spec import TargetSpec
+from tilework.toolchain.base import note_log
 
 MISSING: Final = "cuda-bindings or nvidia-cuda-nvrtc is not installed"
 EXTRA: Final = "pip install tilework[cuda]"

@@ -16,8 +16,8 @@ from tilework.dtypes import DType
 from tilework.render.c_family.cuda import CudaRenderer
 from tilework.schedule.call import transform_to_call
 from tilework.schedule.pipeline import create_schedule
+from tilework.target.cuda_report import Resources
 from tilework.target.known.cuda import cuda_spec
-from tilework.toolchain.cuda_report import Resources
 from tilework.toolchain.nvrtc import NvrtcToolchain
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from tilework.base.errors import CompileError
 from tilework.target.cuda_code import SOURCE_HEAD, CudaHead, unpack_code
+from tilework.target.cuda_report import Resources, check_head, check_report, read_report
 from tilework.target.known.cuda import CAPABILITIES, cuda_spec
-from tilework.toolchain.cuda_report import Resources, check_head, check_report, read_report
 from tilework.toolchain.nvrtc import NvrtcToolchain
 
 AMPERE = cuda_spec(80)
