@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from random import Random
 
 import numpy as np
@@ -24,7 +24,7 @@ from tilework.ir.ops import math
 from tilework.ir.ops.index import RANGE, RangeAttrs
 from tilework.ir.ops.memory import INDEX, LOAD, PARAM, SINK, STORE, ParamAttrs
 from tilework.runtime import reclaim
-from tilework.testing.emulators.cuda import EmulatedCuda
+from tilework.testing.emulators.cuda import EmulatedCuda, Span
 
 CARDS = ("CUDA", "CUDA:1", "CUDA:2")
 ELEMENTS = 24  # of each slot
@@ -310,3 +310,66 @@ def test_BKE_10_memory_that_is_freed_waits_for_its_last_use_on_every_card(
         for value, model in values:
             assert np.array_equal(value.numpy(), model)
     assert reused > 5
+
+
+def spans_of(library: EmulatedCuda, call: Callable[[], Sequence[Tensor]]) -> list[Span]:
+    """The kernels and copies of one call, when all that came before is done."""
+    for card in CARDS:
+        Device[card].synchronize()
+    library.timeline.clear()
+    made = call()
+    found = list(library.timeline)
+    for each in made:
+        each.numpy()
+    return found
+
+
+def overlap(one: Span, other: Span) -> bool:
+    return one.start < other.end and other.start < one.end
+
+
+def test_MDV_13_a_copy_runs_beside_kernels_that_do_not_need_it(library: EmulatedCuda) -> None:
+    x = Tensor(np.arange(64, dtype=np.int32), device=CARDS[1]).realize()
+    y = Tensor(np.arange(64, dtype=np.int32), device=CARDS[0]).realize()
+
+    def program(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        moved = x.to(CARDS[0])
+        for _ in range(4):
+            y = (y * 3 + y.flip(0)).contiguous()
+        return moved, y
+
+    step = jit(program)
+    for _ in range(3):
+        step(x, y)
+    spans = spans_of(library, lambda: step(x, y))
+    copies = [span for span in spans if span.what == "copy_between_cards"]
+    kernels = [span for span in spans if span.what == "kernel"]
+    assert len(copies) == 1
+    assert len(kernels) >= 4
+    assert any(overlap(copies[0], kernel) for kernel in kernels)
+    assert {copies[0].stream}.isdisjoint(kernel.stream for kernel in kernels)
+    # All together takes no longer than the kernels alone.
+    first, last = min(span.start for span in spans), max(span.end for span in spans)
+    assert last - first == len(kernels)
+
+
+def test_MDV_13_a_kernel_waits_for_the_copy_that_it_needs_and_for_no_other(
+    library: EmulatedCuda,
+) -> None:
+    x = Tensor(np.arange(64, dtype=np.int32), device=CARDS[1]).realize()
+    z = Tensor(np.arange(64, dtype=np.int32), device=CARDS[2]).realize()
+
+    def program(x: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        moved, other = x.to(CARDS[0]), z.to(CARDS[1])
+        again = (moved * 3 + moved.flip(0)).contiguous()
+        return again, other, moved
+
+    step = jit(program)
+    for _ in range(3):
+        step(x, z)
+    spans = spans_of(library, lambda: step(x, z))
+    copies = [span for span in spans if span.what == "copy_between_cards"]
+    (kernel,) = [span for span in spans if span.what == "kernel"]
+    assert len(copies) == 2
+    assert overlap(*copies)  # they are of different cards
+    assert kernel.start == min(copy.end for copy in copies)

@@ -13,7 +13,7 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilework.base.errors import InternalError, TileworkError
 from tilework.ir.interpret.blocks import run_blocks
@@ -37,6 +37,16 @@ class _Put:
     def __init__(self, stream: int) -> None:
         self.stream = stream
         self.is_passed = False
+        self.at = 0  # when the queue comes to it, as `timeline` counts
+
+
+class Span(NamedTuple):
+    """Work of a queue as it would lie in time if each kernel and each copy took one unit."""
+
+    stream: int
+    what: str
+    start: int
+    end: int
 
 
 class _Machine:
@@ -62,6 +72,11 @@ class _Machine:
         self._is_held = False
         self._is_late = False
         self._choose: Random | None = None
+        #: Kernels and copies in the order of their queueing: each begins when its queue is free,
+        #: the marks that it waits for are passed, and the host has come to it.
+        self.timeline: list[Span] = []
+        self._free_at: dict[int, int] = {}
+        self._host_at = 0
         #: Where each mark was put last.
         self._marks: dict[int, _Put] = {}
         #: By card, the shares of its context; those that are gone; the one that is in use.
@@ -123,7 +138,19 @@ class _Machine:
         self._next += 1
         return self._next
 
-    def _do(self, stream: int, work: Any) -> None:
+    def _place_in_time(self, stream: int, work: Any, what: str) -> None:
+        now = max(self._free_at.get(stream, 0), self._host_at)
+        if what:
+            self.timeline.append(Span(stream, what, now, now + 1))
+            now += 1
+        elif isinstance(work, _Put) and work.stream == stream:
+            work.at = now
+        elif isinstance(work, _Put):
+            now = max(now, work.at)
+        self._free_at[stream] = now
+
+    def _do(self, stream: int, work: Any, what: str = "") -> None:
+        self._place_in_time(stream, work, what)
         self._queued.setdefault(stream, deque()).append(work)
         if not self._is_late:
             self._run(stream)
@@ -228,6 +255,7 @@ class _Queues(_Cards):
     def stream_synchronize(self, stream: int) -> None:
         self._enter("stream_synchronize")
         self._run(stream)
+        self._host_at = max(self._host_at, self._free_at.get(stream, 0))
         if self._queued.get(stream):
             raise InternalError("emulated card: a wait without a deadline, while the card hangs")
 
@@ -257,6 +285,8 @@ class _Queues(_Cards):
         put = self._marks[event]
         if self._is_late:
             self._run(put.stream, put)
+        if put.is_passed:
+            self._host_at = max(self._host_at, put.at)
         return put.is_passed
 
     def event_seconds(self, start: int, end: int) -> float:
@@ -298,7 +328,7 @@ class _Memories(_Queues):
 
     def _copy(self, call: str, target: int, source: int, size_bytes: int, stream: int) -> None:
         self._enter(call)
-        self._do(stream, lambda: ctypes.memmove(target, source, size_bytes))
+        self._do(stream, lambda: ctypes.memmove(target, source, size_bytes), call)
 
     def copy_to_device(self, target: int, source: int, size_bytes: int, stream: int) -> None:
         self._copy("copy_to_device", target, source, size_bytes, stream)
@@ -368,7 +398,7 @@ class _Code(_Memories):
         linear, name = self._functions[function]
         words = _words(pointers)
         self.launches.append((name, blocks, threads, shared_bytes))
-        self._do(stream, lambda: self._interpret(linear, words, blocks))
+        self._do(stream, lambda: self._interpret(linear, words, blocks), "kernel")
 
     def _interpret(self, linear: Any, words: list[int], blocks: int) -> None:
         from tilework.ir.ops.index import VARIABLE
