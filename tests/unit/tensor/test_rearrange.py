@@ -72,7 +72,7 @@ def test_pads_from_inside_of_several_axes_choose_among_three_places_at_a_time(mo
     with settings.override(cache_dir=None), trace.subscribe(note):
         clear_memory()
         found = Tensor(x).pad((2, 2, 1, 1), mode=mode).numpy()
-    kind = {"reflect": "reflect", "circular": "wrap", "replicate": "edge"}[mode]
+    kind: Any = {"reflect": "reflect", "circular": "wrap", "replicate": "edge"}[mode]
     assert np.array_equal(found, np.pad(x, ((1, 1), (2, 2)), mode=kind))
     assert loads
     assert max(loads) <= 3
