@@ -11,7 +11,7 @@ from tilework import Tensor
 from tilework.base import settings, trace
 from tilework.base.errors import ShapeError, UserError
 from tilework.engine.compile import clear_memory
-from tilework.ir.node import toposort
+from tilework.ir.node import Node, toposort
 from tilework.ir.ops.memory import LOAD
 
 VALUES = np.arange(24).reshape(2, 3, 4)
@@ -66,6 +66,7 @@ def test_pads_from_inside_of_several_axes_choose_among_three_places_at_a_time(mo
 
     def note(event: trace.Event) -> None:
         if isinstance(event, trace.PassEnded) and event.name == "codegen.simplify":
+            assert isinstance(event.after, Node)
             loads.append(sum(node.op is LOAD for node in toposort(event.after)))
 
     x = np.arange(30, dtype=np.float32).reshape(5, 6)
