@@ -1,6 +1,6 @@
 """Run PyTorch's sample inputs here and write docs/torch-coverage.md.
 
-Usage: `python scripts/write_torch_coverage.py [--most N] [--operator NAME] [--fresh]`.
+Usage: `python scripts/write_torch_coverage.py [--most N] [--operator NAME] [--fresh] [--page]`.
 
 N samples of each operator and dtype, evenly spread, or all 95,000 (one to two hours of one core).
 What was counted is kept in docs/torch-coverage.json after each operator, with the date and the
@@ -92,12 +92,15 @@ def page(found: Rows) -> str:
         "4e-10 in float64, 8e-3 in float16 and 6e-2 in bfloat16; gradients within four times that,",
         "gradients of gradients (in float32) within sixteen times; all with shapes and dtypes.",
         "",
-        *_extent([row for row in found.values() if "counts" in row]),
+        *_extent(
+            [row for row in found.values() if "counts" in row],
+            sum("absent" in row for row in found.values()),
+        ),
         "",
-        f"Of {len(found)} operators {len(compared)} are compared. {total['passed']} samples agree,",
-        f"{total['failed']} do not ({share:.2f} % agree), {total['differs']} differ on purpose,",
-        f"{total['skipped']} ask for what does not exist here. Of gradients of gradients",
-        f"{second['passed']} agree and {second['failed']} do not.",
+        f"Of {len(operators())} operators {len(compared)} are compared.",
+        f"{total['passed']} samples agree, {total['failed']} do not ({share:.2f} % agree),",
+        f"{total['differs']} differ on purpose, {total['skipped']} ask for what is not here.",
+        f"Of gradients of gradients {second['passed']} agree and {second['failed']} do not.",
         "",
         "## Samples that do not agree",
         "",
@@ -124,7 +127,7 @@ def page(found: Rows) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _extent(rows: list[dict[str, Any]]) -> list[str]:
+def _extent(rows: list[dict[str, Any]], absent: int) -> list[str]:
     """Say how many samples were run, of what and when."""
     few = Counter(row["most"] for row in rows if row["most"] is not None)
     whole = sum(row["most"] is None for row in rows)
@@ -135,6 +138,8 @@ def _extent(rows: list[dict[str, Any]]) -> list[str]:
     ]
     dates = sorted({row["date"] for row in rows})
     revisions = ", ".join(f"`{each}`" for each in sorted({row["revision"] for row in rows}))
+    if rest := len(operators()) - len(rows) - absent:
+        lines.append(f"{rest} operators are not counted yet.")
     return [*lines, f"Run from {dates[0]} to {dates[-1]}; revisions {revisions}."]
 
 
@@ -158,8 +163,12 @@ def main() -> int:
     parser.add_argument("--most", type=int, help="samples of each operator and dtype")
     parser.add_argument("--operator", choices=list(operators()), help="one of the operators")
     parser.add_argument("--fresh", action="store_true", help="count again")
+    parser.add_argument("--page", action="store_true", help="write the page of what is counted")
     options = parser.parse_args()
-    found = count(options.most, options.operator, options.fresh)
+    if options.page:
+        found: Rows = json.loads(COUNTS.read_text())
+    else:
+        found = count(options.most, options.operator, options.fresh)
     PAGE.write_text(page(found), encoding="utf-8")
     return 0
 

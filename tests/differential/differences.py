@@ -91,6 +91,15 @@ def _truncated(theirs: Function) -> Function:
     return call
 
 
+def _infinite_at_poles(theirs: Function) -> Function:
+    """PyTorch's polygamma of integers; the second power at a pole is beyond all numbers."""
+
+    def call(x: torch.Tensor, order: int) -> Any:
+        return torch.where((x <= 0) & (order == 1), torch.inf, theirs(x, order))
+
+    return call
+
+
 # --- which samples -----------------------------------------------------------------------------
 
 
@@ -167,6 +176,13 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
     "addr": (Difference("Python numbers turn bool into integers", _is_bool, _IN_INTEGERS),),
     "bincount": (Difference("weights that are integers add up to integers",
                             lambda one: "weights" in one.kwargs, _as(torch.int64)),),
+    **dict.fromkeys(
+        ("nn.functional.triplet_margin_loss", "nn.functional.triplet_margin_with_distance_loss"),
+        (Difference("computed in floats, where PyTorch's bytes wrap", _is_bytes, _IN_FLOATS),)),
+    **dict.fromkeys(
+        (f"polygamma.polygamma_n_{order}" for order in range(5)),
+        (Difference("infinite at a pole, where PyTorch has the rounding of a multiple of pi",
+                    _is_words, _infinite_at_poles),)),
     "nn.functional.margin_ranking_loss": (
         Difference("computed in floats, where PyTorch's bytes wrap", _is_bytes, _wide_and_back),),
     "nn.functional.poisson_nll_loss": (

@@ -79,19 +79,21 @@ def _fmod(step: Step, g: Tensor) -> Gradients:
 
 @gradient_of(ops.POW)
 def _pow(step: Step, g: Tensor) -> Gradients:
-    x, y = step.sources
+    dtype = step.value.dtype
+    # The next lower power of a narrow float may be beyond it where the gradient is not.
+    x, y, value, g = (each._wide() for each in (*step.sources, step.value, g))
     base = g * (y * x.pow(y - 1))
     # 0 ** y is 0 for every y > 0, so it does not change with y.
     is_flat = (x == 0) & (y >= 0)
-    exponent = g * (step.value * is_flat.where(1.0, x).log())
-    return (y == 0).where(0, base), is_flat.where(0, exponent)
+    exponent = g * (value * is_flat.where(1.0, x).log())
+    return (y == 0).where(0, base).cast(dtype), is_flat.where(0, exponent).cast(dtype)
 
 
 @gradient_of(ops.ATAN2)
 def _atan2(step: Step, g: Tensor) -> Gradients:
     x, y = step.sources
-    scaled = g / (x * x + y * y)
-    return scaled * y, -(scaled * x)
+    length = x.hypot(y)  # whose square may be beyond the dtype
+    return g * (y / length) / length, -(g * (x / length) / length)
 
 
 @gradient_of(ops.COPYSIGN)
@@ -118,7 +120,7 @@ def _exp(step: Step, g: Tensor) -> Gradients:
 
 @gradient_of(ops.EXP2)
 def _exp2(step: Step, g: Tensor) -> Gradients:
-    return (g * step.value * math.log(2),)
+    return (g * math.log(2) * step.value,)
 
 
 @gradient_of(ops.EXPM1)
@@ -153,19 +155,19 @@ def _cos(step: Step, g: Tensor) -> Gradients:
 
 @gradient_of(ops.TAN)
 def _tan(step: Step, g: Tensor) -> Gradients:
-    return (g * (step.value * step.value + 1),)
+    return (g * step.value * step.value + g,)  # the square alone may be beyond the dtype
 
 
 @gradient_of(ops.ASIN)
 def _asin(step: Step, g: Tensor) -> Gradients:
     x = step.sources[0]
-    return (g * (1 - x * x).rsqrt(),)
+    return (g * ((1 - x) * (1 + x)).rsqrt(),)
 
 
 @gradient_of(ops.ACOS)
 def _acos(step: Step, g: Tensor) -> Gradients:
     x = step.sources[0]
-    return (-(g * (1 - x * x).rsqrt()),)
+    return (-(g * ((1 - x) * (1 + x)).rsqrt()),)
 
 
 @gradient_of(ops.ATAN)
@@ -192,19 +194,19 @@ def _tanh(step: Step, g: Tensor) -> Gradients:
 @gradient_of(ops.ASINH)
 def _asinh(step: Step, g: Tensor) -> Gradients:
     x = step.sources[0]
-    return (g * (x * x + 1).rsqrt(),)
+    return (g / x.hypot(1),)
 
 
 @gradient_of(ops.ACOSH)
 def _acosh(step: Step, g: Tensor) -> Gradients:
     x = step.sources[0]
-    return (g * (x * x - 1).rsqrt(),)
+    return (g * (x - 1).rsqrt() * (x + 1).rsqrt(),)
 
 
 @gradient_of(ops.ATANH)
 def _atanh(step: Step, g: Tensor) -> Gradients:
     x = step.sources[0]
-    return (g / (1 - x * x),)
+    return (g / ((1 - x) * (1 + x)),)
 
 
 @gradient_of(ops.ERF)
