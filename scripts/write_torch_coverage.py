@@ -34,7 +34,7 @@ Rows = dict[str, dict[str, Any]]
 def is_enough(row: dict[str, Any], most: int | None) -> bool:
     """Whether an operator was counted with that many samples, or with all of them."""
     counted = row.get("most", 0)
-    return "counts" in row and (counted is None or (most is not None and counted >= most))
+    return "second" in row and (counted is None or (most is not None and counted >= most))
 
 
 def revision() -> str:
@@ -80,6 +80,7 @@ def page(found: Rows) -> str:
     ran = total["passed"] + total["failed"]
     share = 100 * total["passed"] / max(ran, 1)
     compared = [name for name, row in found.items() if "counts" in row]
+    twice = sum("second" in row for row in found.values())
     lines = [
         "# PyTorch's samples",
         "",
@@ -100,7 +101,8 @@ def page(found: Rows) -> str:
         f"Of {len(operators())} operators {len(compared)} are compared.",
         f"{total['passed']} samples agree, {total['failed']} do not ({share:.2f} % agree),",
         f"{total['differs']} differ on purpose, {total['skipped']} ask for what is not here.",
-        f"Of gradients of gradients {second['passed']} agree and {second['failed']} do not.",
+        f"Of gradients of gradients, of {twice} operators, {second['passed']} agree",
+        f"and {second['failed']} do not.",
         "",
         "## Samples that do not agree",
         "",
@@ -167,6 +169,8 @@ def main() -> int:
     options = parser.parse_args()
     if options.page:
         found: Rows = json.loads(COUNTS.read_text())
+        kinds = {name: comparison_of(op, name) for name, op in operators().items()}
+        found |= {name: {"absent": how} for name, how in kinds.items() if isinstance(how, str)}
     else:
         found = count(options.most, options.operator, options.fresh)
     PAGE.write_text(page(found), encoding="utf-8")

@@ -143,6 +143,7 @@ _no_fit = Difference(_REFUSED, fault="DTypeError: .*the number does not fit")
 _unsigned = Difference(
     "integers without a sign add up to such, as in NumPy", _is_bytes, _as(torch.uint64)
 )
+_wrapped = Difference("computed in floats, where PyTorch's bytes wrap", _is_bytes, _IN_FLOATS)
 _same_shape = Difference(
     "a sum over no axis is the tensor itself",
     _keeps_its_shape,
@@ -178,9 +179,16 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
                             lambda one: "weights" in one.kwargs, _as(torch.int64)),),
     **dict.fromkeys(
         ("nn.functional.triplet_margin_loss", "nn.functional.triplet_margin_with_distance_loss"),
-        (Difference("computed in floats, where PyTorch's bytes wrap", _is_bytes, _IN_FLOATS),)),
+        (_wrapped,)),
     **dict.fromkeys(
-        (f"polygamma.polygamma_n_{order}" for order in range(5)),
+        ("trapz", "trapezoid", "cumulative_trapezoid", "nn.functional.pairwise_distance"),
+        (_wrapped,)),
+    **dict.fromkeys(("trace", "linalg.vander"), (_unsigned,)),
+    **dict.fromkeys(("all", "any"), (Difference("truth is bool, as in NumPy", _is_bytes,
+                                                _as(torch.bool)),)),
+    **dict.fromkeys(
+        (*(f"polygamma.polygamma_n_{order}" for order in range(5)),
+         "special.polygamma.special_polygamma_n_0"),
         (Difference("infinite at a pole, where PyTorch has the rounding of a multiple of pi",
                     _is_words, _infinite_at_poles),)),
     "nn.functional.margin_ranking_loss": (

@@ -137,6 +137,7 @@ THEIRS: dict[str, Callable[..., Any]] = {
     "kthvalue": lambda *args, **kwargs: torch.kthvalue(*args, **kwargs)[0],
     "sort": _stable(torch.sort),
     "argsort": _stable(torch.argsort),
+    "msort": lambda x: torch.sort(x, dim=0, stable=True)[0],
     "lu": lambda x, *args: torch.linalg.lu_factor(x),
     "nn.functional.ctc_loss": lambda x, *args, **kwargs: torch.nn.functional.ctc_loss(
         x.log_softmax(-1), *args, **kwargs

@@ -266,7 +266,8 @@ class Statistics(Products):
         ends = y._cut_axis(axis, min(1, size), size) + y._cut_axis(axis, 0, max(size - 1, 0))
         if x is None:
             return ends * (0.5 * dx)
-        steps = x.diff(dim=dim) if x.ndim > 1 else x.diff()
+        places = x if x.dtype.is_float else x.cast("int64")  # a distance of bytes would wrap
+        steps = places.diff(dim=dim) if x.ndim > 1 else places.diff()
         if x.ndim == 1:
             steps = ends._along(steps, axis)
         return ends * steps * 0.5
