@@ -178,7 +178,10 @@ def atan2(y: Value[Raw], x: Value[Raw]) -> Value[Raw]:
     large, small = large * scale, small * scale
     # Equal ones may both be infinite, or both be 0, where the angle is that of (1, 0).
     even, nothing = small.equal(large), large.equal(0.0)
-    middle = where(nothing, 0.0, small * 2.0).greater(large)
+    # Twice an infinite one is not greater than the other.
+    middle = where(even, where(nothing, x.const(0.0), 2.0), small * 2.0).greater(
+        where(even, 1.0, large)
+    )
     numerator = where(middle, where(even, 0.0, small - large), small)
     total, rest = ordered_sum(large, small)
     denominator = where(nothing, 1.0, where(middle, total, large))
