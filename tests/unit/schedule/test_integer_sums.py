@@ -301,6 +301,14 @@ def test_a_sum_of_zeros_is_positive_with_a_negative_factor(device: str) -> None:
     assert not np.signbit((zeros * factor @ ones).numpy()).any()
 
 
+@pytest.mark.parametrize("shape", [(0, 8), (4, 0)])
+def test_empty_arrays_are_scaled_and_multiplied(shape: tuple[int, int]) -> None:
+    empty = Tensor(np.zeros(shape, np.int8)).cast(dtypes.float32) * 0.5
+    others = Tensor(np.ones((shape[1], 3), np.int8)).cast(dtypes.float32) * 0.25
+    assert empty.numpy().shape == shape
+    assert np.array_equal((empty @ others).numpy(), np.zeros((shape[0], 3), np.float32))
+
+
 def test_lengths_may_be_symbolic() -> None:
     rng = np.random.default_rng(5)
     x, y = quantised(rng, (4, 64), np.uint8), quantised(rng, (64, 4), np.int8)

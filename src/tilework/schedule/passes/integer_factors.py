@@ -70,6 +70,8 @@ class IntegerFactors:
         dtype = node.type.dtype
         if dtype in _NARROW or not (dtype in _FLOATS or dtype.is_integer):
             return
+        if 0 in node.type.shape:  # no element that a thin factor could be taken from
+            return
         found = self._found(node)
         if found is None:
             return
