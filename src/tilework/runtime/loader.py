@@ -9,7 +9,7 @@
 
 The pages are written while they cannot be executed and executed when they cannot be written.  An
 object may call the few functions of the C library in `LIBRARY_FUNCTIONS` (compilers emit calls
-to `memcpy` by themselves) and whatever `symbols` names; a call goes through a stub inside the
+to `memcpy`, and of `fmaxf` for a choice between two floats, by themselves) and whatever `symbols` names; a call goes through a stub inside the
 mapping, so the distance never matters.  Anything else undefined is refused with its name.
 
 The object's note (`target.isa`) is compared with the processor first: code for a newer machine
@@ -51,7 +51,9 @@ from tilework.target.features import AARCH64, X86_64, missing_features
 from tilework.target.isa import NOTE_SECTION, decode_note
 
 DEVICE: Final = "CPU"
-LIBRARY_FUNCTIONS: Final = frozenset({"memcpy", "memmove", "memset", "memcmp", "bcmp"})
+LIBRARY_FUNCTIONS: Final = frozenset({
+    "memcpy", "memmove", "memset", "memcmp", "bcmp", "fmaxf", "fminf", "fmax", "fmin",
+})  # fmt: skip
 MAX_CODE_BYTES: Final = 256 << 20  # far below the reach of a PC-relative displacement
 
 _MACHINES: Final = {Machine.X86_64: X86_64, Machine.AARCH64: AARCH64}

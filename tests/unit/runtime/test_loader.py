@@ -107,6 +107,19 @@ def test_calls_of_the_c_library_reach_it(table_object: bytes) -> None:
         assert POINTER(code.address_of("fill"))(memory) == 0x0101010101010101
 
 
+@pytest.mark.parametrize("name", ["fmaxf", "fminf", "fmax", "fmin"])
+def test_choices_between_floats_may_be_calls(name: str) -> None:
+    kind, number = ("float", ctypes.c_float) if name[-1] == "f" else ("double", ctypes.c_double)
+    text = (
+        f"declare {kind} @{name}({kind}, {kind})\ndefine {kind} @choose({kind} %x, {kind} %y) "
+        f"{{\n  %z = call {kind} @{name}({kind} %x, {kind} %y)\n  ret {kind} %z\n}}\n"
+    )
+    with load_object(LlvmToolchain(host_spec()).compile(text), ["choose"]) as code:
+        choose = ctypes.CFUNCTYPE(number, number, number)(code.address_of("choose"))
+        assert choose(2.0, -3.0) == (2.0 if "max" in name else -3.0)
+        assert choose(float("nan"), 1.5) == 1.5
+
+
 def test_BKE_05_code_pages_are_never_writable_and_executable_at_once(
     add_object: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
