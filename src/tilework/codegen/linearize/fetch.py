@@ -57,6 +57,8 @@ class _Fetching:
         self.statements = statements
         self.target, self.line_bytes = target, target.line_bytes
         self.places = {node: place for place, node in enumerate(statements)}
+        #: What stands in several loops, once in each: it is not moved out of one for all.
+        self.repeated = {node for place, node in enumerate(statements) if self.places[node] > place}
         #: What stands before a statement, by its place; what was moved does not stand any more.
         self.before: dict[int, list[Node]] = {}
         self.moved: set[Node] = set()
@@ -168,7 +170,9 @@ class _Fetching:
             if place is not None and place < other.end:
                 continue
             is_plain = node.op.elementwise or node.op is INDEX
-            if not is_plain or any(source in self.moved for source in node.src):
+            if not is_plain or node in self.repeated:
+                return False
+            if any(source in self.moved for source in node.src):
                 return False
             if depends_on(node, asking):
                 inside[node] = None

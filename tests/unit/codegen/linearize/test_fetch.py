@@ -117,6 +117,21 @@ def test_a_line_that_takes_two_iterations_is_asked_for_once() -> None:
     assert loops_around(after, FETCH) == [1] * 4
 
 
+def test_what_stands_in_an_earlier_loop_too_is_not_moved_out_of_it() -> None:
+    row, start, *rest = two_loops(rows_of(1024), 1024, 64).src
+    end = next(place for place, node in enumerate(rest) if node.op is END)
+    earlier = RANGE(const_index(64), attrs=RangeAttrs(3, Unit.LOOP))
+    x = next(node for node in rest if node.op is LOAD).src[0].src[0]
+    used = statements_of(LOAD(INDEX(x, simplify.add(start, earlier))))
+    unused = statements_of(LOAD(INDEX(x, rest[0])))
+    first = [earlier, *used, END(earlier), rest[0], *unused]
+    before = LINEAR(row, *first, rest[end], start, *rest[end + 1 :])
+    verify(before, Stage.LINEAR)
+    after = fetch_results(before, HOST)
+    verify(after, Stage.LINEAR)
+    assert after.src.count(start) == 2
+
+
 def test_an_iteration_asks_for_few_lines() -> None:
     after = fetch_results(two_loops(rows_of(1024), 1024, 2), HOST)
     assert loops_around(after, FETCH) == []
