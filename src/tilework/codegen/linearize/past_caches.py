@@ -70,9 +70,12 @@ def _whole_lines(statements: tuple[Node, ...], target: TargetSpec) -> set[Node]:
         elif node.op is STORE and _may_pass(node, target) and node.src[0].src[0] not in read:
             array, offset = node.src[0].src
             constant, total = simplify.terms(offset)
+            lanes = node.src[1].type.lanes
+            if constant % lanes:
+                continue  # it does not begin at a multiple of its bytes, as it would have to
             written = block.setdefault((array, simplify.from_terms(0, total)), _Written())
             written.stores.append(node)
-            written.elements.update(range(constant, constant + node.src[1].type.lanes))
+            written.elements.update(range(constant, constant + lanes))
     found.update(_complete(block, target.line_bytes))
     return found
 

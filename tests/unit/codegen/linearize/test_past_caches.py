@@ -9,12 +9,18 @@ import pytest
 
 from tilework import Device, Tensor
 from tilework.codegen.linearize.large import leaves_caches
+from tilework.codegen.linearize.past_caches import store_past_caches
 from tilework.codegen.pipeline import lower_kernel
 from tilework.dtypes import DType, float32, uint8
+from tilework.ir.build import const, const_index
 from tilework.ir.lowered import LoweredKernel
-from tilework.ir.node import Node
+from tilework.ir.node import Node, toposort
 from tilework.ir.ops import math, memory, tensor
-from tilework.ir.ops.memory import FETCH, STORE
+from tilework.ir.ops.control import BROADCAST, END
+from tilework.ir.ops.index import RANGE, LanesAttrs, RangeAttrs, Unit
+from tilework.ir.ops.memory import FETCH, INDEX, STORE
+from tilework.ir.ops.program import LINEAR
+from tilework.ir.symbolic import simplify
 from tilework.render.llvm_ir import LlvmRenderer
 from tilework.runtime.lease import Lease
 from tilework.schedule.pipeline import build_schedule
@@ -71,6 +77,25 @@ def test_rows_that_end_within_a_line_stay_in_them() -> None:
 
 def test_halves_of_lines_stay_in_them() -> None:
     assert marks(lowered(math.NEG(param(0, *large())), "x86-64-v3")) == {False}
+
+
+@pytest.mark.parametrize(("lanes", "is_marked"), [((4, 4, 8), True), ((4, 8, 4), False)])
+def test_a_vector_that_begins_within_one_of_its_length_stays(
+    lanes: tuple[int, ...], is_marked: bool
+) -> None:
+    rows, columns = large()
+    array = param(0, rows * columns)
+    line = RANGE(const_index(rows * columns // 16), attrs=RangeAttrs(0, Unit.THREAD))
+    first = simplify.scale(line, 16)
+    stores, start = [], 0
+    for count in lanes:
+        value = BROADCAST(const(1.0, float32), attrs=LanesAttrs(count))
+        stores.append(STORE(INDEX(array, simplify.plus(first, start)), value))
+        start += count
+    body = [node for node in toposort(*stores) if node.src and node is not line]
+    marked = store_past_caches(LINEAR(line, *body, END(line)), target("x86-64-v4"))
+    found = [node.attrs is not None for node in marked.src if node.op is STORE]
+    assert found == [is_marked] * len(lanes)
 
 
 def test_lines_are_as_long_for_bytes() -> None:
