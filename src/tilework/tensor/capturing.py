@@ -58,10 +58,8 @@ def capture_call(
     ambient = surroundings()
     arguments = _Arguments(flat)
     with capture.capturing() as seen, observe.observing() as observer:
-        watcher = Watcher(
-            lambda value: isinstance(value, TensorBase),
-            lambda tensor: observer.is_born(tensor._storage),
-        )
+        sights = _Sights(observer)
+        watcher = Watcher(sights.is_tensor, lambda tensor: observer.is_born(tensor._storage))
         watcher.add_function(function)
         seen.pause = watcher.paused
         seen.arguments = arguments.buffers()
@@ -74,7 +72,11 @@ def capture_call(
         returned = flatten(given, "result")
         realize.realize([tensor._version_to_realize() for tensor in returned.tensors])
         realize.realize(_pending(observer))
-        made_late = _reason_to_wait(observer, seen) or _argument_with_gradient(observer, flat)
+        made_late = (
+            _reason_to_wait(observer, seen)
+            or _argument_with_gradient(observer, flat)
+            or sights.reason_to_wait()
+        )
     if made_late is not None:
         return result, None, made_late
     reads = watcher.guards()
@@ -88,6 +90,35 @@ def capture_call(
     builder = _RecipeBuilder(flat, arguments, seen, observer, guards, returned, gradients)
     recipe = builder.build(ambient)
     return result, Captured(recipe, ring), ""
+
+
+class _Sights:
+    """Tensors that the function reaches, and which of them are not in memory when it does.
+
+    What is read of such a tensor becomes a part of the program: how it is computed, not where it
+    lies, so that a replay would neither see a write to it nor spare it those to its sources.
+    """
+
+    def __init__(self, observer: observe.Observer) -> None:
+        self._observer = observer
+        self._pending: list[weakref.ref[Version]] = []
+
+    def is_tensor(self, value: object) -> bool:
+        """Whether an object is a tensor, which is then looked at."""
+        if not isinstance(value, TensorBase):
+            return False
+        version = value._storage.version
+        if version.buffer is None and not self._observer.is_born(version):
+            self._pending.append(weakref.ref(version))
+        return True
+
+    def reason_to_wait(self) -> str | None:
+        """Why this very call cannot be replayed; a later one finds all of it in memory."""
+        if not self._pending:
+            return None
+        versions = [reference() for reference in self._pending]
+        realize.realize([version for version in versions if version is not None])
+        return "it reads a tensor whose value was pending before the call"
 
 
 class _Arguments:

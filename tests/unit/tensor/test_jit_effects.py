@@ -123,3 +123,63 @@ def test_a_copied_model_captures_its_own_weights() -> None:
     other.weight.assign(Tensor(X * 10))
     assert other.call(Tensor(X).realize()).tolist() == (X * X * 10).tolist()
     assert model.call(Tensor(X).realize()).tolist() == (X * X).tolist()
+
+
+def is_written(held: Tensor, source: Tensor, call: int) -> None:
+    held.assign(held * 2)
+
+
+def item_is_written(held: Tensor, source: Tensor, call: int) -> None:
+    held[0] = float(call)
+
+
+def source_is_written(held: Tensor, source: Tensor, call: int) -> None:
+    source.assign(source * 2).realize()
+
+
+def read_through_a_view(held: Tensor, x: Tensor) -> Tensor:
+    return (held[1:] * x[1:]).sum()
+
+
+def read(held: Tensor, x: Tensor) -> Tensor:
+    return (held * x).sum()
+
+
+def read_and_write(held: Tensor, x: Tensor) -> Tensor:
+    held.assign(held + x)
+    return held.sum()
+
+
+@pytest.mark.parametrize("source_kind", ["constant", "memory"])
+@pytest.mark.parametrize("held_kind", ["constant", "sum"])
+@pytest.mark.parametrize("between", [is_written, item_is_written, source_is_written])
+@pytest.mark.parametrize("what", [read, read_through_a_view, read_and_write])
+def test_what_was_pending_before_a_capture_is_read_anew_at_each_call(
+    source_kind: str,
+    held_kind: str,
+    between: Callable[[Tensor, Tensor, int], None],
+    what: Callable[[Tensor, Tensor], Tensor],
+) -> None:
+    def results(wrap: Callable[[Any], Any]) -> list[float]:
+        source = Tensor.ones(6)
+        if source_kind == "memory":
+            source.realize()
+        held = Tensor.ones(6) if held_kind == "constant" else source + 1
+        function = wrap(lambda x: what(held, x))
+        found = []
+        for call in range(5):
+            found.append(float(function(Tensor(X + call).realize()).numpy()))
+            between(held, source, call)
+        return found
+
+    assert results(jit) == results(lambda function: function)
+
+
+def test_what_is_pending_and_stays_as_it_is_delays_a_capture_by_one_call() -> None:
+    held = Tensor.ones(6)
+    function = jit(lambda x: read(held, x))
+    for _ in range(2):
+        function(Tensor(X).realize())
+    before = COUNTERS.replays
+    assert float(function(Tensor(X).realize()).numpy()) == X.sum()
+    assert COUNTERS.replays == before + 1
