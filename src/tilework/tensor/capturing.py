@@ -10,6 +10,7 @@ import gc
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 from tilework.base import settings
@@ -76,6 +77,7 @@ def capture_call(
             _reason_to_wait(observer, seen)
             or _argument_with_gradient(observer, flat)
             or sights.reason_to_wait()
+            or _changed_container(flat, flatten_call(args, kwargs))
         )
     if made_late is not None:
         return result, None, made_late
@@ -241,6 +243,16 @@ def _argument_with_gradient(observer: observe.Observer, flat: Flat) -> str | Non
         if before is not None and tensor.requires_grad and tensor._grad is not before[0]:
             return "it gives a gradient to an argument"
     return None
+
+
+def _changed_container(before: Flat, after: Flat) -> str | None:
+    """Why the call cannot be replayed, if it changes a list or dictionary that it is given."""
+    is_same = before.tree == after.tree and all(map(is_, _items(before), _items(after)))
+    return None if is_same else "it changes a list or dictionary that it is given"
+
+
+def _items(flat: Flat) -> list[object]:
+    return [*flat.tensors, *flat.variables, *flat.values]
 
 
 class _RecipeBuilder:

@@ -183,3 +183,62 @@ def test_what_is_pending_and_stays_as_it_is_delays_a_capture_by_one_call() -> No
     before = COUNTERS.replays
     assert float(function(Tensor(X).realize()).numpy()) == X.sum()
     assert COUNTERS.replays == before + 1
+
+
+def append_to_rows(rows: list[Any], x: Tensor) -> None:
+    rows.append(x * 2)
+
+
+def replace_in_rows(rows: list[Any], x: Tensor) -> None:
+    rows[0] = rows[0] + x
+
+
+def append_to_inner_rows(rows: list[Any], x: Tensor) -> None:
+    rows[1].append(3)
+
+
+def set_in_inner_table(rows: list[Any], x: Tensor) -> None:
+    rows[2]["found"] = x * 3
+
+
+def set_another_value(rows: list[Any], x: Tensor) -> None:
+    rows[2]["count"] += 1
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+@pytest.mark.parametrize(
+    "change",
+    [
+        append_to_rows,
+        replace_in_rows,
+        append_to_inner_rows,
+        set_in_inner_table,
+        set_another_value,
+    ],
+)
+def test_containers_that_are_given_are_changed_at_each_call(
+    change: Callable[[list[Any], Tensor], None], by_name: bool
+) -> None:
+    def function(x: Tensor, rows: list[Any]) -> Tensor:
+        change(rows, x)
+        return x + 1
+
+    captured = jit(function)
+    for call in range(4):
+        x = Tensor(X + call).realize()
+        plain, other = ([Tensor(X).realize(), [], {"count": 7}] for _ in range(2))
+        function(x, plain)
+        if by_name:
+            captured(x, rows=other)
+        else:
+            captured(x, other)
+        assert as_numbers(other) == as_numbers(plain)
+
+
+def as_numbers(value: Any) -> Any:
+    """Containers with the numbers of tensors in their places."""
+    if isinstance(value, Tensor):
+        return value.numpy().tolist()
+    if isinstance(value, dict):
+        return {key: as_numbers(item) for key, item in value.items()}
+    return [as_numbers(item) for item in value] if isinstance(value, list) else value
