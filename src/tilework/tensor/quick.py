@@ -280,7 +280,8 @@ class _Writer:
             self.add(depth + 1, f"v{number} = {result}.version")
             # One reference to the version more than in `Result.is_free`: the local name.
             free = _counts(result, version=3, buffer=3, memory=3)
-            self.add(depth + 1, f"if {free} and v{number}.leaves is None: break")
+            whole = f"v{number}.buffer is {result}.buffer"
+            self.add(depth + 1, f"if {free} and v{number}.leaves is None and {whole}: break")
             taken = f"{result} = take({number}); v{number} = {result}.version"
             self.add(depth, f"else: {taken}")
             if self.recipe.made[number].variables:
@@ -298,6 +299,7 @@ class _Writer:
         rest = _counts(result, storage=4, version=3, buffer=3, memory=3)
         self.add(3, f"if {free} and {tensor} is not None and {rest} and (")
         self.add(4, f"{tensor}._storage is {storage} and {storage}.version is {result}.version")
+        self.add(4, f"and {result}.version.buffer is {result}.buffer")
         self.add(4, f"and {storage}.version.leaves is None and {tensor}._bindings is None")
         self.add(4, f"and {tensor}._wants_gradient is None and {tensor}._grad is None")
         self.add(4, f"and {tensor}._type is {self.name_of(row.type)} and not {tensor}._chain")

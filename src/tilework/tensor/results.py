@@ -49,7 +49,12 @@ class Result:
             and sys.getrefcount(self.buffer) == 3
             and sys.getrefcount(self.memory) == 3
             and self.version.leaves is None  # a tensor whose gradient was wanted
+            and self.is_whole()
         )
+
+    def is_whole(self) -> bool:
+        """Whether the version lies in the memory: a write in place takes that for another one."""
+        return self.version.buffer is self.buffer
 
 
 class Results:
@@ -95,6 +100,8 @@ class Results:
             pool.append(self._new(number))
             return pool[-1]
         result = pool[(count - 1) % ring]
+        if not result.is_whole():
+            result = pool[(count - 1) % ring] = self._new(number)
         if sys.getrefcount(result.version) > 2:
             old = result.version
             old.buffer = StaleBuffer(

@@ -242,3 +242,31 @@ def as_numbers(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: as_numbers(item) for key, item in value.items()}
     return [as_numbers(item) for item in value] if isinstance(value, list) else value
+
+
+def add_in_place(result: Tensor) -> None:
+    result += 1
+
+
+def set_first_element(result: Tensor) -> None:
+    result[0] = 9.0
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+@pytest.mark.parametrize("ring", [None, 1, 2, 3])
+@pytest.mark.parametrize("change", [add_in_place, set_first_element])
+def test_results_that_are_written_in_place_are_no_memory_of_later_calls(
+    change: Callable[[Tensor], None], ring: int | None, keeps: bool
+) -> None:
+    captured = jit(lambda x: x * 2, outputs=ring)
+    kept = []
+    for call in range(6):
+        x = Tensor(X + call).realize()
+        result, plain = captured(x), x * 2
+        for each in (result, plain):
+            change(each)
+            each.realize()
+        assert np.array_equal(result.numpy(), plain.numpy())
+        if keeps:
+            kept.append((result, plain.numpy()))
+    assert all(np.array_equal(result.numpy(), plain) for result, plain in kept)
