@@ -33,7 +33,7 @@ class OrderedIntegers:
     Example:
         >>> numbers = OrderedIntegers()
         >>> numbers.add(5)
-        ... numbers.add(70_000)
+        >>> numbers.add(70_000)
         >>> numbers.next(5), numbers.next(6), numbers.next(70_001)
         (5, 70000, None)
     """
