@@ -9,8 +9,9 @@
 
 The pages are written while they cannot be executed and executed when they cannot be written.  An
 object may call the few functions of the C library in `LIBRARY_FUNCTIONS` (compilers emit calls
-to `memcpy`, and of `fmaxf` for a choice between two floats, by themselves) and whatever `symbols` names; a call goes through a stub inside the
-mapping, so the distance never matters.  Anything else undefined is refused with its name.
+to `memcpy`, and to `fmaxf` for a choice between two floats, by themselves) and whatever `symbols`
+names; a call goes through a stub inside the mapping, so the distance never matters.  Anything else
+undefined is refused with its name.
 
 The object's note (`target.isa`) is compared with the processor first: code for a newer machine
 raises UnsupportedError instead of crashing.  Objects come from files that anybody could have

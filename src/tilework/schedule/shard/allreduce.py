@@ -41,8 +41,8 @@ ALGORITHMS: Final[tuple[Algorithm, ...]] = get_args(Algorithm)
 
 #: (from how many bytes on, algorithm) by how devices are connected; the last row that fits counts.
 #: `host` is measured (docs/several-devices.md has the times): in the memory of one host a copy
-#: costs as much as the kernel that reads it, and a ring's rounds save nothing.  `links` is an estimate:
-#: between cards the ring should win once its rounds are hidden by the bytes.
+#: costs as much as the kernel that reads it, and a ring's rounds save nothing.  `links` is an
+#: estimate: between cards the ring should win once its rounds are hidden by the bytes.
 THRESHOLDS: Final[dict[str, tuple[tuple[int, Algorithm], ...]]] = {
     "host": ((0, "naive"), (1 << 18, "all2all")),
     "links": ((0, "naive"), (1 << 16, "all2all"), (1 << 22, "ring")),
