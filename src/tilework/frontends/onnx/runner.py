@@ -111,8 +111,9 @@ class _Trace:
 class _Ready:
     """What the last call was given, so that one like it needs no other checks.
 
-    `kinds` has for each input (name, its Type and device, None) or (name, None, its dtype and
-    shape).
+    `_kinds` has for each input that became a tensor (name, its Type and device, None) or (name,
+    None, its dtype and shape); `_fixed` has for each other one, which decides shapes or branches,
+    its name, dtype, shape and bytes.
     """
 
     def __init__(self, trace: _Trace, given: Mapping[str, Any], device: str | None) -> None:
@@ -125,17 +126,30 @@ class _Ready:
                 self._kinds.append((name, (value._type, value.device), None))
             else:
                 self._kinds.append((name, None, (value.dtype, value.shape)))
+        self._fixed: list[tuple[str, np.dtype[Any], tuple[int, ...], bytes]] = [
+            (name, value.dtype, value.shape, value.tobytes())
+            for name, value in given.items()
+            if name not in trace.names
+        ]
 
     @staticmethod
     def can_be(trace: _Trace, given: Mapping[str, Any]) -> bool:
-        """Whether every input of a call was a tensor or an array that became one."""
-        is_plain = all(type(value) in (Tensor, np.ndarray) for value in given.values())
-        return is_plain and len(trace.names) == len(given)
+        """Whether every input of a call was a tensor or an array, and those it fixed arrays."""
+        return all(
+            type(value) is np.ndarray or (type(value) is Tensor and name in trace.names)
+            for name, value in given.items()
+        )
 
     def tensors(self, given: Mapping[str, Any]) -> list[Tensor] | None:
         """The tensors of a call like the last one, or None."""
-        if len(given) != len(self._kinds):
+        if len(given) != len(self._kinds) + len(self._fixed):
             return None
+        for name, dtype, shape, content in self._fixed:
+            value = given.get(name)
+            if type(value) is not np.ndarray or value.dtype != dtype or value.shape != shape:
+                return None
+            if value.tobytes() != content:
+                return None
         found: list[Tensor] = []
         for name, seen, made in self._kinds:
             value = given.get(name)

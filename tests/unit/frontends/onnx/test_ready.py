@@ -74,3 +74,49 @@ def test_a_call_that_does_not_fit_is_refused(inputs: dict[str, Any], error: type
 
 def test_bytes_in_another_order_are_put_in_ours() -> None:
     assert result(ready(), np.arange(3).astype(">f4"), np.ones(3, np.float32)) == [1, 2, 3]
+
+
+SHAPED = model(
+    [node("Reshape", ["x", "shape"], ["z"])],
+    [value("x", shape=["n"]), value("shape", "int64", [2])],
+    ["z"],
+)
+
+
+def shaped() -> OnnxRunner:
+    runner = OnnxRunner(SHAPED)
+    for _ in range(3):
+        runner({"x": np.arange(6, dtype=np.float32), "shape": np.array([2, 3])})
+    assert runner._ready is not None
+    return runner
+
+
+def test_an_input_that_decides_shapes_may_stay_the_same() -> None:
+    runner = shaped()
+    ready_before = runner._ready
+    x = np.arange(6, dtype=np.float32) + 1
+    found = runner({"shape": np.array([2, 3]), "x": x})["z"]
+    assert isinstance(found, Tensor)
+    assert found.tolist() == x.reshape(2, 3).tolist()
+    assert runner._ready is ready_before
+
+
+@pytest.mark.parametrize("shape", [[3, 2], [6, 1], [-1, 2]])
+def test_an_input_that_decides_shapes_is_compared_by_value(shape: list[int]) -> None:
+    runner, x = shaped(), np.arange(6, dtype=np.float32)
+    for each in (shape, [2, 3], shape):
+        found = runner({"x": x, "shape": np.array(each)})["z"]
+        assert isinstance(found, Tensor)
+        assert found.tolist() == x.reshape(each).tolist()
+        given = runner({"x": Tensor(x), "shape": Tensor(np.array(each))})["z"]
+        assert isinstance(given, Tensor)
+        assert given.tolist() == x.reshape(each).tolist()
+
+
+def test_what_was_given_for_a_shape_may_be_written_to_afterwards() -> None:
+    runner, shape = shaped(), np.array([2, 3])
+    runner({"x": np.arange(6, dtype=np.float32), "shape": shape})
+    shape[:] = [3, 2]
+    found = runner({"x": np.arange(6, dtype=np.float32), "shape": shape})["z"]
+    assert isinstance(found, Tensor)
+    assert found.shape == (3, 2)
