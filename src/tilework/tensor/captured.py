@@ -101,7 +101,7 @@ class Captured:
         out = recipe.result
         self._is_single = isinstance(out, Leaf) and out.kind == "tensor"
         #: Whether a call can be written out; see `tensor.quick`.
-        self.is_plain = not self._is_validated and ring is None
+        self.is_plain = not self._is_validated and ring is None and not recipe.wishes
 
     def _constants(self) -> tuple[list[int], list[Held]]:
         recipe = self.recipe
@@ -148,6 +148,11 @@ class Captured:
             flat = self._flatten(args, kwargs)
             tensors = flat.tensors
         buffers = self._buffers(tensors)
+        for wish in recipe.wishes:
+            asked = wish.held() if wish.argument is None else tensors[wish.argument]
+            if asked is not None and asked._wants_gradient is not wish.value:
+                name = "a tensor" if wish.argument is None else recipe.tensors[wish.argument].name
+                raise Mismatch(f"{name}: requires_grad", asked._wants_gradient, wish.value)
         values: Mapping[str, int] = recipe.frozen
         if self._has_variables:
             values = self._variables(tensors, flat)

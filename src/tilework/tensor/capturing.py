@@ -22,7 +22,7 @@ from tilework.runtime.group import parts_of
 from tilework.tensor import observe, realize
 from tilework.tensor.captured import Captured
 from tilework.tensor.core import TensorBase
-from tilework.tensor.recipe import Held, Made, Output, Recipe
+from tilework.tensor.recipe import Held, Made, Output, Recipe, Wish
 from tilework.tensor.signature import (
     Flat,
     Leaf,
@@ -325,7 +325,17 @@ class _RecipeBuilder:
             orphans=self._orphans(returned_storages),
             tensor_type=self._tensor_type(),
             gradients=self.gradients,
+            wishes=self._wishes(),
         )
+
+    def _wishes(self) -> list[Wish]:
+        """What the function read of `requires_grad`."""
+        numbers = {id(tensor): number for number, tensor in enumerate(self.flat.tensors)}
+        return [
+            Wish(numbers.get(id(tensor)), weakref.ref(tensor), read[0])
+            for tensor, read in self.observer.wishes.values()
+            if read is not None
+        ]
 
     def _values(self) -> dict[str, int]:
         found = dict(self.seen.values)

@@ -415,6 +415,8 @@ class TensorBase:
     @property
     def requires_grad(self) -> bool | None:
         """Whether `backward` fills `grad`; None means that nobody has said."""
+        if observe.active:
+            observe.wish_used(self, is_set=False)
         return self._wants_gradient
 
     @requires_grad.setter
@@ -427,6 +429,8 @@ class TensorBase:
             raise DTypeError(
                 "requires_grad: only floats have gradients", got=self.dtype.name, expected="a float"
             )
+        if observe.active:
+            observe.wish_used(self, is_set=True)
         self._wants_gradient = requires_grad
         realize.mark_leaf(self._storage.version, self._chain, self, bool(requires_grad))
         return self

@@ -125,7 +125,7 @@ def _leaves_besides(traced: Any, inputs: tuple[Any, ...]) -> list[Any]:
         for reference in [*[each for _, each in version.leaves or ()], version.owner]:
             tensor: Any = None if reference is None else reference()
             is_wanted = tensor is not None and tensor.dtype.is_float
-            if is_wanted and tensor.requires_grad is not False:
+            if is_wanted and tensor._wants_gradient is not False:
                 found.append(tensor)
         stack.extend(version.sources)
     return list({id(each): each for each in found}.values())

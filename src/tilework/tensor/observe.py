@@ -50,6 +50,9 @@ class Observer:
         #: Tensors that were there before and whose `grad` was asked for before it was set, and
         #: what that was; None for those whose `grad` was set first.
         self.gradients: dict[int, tuple[TensorBase, tuple[Any] | None]] = {}
+        #: Tensors that were there before, of which `requires_grad` was read before it was set, and
+        #: what it was; None for those of which it was set first.
+        self.wishes: dict[int, tuple[TensorBase, tuple[bool | None] | None]] = {}
         #: Identities of the memories that runs read and that were there before.
         self.old_memory: set[int] = set()
 
@@ -117,6 +120,14 @@ def gradient_used(tensor: TensorBase, is_set: bool) -> None:
     if observer is None or id(tensor) in observer.gradients or observer.is_born(tensor._storage):
         return
     observer.gradients[id(tensor)] = (tensor, None if is_set else (tensor._grad,))
+
+
+def wish_used(tensor: TensorBase, is_set: bool) -> None:
+    """Somebody reads the `requires_grad` of a tensor, or is about to set it."""
+    observer = _observer.get()
+    if observer is None or id(tensor) in observer.wishes or observer.is_born(tensor._storage):
+        return
+    observer.wishes[id(tensor)] = (tensor, None if is_set else (tensor._wants_gradient,))
 
 
 def tensor_moved(old: Storage | None = None) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tilework.tensor.core import TensorBase
 from tilework.tensor.signature import TensorSpec, Tree, VariableSpec
 from tilework.tensor.version import Storage
 
 if TYPE_CHECKING:
+    import weakref
+
     from tilework.engine.captured_program import CapturedProgram
     from tilework.engine.guards import Guards
     from tilework.ir.ops.multi import Layout
@@ -64,6 +66,17 @@ class Made:
     layout: Layout | None = None
 
 
+class Wish(NamedTuple):
+    """What `requires_grad` was of a tensor of which the function asked for it.
+
+    The tensor is an argument (its number), or one that the function holds (a weak reference).
+    """
+
+    argument: int | None
+    held: weakref.ref[TensorBase]
+    value: bool | None
+
+
 @dataclass(slots=True)
 class Recipe:
     """Everything that a capture has found out; see `Captured`."""
@@ -90,3 +103,4 @@ class Recipe:
     #: Tensors whose `grad` a call sets: the result is a tuple then, of that of the function and the
     #: gradients.
     gradients: list[TensorBase]
+    wishes: list[Wish]

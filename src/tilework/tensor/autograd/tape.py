@@ -139,7 +139,7 @@ def _leaves(order: list[Version]) -> list[tuple[Place, Tensor]]:
     for version in order:
         owner = None if version.owner is None else version.owner()
         # Owners are Tensors.
-        if owner is not None and owner.requires_grad is None:  # type: ignore[attr-defined]
+        if owner is not None and owner._wants_gradient is None:  # type: ignore[attr-defined]
             found.append(((version, NO_VIEW), owner))  # type: ignore[arg-type]  # as above
     return found
 
