@@ -9,7 +9,10 @@ are allowed.  Each result is the same as that of the plain call.  An argument th
 may be any contiguous part of any tensor: `step(x[i : i + 32])` replays for each i, and copies
 nothing.
 
-What a capture cannot see: the contents of large containers and arrays, files, clocks, C code.
+What a capture cannot see: NumPy arrays of more than 64 KiB that somebody changes in place, items
+of containers beyond the first 4096, files, clocks, and what C code does (iterators of `itertools`,
+results that `functools.lru_cache` keeps).  `explain()` lists those that it came across.  Give such
+values as arguments.
 """
 
 from __future__ import annotations
