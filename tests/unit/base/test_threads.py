@@ -1,8 +1,9 @@
 """What base shares between threads, under sixteen of them."""
 
-import threading
 from collections.abc import Callable
 from pathlib import Path
+
+from tests.threads import run_threads
 
 from tilework.base import settings, trace
 from tilework.base.diskcache import DiskCache
@@ -14,23 +15,7 @@ THREADS = 16
 
 def in_threads(work: Callable[[int], None]) -> None:
     """Run `work(number)` in sixteen threads that start together; the first error is raised."""
-    errors: list[BaseException] = []
-    barrier = threading.Barrier(THREADS)
-
-    def run(number: int) -> None:
-        barrier.wait()
-        try:
-            work(number)
-        except BaseException as error:  # noqa: BLE001  (raised below, in the test's thread)
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
+    run_threads(THREADS, work)
 
 
 def test_GEN_10_a_disk_cache_gives_right_bytes_to_each_thread(tmp_path: Path) -> None:

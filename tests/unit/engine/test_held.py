@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.threads import run_threads
 
 from tilework import Tensor, dtypes, jit
 from tilework.base.errors import StaleOutputError
@@ -211,22 +212,11 @@ def test_MPL_06_what_is_made_at_random_points_of_a_capture_is_held_if_it_can_be_
 
 
 def test_MPL_06_programs_of_several_threads_hold_what_is_theirs() -> None:
-    failures: list[BaseException] = []
+    def work(number: int) -> None:
+        for seed in range(4):
+            check_held(100 + 10 * number + seed)
 
-    def work(first: int) -> None:
-        try:
-            for seed in range(first, first + 4):
-                check_held(seed)
-        except BaseException as error:  # noqa: BLE001  (raised below)
-            failures.append(error)
-
-    threads = [threading.Thread(target=work, args=(100 + 10 * number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
+    run_threads(4, work)
 
 
 @pytest.mark.slow

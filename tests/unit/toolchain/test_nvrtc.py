@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
-from collections import Counter
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from tests.machine_code import instructions
 
 from tilework import Tensor, dtypes
 from tilework.backends.contract import KernelSource
@@ -35,21 +33,6 @@ def source_of(function: Callable[[], Tensor], capability: int = 90) -> str:
     return CudaRenderer(target.limits.shared_memory_bytes).render(lower_kernel(sink, target))
 
 
-def machine_code(cubin: bytes, folder: Path) -> Counter[str]:
-    """How often each instruction stands in the first function."""
-    spec = find_spec("nvidia")
-    assert spec is not None
-    roots = [Path(root) for root in spec.submodule_search_locations or ()]
-    (tool,) = [path for root in roots for path in root.rglob("bin/nvdisasm")][:1]
-    path = folder / "kernel.cubin"
-    path.write_bytes(cubin)
-    text = subprocess.run([tool, "-c", path], capture_output=True, text=True, check=True).stdout
-    aligned = text.partition("_any")[0] if "_any" in text.partition(".text.")[0] else text
-    return Counter(
-        re.findall(r"^\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z0-9_.]+)", aligned, re.MULTILINE)
-    )
-
-
 def test_the_compiler_is_there() -> None:
     version = compiler_version()
     assert version is not None
@@ -64,7 +47,7 @@ def test_kernels_compile_for_every_capability(capability: int) -> None:
 
 def test_elementwise_work_moves_sixteen_bytes_an_instruction(tmp_path: Path) -> None:
     cubin = NvrtcToolchain(HOPPER).cubin(source_of(lambda: Tensor.empty(4096).exp()))
-    code = machine_code(cubin, tmp_path)
+    code = instructions(cubin, tmp_path, first=True)
     assert code["LDG.E.128"] == 1
     assert code["STG.E.128"] == 1
 
@@ -73,7 +56,7 @@ def test_a_contraction_keeps_its_results_in_registers(tmp_path: Path) -> None:
     cubin = NvrtcToolchain(HOPPER).cubin(
         source_of(lambda: Tensor.empty(4096, 1024) @ Tensor.empty(1024, 4096))
     )
-    code = machine_code(cubin, tmp_path)
+    code = instructions(cubin, tmp_path, first=True)
     assert code["FFMA"] >= 1024
     assert code["LDS.128"] >= 64
     assert not [name for name in code if name.startswith(("LDL", "STL"))]
@@ -137,5 +120,5 @@ def test_rounds_that_wait_are_not_written_out(tmp_path: Path) -> None:
     assert "signal_wait" in text
     assert "#pragma unroll 1\n" in text
     # One round has a depth of 64, which is four instructions.
-    code = machine_code(NvrtcToolchain(HOPPER).cubin(text), tmp_path)
+    code = instructions(NvrtcToolchain(HOPPER).cubin(text), tmp_path, first=True)
     assert 4 <= sum(n for name, n in code.items() if name.startswith("HGMMA")) <= 8

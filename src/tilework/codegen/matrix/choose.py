@@ -17,13 +17,12 @@ from tilework.base import settings
 from tilework.codegen.analysis import Kernel, stride
 from tilework.codegen.gpu.plan import GROUP_THREADS, GpuPlan
 from tilework.codegen.matrix.arrays import ROW_BYTES
-from tilework.codegen.matrix.operands import Operand, operands_of
+from tilework.codegen.matrix.operands import Operand, is_plain_product, operands_of
 from tilework.codegen.plan.contraction import Contraction, orientations
-from tilework.codegen.plan.extents import ceil_div, least_size, number, product, size
+from tilework.codegen.plan.extents import ceil_div, number, product, size
 from tilework.codegen.plan.plan import Part, Plan, Split, Staged
 from tilework.dtypes import float32, int32
 from tilework.ir.node import toposort
-from tilework.ir.ops import math
 from tilework.ir.ops.index import Unit
 from tilework.ir.ops.memory import STORE
 from tilework.ir.types import Memory
@@ -163,10 +162,7 @@ def ring_of(kernel: Kernel, plan: Plan, target: TargetSpec) -> Ring | None:
 
 
 def _rings(contraction: Contraction, target: TargetSpec) -> list[Ring]:
-    ranges = [*contraction.m, *contraction.n, *contraction.k, *contraction.batch]
-    if any(least_size(r) != size(r) or size(r) < 1 for r in ranges):
-        return []
-    if contraction.corrections or contraction.reduce.src[0].op is not math.MUL:
+    if not is_plain_product(contraction):
         return []
     operands = operands_of(contraction)
     if operands is None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from tilework.codegen.analysis import stride
 from tilework.codegen.matrix.arrays import ROW_BYTES, Array, array_of_factor
-from tilework.codegen.plan.extents import ceil_div, size
+from tilework.codegen.plan.extents import ceil_div, least_size, size
 from tilework.dtypes import decode, encode
 from tilework.ir.build import cast, const_bits
 from tilework.ir.node import toposort
@@ -108,6 +108,14 @@ class Operand:
     def depth_offset(self, position: int) -> int:
         """By how many elements position `position` of k is further."""
         return position if self.along_k else position * self.width
+
+
+def is_plain_product(contraction: Contraction) -> bool:
+    """Is this one sum of products, over ranges of known sizes, that a matrix unit may add up?"""
+    ranges = [*contraction.m, *contraction.n, *contraction.k, *contraction.batch]
+    if any(least_size(r) != size(r) or size(r) < 1 for r in ranges):
+        return False
+    return not contraction.corrections and contraction.reduce.src[0].op is math.MUL
 
 
 def operands_of(contraction: Contraction) -> tuple[Operand, Operand] | None:

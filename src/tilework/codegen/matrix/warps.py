@@ -22,12 +22,11 @@ from tilework.codegen.analysis import Kernel, stride
 from tilework.codegen.gpu.plan import GpuPlan
 from tilework.codegen.matrix.arrays import ROW_BYTES, loaded_by
 from tilework.codegen.matrix.choose import exact_instructions
-from tilework.codegen.matrix.operands import narrowed, of_one_dtype
+from tilework.codegen.matrix.operands import is_plain_product, narrowed, of_one_dtype
 from tilework.codegen.plan.contraction import Contraction, orientations
-from tilework.codegen.plan.extents import ceil_div, least_size, number, product, size
+from tilework.codegen.plan.extents import ceil_div, number, product, size
 from tilework.codegen.plan.plan import Part, Plan, Staged
 from tilework.ir.node import toposort
-from tilework.ir.ops import math
 from tilework.ir.ops.index import Unit
 from tilework.ir.ops.memory import LOAD, PARAM, STORE
 from tilework.ir.ops.tensor import REDUCE
@@ -335,10 +334,7 @@ def _lanes(value: Node, ranges: Sequence[Node], target: TargetSpec) -> int:
 
 
 def _candidates(contraction: Contraction, target: TargetSpec) -> list[WarpTiles]:
-    ranges = [*contraction.m, *contraction.n, *contraction.k, *contraction.batch]
-    if any(least_size(r) != size(r) or size(r) < 1 for r in ranges):
-        return []
-    if contraction.corrections or contraction.reduce.src[0].op is not math.MUL:
+    if not is_plain_product(contraction):
         return []
     found = _factors(contraction, target)
     if found is None:
