@@ -77,7 +77,12 @@ def _loads(kernel: Kernel, key: Node) -> list[Node]:
 
 
 def _is_down_columns(kernel: Kernel, column: Node, key: Node) -> bool:
-    """Do all loads of a row lie side by side along the columns, and rows at least as far apart?"""
+    """Do all loads of a row lie side by side along the columns, and rows at least as far apart?
+
+    Arrays of columns must be read once: a product of matrices reads its second factor again for
+    each row of the first, and is tiled for that.
+    """
+    outputs = sum(kernel.free.bit(range_) for range_ in kernel.outputs)
     found = False
     for load in _loads(kernel, key):
         offset = load.src[0].src[1]
@@ -85,6 +90,8 @@ def _is_down_columns(kernel: Kernel, column: Node, key: Node) -> bool:
         if len(load.src) > 1 or along not in (0, 1) or down is None:
             return False
         if any(part.op is LOAD for part in toposort(offset)):
+            return False
+        if along == 1 and outputs & ~kernel.free.mask[load]:
             return False
         found = found or (along == 1 and abs(down) >= size(column))
     return found

@@ -147,6 +147,17 @@ def test_rows_and_short_columns_are_left_to_plain_loops() -> None:
     assert tile_of(kernel_of(fold(turned, 0)), machine) is None
 
 
+@pytest.mark.parametrize("kind", [Fold.ADD, Fold.MAX])
+def test_products_of_matrices_are_left_to_their_tiles(kind: Fold) -> None:
+    """The second factor is read again for each row of the first."""
+    rows, depth, columns = 64, 512, 1024
+    left = tensor.RESHAPE(param(0, rows, depth), attrs=tensor.ShapeAttrs((rows, depth, 1)))
+    right = tensor.RESHAPE(param(1, depth, columns), attrs=tensor.ShapeAttrs((1, depth, columns)))
+    shape = tensor.ShapeAttrs((rows, depth, columns))
+    both = math.MUL(tensor.EXPAND(left, attrs=shape), tensor.EXPAND(right, attrs=shape))
+    assert tile_of(kernel_of(fold(both, 1, kind)), small_caches()) is None
+
+
 def test_arrays_that_a_cache_holds_are_left_to_plain_loops() -> None:
     machine = with_second_cache(1 << 20)
     assert tile_of(kernel_of(fold(param(0, 1024, 2040), 0)), machine) is None
