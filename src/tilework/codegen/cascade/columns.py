@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 _BLOCK: Final = 8
 #: The fewest columns of a tile; narrower rows are read in order by plain loops.
 _LEAST_COLUMNS: Final = 512
-#: What the totals of a tile may take of the nearest cache, where that is not known.
-_NEAR_BYTES: Final = 1 << 14
+#: The nearest cache, where it is not known; the totals of a tile may take half of it.
+_NEAR_BYTES: Final = 1 << 15
 #: An array of fewer second caches is read as fast in any order, and so are fewer rows.
 _LARGE: Final = 8
 _LEAST_ROWS: Final = 4 * _BLOCK
@@ -82,7 +82,6 @@ def _is_down_columns(kernel: Kernel, column: Node, key: Node) -> bool:
     Arrays of columns must be read once: a product of matrices reads its second factor again for
     each row of the first, and is tiled for that.
     """
-    outputs = sum(kernel.free.bit(range_) for range_ in kernel.outputs)
     found = False
     for load in _loads(kernel, key):
         offset = load.src[0].src[1]
@@ -91,7 +90,7 @@ def _is_down_columns(kernel: Kernel, column: Node, key: Node) -> bool:
             return False
         if any(part.op is LOAD for part in toposort(offset)):
             return False
-        if along == 1 and outputs & ~kernel.free.mask[load]:
+        if along == 1 and not set(kernel.outputs) <= set(kernel.free.of(load)):
             return False
         found = found or (along == 1 and abs(down) >= size(column))
     return found
@@ -106,7 +105,7 @@ def _bytes_read(kernel: Kernel, key: Node) -> int:
 
 def _tile(cascade: Cascade, column: Node, target: TargetSpec) -> Tile:
     """As many columns as keep their totals near, and leave each core some tiles."""
-    near = (target.memory_bytes("L1") or 2 * _NEAR_BYTES) // 2
+    near = (target.memory_bytes("L1") or _NEAR_BYTES) // 2
     each = sum(node.type.dtype.itemsize for node in cascade.kept)
     others = product(range_ for range_ in cascade.rows if range_ is not column)
     columns = _LEAST_COLUMNS

@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 from tilework import Device, Tensor
+from tilework.codegen.analysis import analyse
 from tilework.codegen.linearize.large import leaves_caches
 from tilework.codegen.linearize.past_caches import store_past_caches
+from tilework.codegen.passes.normalise import normalise_ranges
 from tilework.codegen.pipeline import lower_kernel
+from tilework.codegen.plan.choose import choose_plan
 from tilework.dtypes import DType, float32, uint8
 from tilework.ir.build import const, const_index
 from tilework.ir.lowered import LoweredKernel
@@ -96,6 +99,22 @@ def test_a_vector_that_begins_within_one_of_its_length_stays(
     marked = store_past_caches(LINEAR(line, *body, END(line)), target("x86-64-v4"))
     found = [node.attrs is not None for node in marked.src if node.op is STORE]
     assert found == [is_marked] * len(lanes)
+
+
+def blocks_of(value: Node, level: str) -> set[int]:
+    """How many squares a block of a transpose has along each side."""
+    (call,) = build_schedule(memory.SINK(tensor.CONTIGUOUS(value))).linear.src
+    machine = target(level)
+    plan = choose_plan(analyse(normalise_ranges(call.src[0])), machine)
+    return {split.outer[1].size for split in plan.splits}
+
+
+def test_blocks_are_long_only_where_stores_pass_the_caches() -> None:
+    rows, columns = large()
+    assert blocks_of(turned(param(0, rows, columns)), "x86-64-v4") == {64, 1}
+    assert blocks_of(turned(param(0, rows + 8, columns)), "x86-64-v4") == {4}
+    assert blocks_of(turned(param(0, 512, 512)), "x86-64-v4") == {4}
+    assert blocks_of(turned(param(0, rows, columns)), "x86-64-v3") == {4}
 
 
 def test_lines_are_as_long_for_bytes() -> None:
