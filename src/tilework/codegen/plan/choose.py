@@ -18,7 +18,7 @@ from tilework.codegen.plan.plan import Part, Plan, Split
 from tilework.codegen.plan.results import MOST_ACCESSES, accesses, can_roll
 from tilework.codegen.plan.tilings import choose_contraction_plan
 from tilework.codegen.plan.window_plan import choose_window_plan
-from tilework.ir.ops.index import RANGE, Unit
+from tilework.ir.ops.index import Unit
 from tilework.ir.ops.memory import LOAD, STORE
 from tilework.ir.ops.tensor import REDUCE, SCAN
 from tilework.ir.symbolic import simplify
@@ -307,7 +307,7 @@ def _transposing_plan(kernel: Kernel, rows: Split, columns: Split, target: Targe
     Results that go past the caches gain nothing from neighbours in a line or a page: then a block
     is long, and what it reads lies in order.
     """
-    is_long = all(_passes_caches(store, columns, target) for store in kernel.stores)
+    is_long = all(_writes_lines(store, columns, target) for store in kernel.stores)
     long, short = (_LONG_BLOCK, 1) if is_long else (_BLOCK, _BLOCK)
     square = (rows.number, columns.number)
     # Ranges of every store first: they may be tasks.
@@ -324,21 +324,16 @@ def _transposing_plan(kernel: Kernel, rows: Split, columns: Split, target: Targe
     return Plan(splits, (*outer, *blocks), tasks, (), overlap=not kernel.read_and_written)
 
 
-def _passes_caches(store: Node, columns: Split, target: TargetSpec) -> bool:
-    """Will vectors along the columns be whole lines of an array that leaves the caches?
+def _writes_lines(store: Node, columns: Split, target: TargetSpec) -> bool:
+    """Are vectors along the columns as long as lines of an array that leaves the caches?
 
-    `linearize.past_caches` has the last word; where it says no, short blocks are better.
+    They pass the caches then if rows are whole lines too (`linearize.past_caches`).  Where rows end
+    within a line, long blocks are still the faster ones: rows lie no power of two apart.
     """
-    array, offset = store.src[0].src
-    line = target.line_bytes // array.type.dtype.itemsize if target.line_bytes else 0
-    if not line or columns.tile_size % line or not leaves_caches(array, target):
-        return False
-    steps = [
-        factor
-        for term, factor in simplify.terms(offset)[1].items()
-        if term.op is not RANGE or number(term) != columns.number
-    ]
-    return all(step % line == 0 for step in steps)
+    array = store.src[0].src[0]
+    vector_bytes = columns.tile_size * array.type.dtype.itemsize
+    fills = bool(target.line_bytes) and vector_bytes % target.line_bytes == 0
+    return fills and leaves_caches(array, target)
 
 
 def _is_far(offset: Node, lane: Node) -> bool:
