@@ -378,8 +378,9 @@ class WorkerPool:
                 break
             if worker is None and losses < MAX_LOSSES:
                 worker = self._begin()
+                losses += worker is None
             if worker is None:
-                job.answer.put(None)  # the caller compiles by itself
+                self._leave(job)
                 continue
             try:
                 job.answer.put(self._compile(worker, job.source))
@@ -389,6 +390,13 @@ class WorkerPool:
                 worker = self._try_again(job, died)
         self._bury(worker)
 
+    def _leave(self, job: _Job) -> None:
+        """Leave a kernel to this process: to its thread; where it has none, to the caller."""
+        if self._build is None or self._is_closing:
+            job.answer.put(None)
+        else:
+            self._queue.put(job)
+
     def _try_again(self, job: _Job, died: _Died) -> _Worker | None:
         """What happens to a kernel whose worker died, and the worker to go on with.
 
@@ -396,7 +404,7 @@ class WorkerPool:
         """
         self._warn_of(job, died)
         if self._is_closing or not died.is_kernel:
-            job.answer.put(None)  # the caller compiles by itself
+            self._leave(job)
             return None
         worker = None if died.is_endless else self._begin()
         if worker is not None:
