@@ -26,10 +26,10 @@ def data_of(number): return bytes([number % 251]) * (1000 + 97 * (number % 300))
 WRITER = SHARED + (
     """
 cache = DiskCache(Path(sys.argv[1]), int(sys.argv[2]))
-print("ready", flush=True)
 number = 0
 while True:
     cache.put(str(number % 300), data_of(number % 300))
+    if number == 0: print("ready", flush=True)
     number += 1
 """
 )
@@ -79,7 +79,7 @@ def test_EXE_25_killed_writers_leave_whole_entries_or_none(tmp_path: Path) -> No
 def test_EXE_25_eight_processes_share_a_cache_that_is_too_small_for_them(tmp_path: Path) -> None:
     limit = 200_000
     workers = [start(MIXED, tmp_path / "cache", limit, seed) for seed in range(8)]
-    outputs = [worker.communicate(timeout=120) for worker in workers]
+    outputs = [worker.communicate(timeout=600) for worker in workers]
     assert [worker.returncode for worker in workers] == [0] * 8, outputs
     cache = DiskCache(tmp_path / "cache", limit)
     cache.sweep()
@@ -136,6 +136,6 @@ def test_a_read_only_home_is_no_cache_and_one_warning() -> None:
     with tempfile.TemporaryDirectory() as home:
         Path(home).chmod(0o555)
         with start(READ_ONLY, Path(home) / ".cache" / "tilework") as reader:
-            output, errors = reader.communicate(timeout=60)
+            output, errors = reader.communicate(timeout=600)
         Path(home).chmod(0o700)
     assert (output, errors) == ("[False, False, None] 1\n", "")
