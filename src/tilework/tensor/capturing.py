@@ -9,12 +9,12 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
 from tilework.base import settings
 from tilework.base.errors import CaptureError, InternalError
+from tilework.base.records import replace
 from tilework.engine import capture
 from tilework.engine.guards import Guards
 from tilework.engine.watcher import Watcher

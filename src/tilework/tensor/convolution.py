@@ -6,12 +6,12 @@ last to the first.  Negative padding cuts off.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from tilework import dtypes
 from tilework.base.errors import ShapeError, UserError
 from tilework.base.integers import ceil_div
+from tilework.base.records import dataclass
 from tilework.ir.ops import tensor
 from tilework.ir.ops.tensor import Fold
 from tilework.ir.symbolic import dims

@@ -14,6 +14,7 @@ from tilework import dtypes
 from tilework.base.errors import DTypeError, ShapeError, UserError
 from tilework.tensor.arranging import Arranging
 from tilework.tensor.iteration import repeated
+from tilework.tensor.named import LU, QR, PackedLU
 from tilework.tensor.promotion import broadcast_shapes
 from tilework.tensor.variable import format_shape
 
@@ -186,7 +187,7 @@ class Decompositions(Arranging):
 
     # --- LU ----------------------------------------------------------------------------------
 
-    def lu_factor(self) -> tuple[Self, Self]:
+    def lu_factor(self) -> PackedLU[Self]:
         """LU with partial pivoting: both factors in one matrix, and the rows exchanged (from 1).
 
         Shape: (..., m, n) -> (..., m, n), (..., min(m, n)) int32
@@ -197,7 +198,7 @@ class Decompositions(Arranging):
         def rule(sources: tuple[Any, ...], g: Any) -> tuple[Any, ...]:
             return (sources[0]._lu_gradient(g),)
 
-        return packed._with_gradient(rule, a).cast(self.dtype), swaps
+        return PackedLU(packed._with_gradient(rule, a).cast(self.dtype), swaps)
 
     def _eliminated(self) -> tuple[Self, Self, Self]:
         """Packed factors, exchanges, and the order (..., m) that the rows of `self` came in."""
@@ -279,7 +280,7 @@ class Decompositions(Arranging):
         """Row i becomes row order[i] of this one."""
         return self.gather(-2, order.cast(dtypes.index).unsqueeze(-1).expand(self.shape))
 
-    def lu(self) -> tuple[Self, Self, Self]:
+    def lu(self) -> LU[Self]:
         """P, L and U with P @ L @ U = self: a permutation, unit lower and upper triangular.
 
         Shape: (..., m, n) -> (..., m, m), (..., m, k), (..., k, n) with k = min(m, n)
@@ -288,18 +289,18 @@ class Decompositions(Arranging):
         order = self.detach()._matrices("lu")._eliminated()[2]
         return packed._unpacked(order)
 
-    def _unpacked(self, order: Self) -> tuple[Self, Self, Self]:
+    def _unpacked(self, order: Self) -> LU[Self]:
         rows, columns = self._fixed_size(-2, "lu"), self._fixed_size(-1, "lu")
         count = min(rows, columns)
         low = self[..., :, :count].tril(-1)
         low = low + (low._rows() == low._columns()).cast(low.dtype)
         square = self.detach()[..., :, :1].expand(*self.shape[:-1], rows)
         permutation = (square._rows() == order.unsqueeze(-2)).cast(self.dtype)
-        return permutation, low, self[..., :count, :].triu()
+        return LU(permutation, low, self[..., :count, :].triu())
 
     # --- QR ----------------------------------------------------------------------------------
 
-    def qr(self, mode: str = "reduced") -> tuple[Self, Self]:
+    def qr(self, mode: str = "reduced") -> QR[Self]:
         """Q with orthonormal columns and upper triangular R, Q @ R = self (Householder).
 
         Args:
@@ -325,8 +326,8 @@ class Decompositions(Arranging):
 
         found = q._with_gradient(of_q, a), r._with_gradient(of_r, a)
         if mode == "r":
-            return found[0][..., :0, :0], found[1].cast(self.dtype)
-        return found[0].cast(self.dtype), found[1].cast(self.dtype)
+            return QR(found[0][..., :0, :0], found[1].cast(self.dtype))
+        return QR(found[0].cast(self.dtype), found[1].cast(self.dtype))
 
     def _reflected(self) -> tuple[Self, Self]:
         """The square Q and R, one reflection for each column that has something below."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tilework.base.errors import IndexingError
+from tilework.base.records import dataclass, field
 from tilework.base.sequences import row_major_strides
 from tilework.tensor import host
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from tilework import dtypes
 from tilework.base.errors import DTypeError, ShapeError
 from tilework.dtypes import DType
+from tilework.tensor.named import MantissaAndExponent
 from tilework.tensor.statistics import Statistics
 from tilework.tensor.variable import format_shape
 
@@ -54,7 +55,7 @@ class Numeric(Statistics):
         """This tensor."""
         return self
 
-    def frexp(self) -> tuple[Self, Self]:
+    def frexp(self) -> MantissaAndExponent[Self]:
         """The mantissa in [0.5, 1) and the exponent (int32): self = mantissa * 2 ** exponent."""
         x = self
         if not x.dtype.is_float:
@@ -68,7 +69,7 @@ class Numeric(Statistics):
         exponent = field.cast(dtypes.int32) - bias - tiny.where(lift, 0)
         is_plain = x.isfinite() & x.ne(0)
         exponent = is_plain.where(exponent, 0)
-        return is_plain.where(x._scaled_by(-exponent), x), exponent
+        return MantissaAndExponent(is_plain.where(x._scaled_by(-exponent), x), exponent)
 
     def _scaled_by(self, exponent: Self) -> Self:
         """self * 2 ** exponent, exact unless the result is subnormal; in three steps."""

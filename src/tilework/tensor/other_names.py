@@ -2,7 +2,7 @@
 
 A method has one name for each argument.  A call that Python refuses, since it uses another
 library's name, is read again with the names of this table; calls that fit cost nothing.  A name
-means what it means there, so one that would ask for another result (`dim` of `max`) is refused.
+means what it means there: `dim` of `max`, which asks for positions too, is an argument of its own.
 """
 
 from __future__ import annotations
@@ -33,8 +33,6 @@ _IDLE: Final[dict[str, tuple[Any, ...] | None]] = {
     "generator": (None,), "layout": None, "memory_format": None, "non_blocking": None,
     "out": (None,), "pin_memory": None, "sparse_grad": None, "stable": None,
 }  # fmt: skip
-#: Methods whose results are not those that the name asks for elsewhere.
-_ANOTHER_RESULT: Final = frozenset((("max", "dim"), ("min", "dim")))
 
 
 def translated(
@@ -46,9 +44,6 @@ def translated(
         function: what was called.
         args: what it got by place.
         kwargs: what it got by name.
-
-    Raises:
-        DTypeError: a name asks for a result that the function does not give.
     """
     signature = inspect.signature(function)
     parameters = signature.parameters
@@ -59,8 +54,6 @@ def translated(
         if name in parameters and parameters[name] not in spread:
             found[name] = value
             continue
-        if (function.__name__, name) in _ANOTHER_RESULT:
-            raise _another_result(function.__name__, value)
         fitting = [each for each in _NAMES.get(name, ()) if each in parameters]
         own = next((each for each in fitting if parameters[each] not in spread), None)
         if own is not None and own not in kwargs:
@@ -95,12 +88,3 @@ def refused(
             try_=f"help(Tensor.{function.__name__}) says what it takes",
         )
     return None
-
-
-def _another_result(method: str, axis: Any) -> DTypeError:
-    return DTypeError(
-        f"{method}: by the name `dim` PyTorch gives values and positions, here there are values",
-        got=f"dim={axis!r}",
-        expected="axis=...",
-        try_=f"{method}(axis={axis!r}) and arg{method}(axis={axis!r}), or topk(1, dim={axis!r})",
-    )

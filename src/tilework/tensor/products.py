@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tilework.base.errors import DTypeError, ShapeError, UserError
 from tilework.dtypes import sum_dtype
+from tilework.tensor.named import SVD
 from tilework.tensor.special import Special
 from tilework.tensor.variable import format_shape
 
@@ -218,7 +219,7 @@ class Products(Special):
         """The inverse; `Solving` says how."""
         raise NotImplementedError
 
-    def svd(self, full_matrices: bool = False) -> tuple[Self, Self, Self]:
+    def svd(self, full_matrices: bool = False) -> SVD[Self]:
         """Singular values; `Spectral` says how."""
         raise NotImplementedError
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from tilework.base.errors import ShapeError, UserError
 from tilework.base.integers import product
+from tilework.base.records import dataclass
 
 _TOKEN: Final = re.compile(r"\s*(\(|\)|\.\.\.|…|1(?!\w)|[A-Za-z_]\w*)")
 #: All axes that are not named: side by side, and (inside of brackets) as one axis.

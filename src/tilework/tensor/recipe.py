@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tilework.base.records import dataclass
 from tilework.tensor.core import TensorBase
 from tilework.tensor.signature import TensorSpec, Tree, VariableSpec
 from tilework.tensor.version import Storage

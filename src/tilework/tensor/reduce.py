@@ -16,6 +16,7 @@ from tilework.ir.ops.tensor import Fold
 from tilework.ir.symbolic import dims
 from tilework.tensor.activations import Activations
 from tilework.tensor.creation import as_dtype
+from tilework.tensor.named import ValuesAndIndices
 from tilework.tensor.variable import format_shape
 
 if TYPE_CHECKING:
@@ -360,23 +361,23 @@ class Reduce(Activations):
         """The running product along `axis`; integers multiply in 64 bits."""
         return self._running(Fold.MUL, axis, "cumprod", dtype)
 
-    def cummax(self, axis: int = 0) -> tuple[Self, Self]:
+    def cummax(self, axis: int = 0) -> ValuesAndIndices[Self]:
         """The running maximum along `axis`, and the position (int64) where it was last found."""
         return self._running_best(Fold.MAX, axis)
 
-    def cummin(self, axis: int = 0) -> tuple[Self, Self]:
+    def cummin(self, axis: int = 0) -> ValuesAndIndices[Self]:
         """The running minimum along `axis`, and the position (int64) where it was last found."""
         return self._running_best(Fold.MIN, axis)
 
-    def _running_best(self, fold: Fold, axis: int) -> tuple[Self, Self]:
+    def _running_best(self, fold: Fold, axis: int) -> ValuesAndIndices[Self]:
         if not self.ndim:
-            return self._apply(None), self._constant(0, dtypes.index)
+            return ValuesAndIndices(self._apply(None), self._constant(0, dtypes.index))
         where = self._axis(axis, "cummax" if fold is Fold.MAX else "cummin")
         best = self._scan(fold, where)
         x, found = self.detach(), best.detach()
         is_best = (x == found) | x.isnan() if self.dtype.is_float else x == found
         position = is_best.where(x._positions(where), 0)._scan(Fold.MAX, where)
-        return best, position
+        return ValuesAndIndices(best, position)
 
     def logcumsumexp(self, axis: int = 0) -> Self:
         """log of the running sum of exp; as many passes over the axis as its length has bits."""

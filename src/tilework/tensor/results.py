@@ -7,10 +7,10 @@ CPython knows it exactly, and nothing has to be told when a result is dropped.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tilework.base.errors import InternalError
+from tilework.base.records import dataclass
 from tilework.engine.copies import copy_between
 from tilework.engine.device import Device
 from tilework.engine.stale import StaleBuffer, ruined

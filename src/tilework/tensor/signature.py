@@ -7,11 +7,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
 from tilework.base.forks import new_lock
+from tilework.base.records import dataclass
 from tilework.engine.guards import same_value
 from tilework.ir.ops.tensor import RESHAPE
 from tilework.ir.types import make_type

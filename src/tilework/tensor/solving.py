@@ -11,6 +11,7 @@ from typing import Any, Self
 from tilework import dtypes
 from tilework.base.errors import ShapeError, UserError
 from tilework.tensor.decompositions import Decompositions
+from tilework.tensor.named import LU, SignAndLog
 from tilework.tensor.variable import format_shape
 
 
@@ -97,7 +98,7 @@ class Solving(Decompositions):
         return order
 
     @classmethod
-    def lu_unpack(cls, packed: Self, pivots: Self) -> tuple[Self, Self, Self]:
+    def lu_unpack(cls, packed: Self, pivots: Self) -> LU[Self]:
         """P, L and U of what `lu_factor` gave."""
         return packed._unpacked(packed.detach()._order_of(pivots))
 
@@ -164,7 +165,7 @@ class Solving(Decompositions):
         sign = u.det() * v.det()
         return sign.unsqueeze(-1).unsqueeze(-1) * (u * others.unsqueeze(-2)).matmul(v)
 
-    def slogdet(self) -> tuple[Self, Self]:
+    def slogdet(self) -> SignAndLog[Self]:
         """The sign of the determinant and the logarithm of its magnitude."""
         a = self._matrices("slogdet", is_square=True)
         sign, diagonal = a._sign_and_diagonal()
@@ -174,7 +175,7 @@ class Solving(Decompositions):
         def rule(sources: tuple[Any, ...], g: Any) -> tuple[Any, ...]:
             return (g.unsqueeze(-1).unsqueeze(-1) * sources[0].inv()._flipped,)
 
-        return sign, value._with_gradient(rule, a).cast(self.dtype)
+        return SignAndLog(sign, value._with_gradient(rule, a).cast(self.dtype))
 
     def logdet(self) -> Self:
         """The logarithm of the determinant; NaN where that is negative."""

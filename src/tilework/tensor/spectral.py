@@ -13,6 +13,7 @@ from typing import Any, Self
 from tilework import dtypes
 from tilework.base.errors import ShapeError, UserError
 from tilework.tensor.iteration import repeated
+from tilework.tensor.named import SVD, Spectrum
 from tilework.tensor.solving import Solving
 from tilework.tensor.variable import format_shape
 
@@ -59,7 +60,7 @@ class Spectral(Solving):
 
     # --- eigenvalues -------------------------------------------------------------------------
 
-    def eigh(self, UPLO: str = "L") -> tuple[Self, Self]:
+    def eigh(self, UPLO: str = "L") -> Spectrum[Self]:
         """Eigenvalues (ascending) and eigenvectors (in columns) of symmetric matrices.
 
         Args:
@@ -90,7 +91,7 @@ class Spectral(Solving):
             found = v.matmul(inner).matmul(v._flipped)
             return ((found + found._flipped) * 0.5,)
 
-        return (
+        return Spectrum(
             values._with_gradient(of_values, a).cast(self.dtype),
             vectors._with_gradient(of_vectors, a).cast(self.dtype),
         )
@@ -125,7 +126,7 @@ class Spectral(Solving):
 
     # --- singular values ---------------------------------------------------------------------
 
-    def svd(self, full_matrices: bool = False) -> tuple[Self, Self, Self]:
+    def svd(self, full_matrices: bool = False) -> SVD[Self]:
         """U, S (descending) and V^T with U @ diag(S) @ V^T = self.
 
         Args:
@@ -144,11 +145,11 @@ class Spectral(Solving):
         for number, part in enumerate((u[..., :, :count], s, v[..., :count, :])):
             parts.append(part._with_gradient(_svd_rule(number), a).cast(self.dtype))
         if not full_matrices:
-            return parts[0], parts[1], parts[2]
+            return SVD(parts[0], parts[1], parts[2])
         more_u, more_v = u[..., :, count:].cast(self.dtype), v[..., count:, :].cast(self.dtype)
         left = parts[0].cat(more_u, dim=-1) if rows > count else parts[0]
         right = parts[2].cat(more_v, dim=-2) if columns > count else parts[2]
-        return left, parts[1], right
+        return SVD(left, parts[1], right)
 
     def svdvals(self) -> Self:
         """The singular values, descending.

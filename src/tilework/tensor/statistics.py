@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tilework import dtypes
 from tilework.base.errors import DTypeError, ShapeError, UserError
+from tilework.tensor.named import Extremes, ValuesAndIndices
 from tilework.tensor.products import Products
 from tilework.tensor.variable import format_shape
 
@@ -24,9 +25,9 @@ class Statistics(Products):
 
     # --- folds -------------------------------------------------------------------------------
 
-    def aminmax(self, dim: int | None = None, keepdim: bool = False) -> tuple[Self, Self]:
+    def aminmax(self, dim: int | None = None, keepdim: bool = False) -> Extremes[Self]:
         """The least and the greatest element."""
-        return self.min(dim, keepdim), self.max(dim, keepdim)
+        return Extremes(self.min(dim, keepdim), self.max(dim, keepdim))
 
     def count_nonzero(self, axis: Axis = None) -> Self:
         """How many elements over `axis` are not zero (int64)."""
@@ -64,7 +65,7 @@ class Statistics(Products):
         if dim is None:
             return self.flatten().nanmedian(0)[0]
         if not self.ndim:
-            return self._apply(None), self._constant(0, dtypes.index)
+            return ValuesAndIndices(self._apply(None), self._constant(0, dtypes.index))
         axis = self._axis(dim, "nanmedian")
         order = self.argsort(axis)
         count = self.isnan().logical_not().sum(axis, keepdim=True)
@@ -72,13 +73,13 @@ class Statistics(Products):
         place = order.gather(axis, middle)
         found = self.gather(axis, place)
         if keepdim:
-            return found, place
-        return found.squeeze(axis), place.squeeze(axis)
+            return ValuesAndIndices(found, place)
+        return ValuesAndIndices(found.squeeze(axis), place.squeeze(axis))
 
-    def mode(self, dim: int = -1, keepdim: bool = False) -> tuple[Self, Self]:
+    def mode(self, dim: int = -1, keepdim: bool = False) -> ValuesAndIndices[Self]:
         """The element that is most frequent along `dim` (the least of equals) and its position."""
         if not self.ndim:
-            return self._apply(None), self._constant(0, dtypes.index)
+            return ValuesAndIndices(self._apply(None), self._constant(0, dtypes.index))
         axis = self._axis(dim, "mode")
         x = self.movedim(axis, -1)
         size = x._fixed_size(-1, "mode")
@@ -93,8 +94,8 @@ class Statistics(Products):
         best = (place - first).argmax(-1, keepdim=True)
         value, where = ordered.gather(-1, best), order.gather(-1, best)
         if keepdim:
-            return value.movedim(-1, axis), where.movedim(-1, axis)
-        return value.squeeze(-1), where.squeeze(-1)
+            return ValuesAndIndices(value.movedim(-1, axis), where.movedim(-1, axis))
+        return ValuesAndIndices(value.squeeze(-1), where.squeeze(-1))
 
     def msort(self) -> Self:
         """The elements in order along the first axis."""

@@ -10,6 +10,14 @@ from tilework import dtypes
 from tilework.base.errors import ShapeError, UserError
 from tilework.base.integers import product
 from tilework.tensor.inplace_further import FurtherInPlace
+from tilework.tensor.named import (
+    CheckedCholesky,
+    CheckedInverse,
+    CheckedLU,
+    CheckedSolution,
+    Histogram,
+    HistogramOfPoints,
+)
 from tilework.tensor.variable import format_shape
 
 if TYPE_CHECKING:
@@ -137,7 +145,7 @@ class TorchNames(FurtherInPlace):
         range: tuple[float, float] | None = None,
         weight: Self | None = None,
         density: bool = False,
-    ) -> tuple[Self, Self]:
+    ) -> Histogram[Self]:
         """How many elements fall into each interval, and where the intervals end.
 
         Args:
@@ -164,7 +172,7 @@ class TorchNames(FurtherInPlace):
             weight=weights,
             density=density,
         )
-        return found, edges[0]
+        return Histogram(found, edges[0])
 
     def histogramdd(
         self,
@@ -173,7 +181,7 @@ class TorchNames(FurtherInPlace):
         range: Sequence[float] | None = None,
         weight: Self | None = None,
         density: bool = False,
-    ) -> tuple[Self, tuple[Self, ...]]:
+    ) -> HistogramOfPoints[Self]:
         """`histogram` of points: the last axis of this tensor holds their coordinates.
 
         Args:
@@ -221,7 +229,7 @@ class TorchNames(FurtherInPlace):
             for axis, ends in enumerate(edges):
                 widths = ends[1:] - ends[:-1]
                 found = found / widths.reshape(-1, *[1] * (len(sizes) - axis - 1))
-        return found, tuple(edges)
+        return HistogramOfPoints(found, tuple(edges))
 
     def _edges(self, bins: Any, bounds: tuple[float, float] | None) -> Self:
         """The ends of intervals of the values of a line."""
@@ -347,7 +355,7 @@ class TorchNames(FurtherInPlace):
 
     # --- checked decompositions --------------------------------------------------------------
 
-    def cholesky_ex(self, upper: bool = False, check_errors: bool = False) -> tuple[Self, Self]:
+    def cholesky_ex(self, upper: bool = False, check_errors: bool = False) -> CheckedCholesky[Self]:
         """`cholesky`, and for each matrix 0 or the order of its first minor that is not positive.
 
         Shape: (..., n, n) -> (..., n, n), (...) int32
@@ -357,11 +365,9 @@ class TorchNames(FurtherInPlace):
         """
         found = self.cholesky(upper)
         is_bad = found.detach().diagonal(dim1=-2, dim2=-1).isnan()
-        return found, is_bad._first_bad(check_errors, "cholesky_ex")
+        return CheckedCholesky(found, is_bad._first_bad(check_errors, "cholesky_ex"))
 
-    def lu_factor_ex(
-        self, *, pivot: bool = True, check_errors: bool = False
-    ) -> tuple[Self, Self, Self]:
+    def lu_factor_ex(self, *, pivot: bool = True, check_errors: bool = False) -> CheckedLU[Self]:
         """`lu_factor`, and for each matrix 0 or the place (from 1) of the first pivot that is 0.
 
         Raises:
@@ -375,15 +381,19 @@ class TorchNames(FurtherInPlace):
             )
         packed, pivots = self.lu_factor()
         is_bad = packed.detach().diagonal(dim1=-2, dim2=-1).eq(0)
-        return packed, pivots, is_bad._first_bad(check_errors, "lu_factor_ex")
+        return CheckedLU(packed, pivots, is_bad._first_bad(check_errors, "lu_factor_ex"))
 
-    def inv_ex(self, check_errors: bool = False) -> tuple[Self, Self]:
+    def inv_ex(self, check_errors: bool = False) -> CheckedInverse[Self]:
         """`inv`, and for each matrix 0 or the place of the first pivot that is 0."""
-        return self.inv(), self.detach().lu_factor_ex(check_errors=check_errors)[2]
+        info = self.detach().lu_factor_ex(check_errors=check_errors).info
+        return CheckedInverse(self.inv(), info)
 
-    def solve_ex(self, B: Self, left: bool = True, check_errors: bool = False) -> tuple[Self, Self]:
+    def solve_ex(
+        self, B: Self, left: bool = True, check_errors: bool = False
+    ) -> CheckedSolution[Self]:
         """`solve`, and for each matrix 0 or the place of the first pivot that is 0."""
-        return self.solve(B, left), self.detach().lu_factor_ex(check_errors=check_errors)[2]
+        info = self.detach().lu_factor_ex(check_errors=check_errors).info
+        return CheckedSolution(self.solve(B, left), info)
 
     def _first_bad(self, check_errors: bool, what: str) -> Self:
         """The place (from 1) of the first True along the last axis, 0 where there is none."""

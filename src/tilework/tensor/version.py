@@ -12,10 +12,10 @@ import itertools
 from collections.abc import Callable
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tilework.base.errors import UserError
+from tilework.base.records import dataclass
 from tilework.ir.node import Attrs, make
 from tilework.ir.ops import tensor
 from tilework.ir.ops.index import VARIABLE

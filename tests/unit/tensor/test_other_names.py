@@ -72,13 +72,6 @@ def test_a_call_by_other_names_gives_what_it_gives_there(name: str) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("method", ["max", "min"])
-def test_a_name_that_asks_for_positions_too_is_refused(method: str) -> None:
-    with pytest.raises(DTypeError, match="values and positions") as caught:
-        getattr(Tensor(X), method)(dim=1)
-    assert f"arg{method}(axis=1)" in str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("call", "words"),
     [

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from tilework.base.errors import InternalError
+from tilework.base.records import dataclass
 
 if TYPE_CHECKING:
     from tilework.ir.node import OpDef
