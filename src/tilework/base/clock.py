@@ -1,10 +1,10 @@
 """Time that tests can inject, and waits that always end."""
 
 import time
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from tilework.base.errors import DeviceTimeoutError
+from tilework.base.records import dataclass, field
 
 
 class Clock(Protocol):

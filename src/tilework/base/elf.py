@@ -6,10 +6,10 @@ outside the file.  Applying relocations and making memory executable is `runtime
 """
 
 import struct
-from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 
 from tilework.base.errors import ModelFileError
+from tilework.base.records import dataclass
 
 # Limits that no object of ours comes near; they bound the work on a hostile file.
 MAX_SECTIONS = 65535

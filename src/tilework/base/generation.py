@@ -1,9 +1,9 @@
 """Generations: a handle of an earlier life of its owner is refused."""
 
 import threading
-from dataclasses import dataclass, field
 
 from tilework.base.errors import StaleHandleError
+from tilework.base.records import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

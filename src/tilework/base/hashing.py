@@ -7,12 +7,12 @@ Used for keys of disk caches; `hash()` will not do, as it depends on the process
 import hashlib
 import struct
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import PurePath
 from typing import Any, Protocol
 
 from tilework.base.errors import InternalError
+from tilework.base.records import fields, is_dataclass
 
 DIGEST_BYTES = 20
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from tilework.base.record_fields import FIELDS, MISSING, SLOTS, Field, collect
 
 _Maker = Callable[[type], Callable[..., Any]]
+_TOLD: Final = ("init", "repr", "hash", "compare", "metadata")
 _IS_FROZEN: Final = "__record_is_frozen__"
 
 
@@ -131,18 +132,12 @@ class _Standard:
         import dataclasses  # here: a program that asks for nothing of it does not import it
 
         def standard(row: Field) -> Any:
-            default = dataclasses.MISSING if row.default is MISSING else row.default
-            factory = row.default_factory
-            return dataclasses.field(  # type: ignore[call-overload]
-                default=default,
-                default_factory=dataclasses.MISSING if factory is MISSING else factory,
-                init=row.init,
-                repr=row.repr,
-                hash=row.hash,
-                compare=row.compare,
-                metadata=row.metadata,
-                kw_only=bool(row.kw_only),
-            )
+            given = {name: getattr(row, name) for name in _TOLD}
+            if row.default is not MISSING:
+                given["default"] = row.default
+            if row.default_factory is not MISSING:
+                given["default_factory"] = row.default_factory
+            return dataclasses.field(kw_only=bool(row.kw_only), **given)
 
         home = next(base for base in owner.__mro__ if base.__dict__.get(self.name) is self)
         rows = home.__dict__[FIELDS]
@@ -169,7 +164,8 @@ def _make_init(cls: type) -> Callable[..., Any]:
     rows: dict[str, Field] = cls.__dict__[FIELDS]
     names: dict[str, Any] = {"_missing": MISSING, "_set": object.__setattr__}
     body: list[str] = []
-    places, keywords = ["self"], []
+    places = ["self"]
+    keywords: list[str] = []
     for name, row in rows.items():
         value = name
         if row.default_factory is not MISSING:

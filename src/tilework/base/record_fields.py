@@ -32,7 +32,7 @@ class Field:
         "repr", "type",
     )  # fmt: skip
 
-    __class_getitem__ = classmethod(GenericAlias)  # types are written `Field[T]`
+    __class_getitem__: Any = classmethod(GenericAlias)  # types are written `Field[T]`
 
     def __init__(self, default: Any = MISSING, default_factory: Any = MISSING) -> None:
         self.name = ""

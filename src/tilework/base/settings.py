@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import Field, asdict, dataclass, field, fields, replace
 from enum import Flag, auto
 from pathlib import Path
 from types import FrameType
@@ -22,6 +21,7 @@ from tilework.base import trace
 from tilework.base.cores import available_cores
 from tilework.base.errors import SettingsError, TileworkWarning
 from tilework.base.forks import new_lock
+from tilework.base.records import Field, asdict, dataclass, field, fields, replace
 from tilework.base.text import join_names, nearest, parse_bytes
 
 PREFIX = "TILEWORK_"

@@ -8,9 +8,9 @@ the viewer and tests are subscribers.
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from tilework.base.forks import new_lock
+from tilework.base.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
