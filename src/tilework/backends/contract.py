@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
+from tilework.base.records import dataclass
 from tilework.ir.node import Node
 from tilework.runtime.driver import Driver, Probe
 from tilework.runtime.registry import DeviceName

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from tilework.backends.contract import Backend, Opened
@@ -12,6 +11,7 @@ from tilework.backends.native import (
     open_driver,
 )
 from tilework.base.errors import DeviceUnavailableError
+from tilework.base.records import replace
 from tilework.runtime.driver import Probe
 from tilework.runtime.drivers import cpu as driver
 from tilework.runtime.host import host_spec

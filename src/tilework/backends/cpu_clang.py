@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tilework.backends.contract import Backend, Opened
 from tilework.backends.native import NativeCompiler, open_driver, target_of
 from tilework.base.errors import DeviceUnavailableError
+from tilework.base.records import replace
 from tilework.runtime.driver import Probe
 from tilework.runtime.drivers import cpu as driver
 from tilework.runtime.registry import DeviceName

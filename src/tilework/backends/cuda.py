@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tilework.backends.contract import Backend, KernelSource, Opened, WorkerToolchain
 from tilework.base import settings
 from tilework.base.errors import DeviceUnavailableError
+from tilework.base.records import replace
 from tilework.ir.node import Node
 from tilework.runtime.bus.cuda import CudaLibrary, open_library
 from tilework.runtime.driver import Probe

@@ -6,10 +6,10 @@ found.default, found.near(found.default), found.predicted(found.default)
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from tilework.base.errors import PlanError, TileworkError
+from tilework.base.records import dataclass, replace
 from tilework.codegen.analysis import analyse, stride
 from tilework.codegen.cascade.lower import cascade_plan, phase_kernels
 from tilework.codegen.gpu.plan import has_blocks

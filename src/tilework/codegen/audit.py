@@ -15,12 +15,12 @@ does not prove need not be wrong, above all where symbolic sizes are multiplied.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from math import gcd
 from typing import TYPE_CHECKING, Final
 
 from tilework.base import settings
 from tilework.base.errors import VerifyError
+from tilework.base.records import dataclass, field
 from tilework.dtypes import bool_
 from tilework.ir.build import const_bits, const_index
 from tilework.ir.node import make, toposort

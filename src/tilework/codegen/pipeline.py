@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from tilework.base import settings
 from tilework.base.errors import PlanError
+from tilework.base.records import replace
 from tilework.codegen import audit
 from tilework.codegen.analysis import analyse
 from tilework.codegen.cascade.lower import lower_cascade

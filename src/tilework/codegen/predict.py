@@ -10,10 +10,10 @@ of the loops outside of the outermost one whose whole traffic fits a cache.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+from tilework.base.records import dataclass, field
 from tilework.ir.ops import math
 from tilework.ir.ops.control import (
     ACCUMULATE,

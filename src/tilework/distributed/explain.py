@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilework.base import settings
+from tilework.base.records import dataclass
 from tilework.base.text import format_bytes
 from tilework.engine.copies import can_reach
 from tilework.engine.device import Device

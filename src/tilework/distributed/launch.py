@@ -10,11 +10,11 @@ they will be over the same layouts, with copies that a network makes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tilework.base import settings
 from tilework.base.errors import SettingsError
+from tilework.base.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
 from tilework.base.errors import ShapeError, UserError
+from tilework.base.records import dataclass
 from tilework.engine.device import Device
 from tilework.runtime.group import split_name
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from tilework.base.records import dataclass
 
 BLOCK_BYTES: Final = 256
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -21,6 +20,7 @@ from tilework.base import settings
 from tilework.base.diskcache import DiskCache
 from tilework.base.elf import SymbolType, is_object, read_object
 from tilework.base.errors import ModelFileError
+from tilework.base.records import asdict, dataclass
 
 _SHARE_OF_CACHE: Final = 16
 _SPEED: Final = 1  # text shrinks to a tenth at once

@@ -14,7 +14,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +23,7 @@ from tilework.base import faults, settings, trace
 from tilework.base.collection import no_collection
 from tilework.base.errors import ModelFileError, TileworkError
 from tilework.base.forks import new_lock, new_outer_lock
+from tilework.base.records import dataclass
 from tilework.base.switching import prompt_switching
 from tilework.engine.build_records import has_record, keep_record
 from tilework.engine.device import OpenDevice

@@ -10,13 +10,13 @@ written, also where the two are parts of one memory that overlap.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
 from tilework.base import trace
 from tilework.base.errors import DeviceError, InternalError, ShapeError
+from tilework.base.records import dataclass
 from tilework.base.text import format_bytes
 from tilework.engine.device import Device
 from tilework.runtime.allocator import POISON

@@ -13,7 +13,6 @@ from __future__ import annotations
 import atexit
 import contextvars
 import os
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tilework.backends import registry as backends
@@ -23,6 +22,7 @@ from tilework.base.clock import WaitLimit
 from tilework.base.errors import StaleHandleError, TileworkError, UnsupportedError, UserError
 from tilework.base.forks import new_rlock
 from tilework.base.generation import Generation
+from tilework.base.records import dataclass, replace
 from tilework.engine.faults import describe_fault
 from tilework.runtime.group import SEPARATOR, is_group, join_names
 from tilework.runtime.registry import DeviceName, Registry, parse_device_name

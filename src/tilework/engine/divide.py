@@ -7,10 +7,10 @@ arena of the device, which the next call that is divided uses again.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tilework.base.integers import round_up
+from tilework.base.records import replace
 from tilework.dtypes import uint8
 from tilework.engine.device import Device
 from tilework.engine.splits import find_division

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tilework.base import faults, log, settings, trace
 from tilework.base.errors import BoundsError
+from tilework.base.records import dataclass, replace
 from tilework.engine import link
 from tilework.engine.device import Device
 from tilework.engine.divide import divided

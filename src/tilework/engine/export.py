@@ -16,7 +16,6 @@ import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +23,7 @@ from tilework.backends.native import native_object, provide_native_object
 from tilework.backends.registry import renderers
 from tilework.base import settings
 from tilework.base.errors import TileworkError, UnsupportedError
+from tilework.base.records import dataclass, field
 from tilework.engine.captured_program import CapturedProgram
 from tilework.engine.compile import CompiledKernel, compile_kernels, kernel_from_head
 from tilework.engine.device import Device

@@ -16,13 +16,13 @@ import json
 import mmap
 import os
 import struct
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from tilework.base import faults
 from tilework.base.errors import ModelFileError, UnsupportedError, UserError
 from tilework.base.integers import round_up
+from tilework.base.records import dataclass
 
 MAGIC: Final = b"TWEXPORT"
 VERSION: Final = 2

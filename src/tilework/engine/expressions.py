@@ -7,10 +7,10 @@ in exported files.  An `Expression` is a list of steps for a stack.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from tilework.base.errors import InternalError, ModelFileError
+from tilework.base.records import dataclass
 from tilework.dtypes import decode
 from tilework.ir.node import Node, toposort
 from tilework.ir.ops.index import BIND, VARIABLE

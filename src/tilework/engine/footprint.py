@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tilework.base.records import dataclass
 from tilework.engine.device import Device
 
 if TYPE_CHECKING:

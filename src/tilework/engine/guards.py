@@ -16,10 +16,10 @@ from __future__ import annotations
 import struct
 import types
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from operator import is_
 from typing import Any, Final
 
+from tilework.base.records import dataclass, replace
 from tilework.engine.contents import (
     bytes_of,
 )

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+
+from tilework.base.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,10 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Final
 
+from tilework.base.records import dataclass
 from tilework.base.text import format_seconds
 
 WINDOW: Final = 1024

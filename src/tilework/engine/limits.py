@@ -7,9 +7,9 @@ there each product is a kernel of its own, and what is between is stored.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from tilework.base.records import replace
 from tilework.engine.device import Device
 from tilework.schedule.schedule import DEFAULT_LIMITS
 

@@ -12,13 +12,13 @@ import ctypes
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from tilework.base import faults, trace
 from tilework.base.errors import InternalError
 from tilework.base.forks import new_lock
+from tilework.base.records import dataclass
 from tilework.engine.compile import CompiledKernel
 from tilework.engine.copies import copy_between, poison_bytes
 from tilework.engine.device import Device, OpenDevice, on_close

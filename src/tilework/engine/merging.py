@@ -7,11 +7,11 @@ is packed once, when the program is made (`engine.prepack`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tilework.base import settings
 from tilework.base.errors import AliasError, InternalError
+from tilework.base.records import dataclass, field, replace
 from tilework.engine.arena import Lifetime, plan_arena
 from tilework.engine.captured_program import CapturedProgram
 from tilework.engine.overlap import contains, share_a_byte

@@ -10,7 +10,6 @@ It costs a second copy of such weights; `Settings.prepack` turns it off.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from operator import eq
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +17,7 @@ from tilework.base import settings
 from tilework.base.collection import no_collection
 from tilework.base.errors import InternalError
 from tilework.base.integers import round_up
+from tilework.base.records import dataclass, replace
 from tilework.dtypes import int32, uint32
 from tilework.engine.compile import compile_as_named
 from tilework.engine.device import Device

@@ -8,9 +8,9 @@ less is either no matter of memory (its operations say so) or may become faster.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from tilework.base.records import dataclass
 from tilework.base.text import format_bytes, format_seconds
 from tilework.engine.device import Device
 from tilework.engine.steps import KernelCall, PoisonCall

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from tilework.base.records import dataclass
 from tilework.engine.kernels import written_slots
 from tilework.engine.steps import PlannedCall, PlannedStep, PoisonCall
 from tilework.ir.node import Node, toposort

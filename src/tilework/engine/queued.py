@@ -9,12 +9,12 @@ they get after it comes after its copies: memory is handed out again in the orde
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import permutations
 from typing import TYPE_CHECKING, Any, Final
 
 from tilework.base import trace
 from tilework.base.errors import InternalError, TileworkError
+from tilework.base.records import dataclass
 from tilework.engine.copies import (
     PeerQueues,
     Route,

@@ -8,9 +8,9 @@ is one kernel on each.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tilework.base.records import replace
 from tilework.engine.hazards import Access
 from tilework.engine.steps import CopyCall, KernelCall, Operand, Step, operands_of
 from tilework.ir.node import toposort

@@ -7,13 +7,13 @@ compiling it.  A start with warm caches reads the decision, and imports no code 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tilework.backends.native import code_cache
 from tilework.base import trace
 from tilework.base.errors import ModelFileError, TileworkError
 from tilework.base.forks import new_lock
+from tilework.base.records import dataclass
 from tilework.engine.compile import kernel_key
 from tilework.ir.node import in_use
 

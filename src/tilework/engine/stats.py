@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from typing import Final
+
+from tilework.base.records import dataclass, fields
 
 
 @dataclass(slots=True)

@@ -8,10 +8,10 @@ variables = variables_of(schedule.linear)
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tilework.base.errors import BoundsError, InternalError
+from tilework.base.records import dataclass
 from tilework.engine.compile import CompiledKernel, compile_kernels
 from tilework.engine.device import Device
 from tilework.engine.kernels import written_slots as written_parameters

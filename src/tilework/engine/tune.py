@@ -15,11 +15,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tilework.base import trace
 from tilework.base.errors import PlanError, TileworkError
+from tilework.base.records import dataclass
 from tilework.codegen.alternatives import alternatives
 from tilework.codegen.plan.database import Record, database, plan_digest
 from tilework.codegen.plan.shipped import shipped_plan

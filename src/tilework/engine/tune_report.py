@@ -9,11 +9,11 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import combinations
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
+from tilework.base.records import dataclass
 from tilework.codegen.alternatives import alternatives
 from tilework.engine.device import Device
 from tilework.engine.kernel_bench import KernelBench

@@ -14,12 +14,12 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tilework import dtypes
 from tilework.base import settings
 from tilework.base.errors import InternalError
+from tilework.base.records import dataclass, replace
 from tilework.base.text import plural
 from tilework.engine.compile import compile_kernels, compile_without_plan
 from tilework.engine.device import Device

@@ -22,12 +22,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final
 
 from tilework.backends.contract import KernelSource, WorkerToolchain
 from tilework.base import faults, trace
 from tilework.base.errors import CompileError, ToolchainError
+from tilework.base.records import dataclass, field
 from tilework.toolchain.worker import DONE, FRAME, MAX_FRAME, READY
 
 #: No kernel takes so long: a compiler that still computes then is in a loop.

@@ -6,10 +6,10 @@ Keys of caches on disk use it; the in-process hash may depend on the hash seed.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any, Final
 
+from tilework.base.records import fields, is_dataclass
 from tilework.dtypes import DType
 from tilework.ir.node import Node, OpDef, facts_of
 

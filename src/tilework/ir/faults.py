@@ -7,9 +7,9 @@ The low byte of a code is its kind.  An index out of range carries the size of i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from tilework.base.records import dataclass
 from tilework.ir.free_ranges import free_ranges
 from tilework.ir.node import Node, make, toposort
 from tilework.ir.ops import tensor

@@ -6,10 +6,10 @@ How to write a rule, and the laws that all rules keep, is in docs/writing-rules.
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilework.base.errors import InternalError
+from tilework.base.records import dataclass
 from tilework.ir.compiled import compile_rules
 from tilework.ir.cost import op_cost
 

@@ -6,10 +6,10 @@ can always run at the borders between stages.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tilework.base.errors import VerifyError
+from tilework.base.records import dataclass
 from tilework.dtypes import bool_
 from tilework.ir.free_ranges import free_ranges
 from tilework.ir.node import toposort

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 from collections import OrderedDict
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
@@ -20,6 +19,7 @@ from tilework.base import faults
 from tilework.base.errors import InternalError, OutOfMemoryError
 from tilework.base.forks import new_lock
 from tilework.base.ledger import LEDGER, Kind, Ledger
+from tilework.base.records import dataclass
 from tilework.base.text import format_bytes
 from tilework.runtime.hostos import HostOs, host_os
 

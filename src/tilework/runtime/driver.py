@@ -22,11 +22,11 @@ except where a driver says that it can.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from tilework.base.clock import WaitLimit
 from tilework.base.errors import AliasError, BoundsError, ShapeError, UnsupportedError
+from tilework.base.records import dataclass
 from tilework.runtime.allocator import PLAIN, BufferSpec
 from tilework.runtime.buffer import Buffer
 from tilework.runtime.lease import Lease

@@ -26,10 +26,10 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from tilework.base.errors import UnsupportedError
+from tilework.base.records import dataclass
 from tilework.runtime.native.layout import (
     FLAG_SERIAL,
     RECORD_BUFFERS,

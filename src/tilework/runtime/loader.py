@@ -23,7 +23,6 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from struct import pack_into
 from typing import Final
@@ -39,6 +38,7 @@ from tilework.base.elf import (
 )
 from tilework.base.errors import ModelFileError, StaleHandleError, UnsupportedError
 from tilework.base.ledger import LEDGER, Kind, Ledger
+from tilework.base.records import dataclass, field
 from tilework.runtime import reclaim
 from tilework.runtime.hostos import HostOs, host_os
 from tilework.runtime.relocate import (

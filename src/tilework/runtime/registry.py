@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
 from tilework.base.errors import DeviceUnavailableError
 from tilework.base.forks import new_outer_lock
+from tilework.base.records import dataclass
 
 _WORD: Final = re.compile(r"[A-Z][A-Z0-9_]*\Z")
 _ARCH: Final = re.compile(r"[A-Za-z0-9_.+-]+\Z")

@@ -11,10 +11,10 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tilework.base.errors import DeviceUnavailableError
+from tilework.base.records import dataclass
 from tilework.runtime.launch import KernelLaunch, LaunchTable
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ Structure alone keys the caches, so that the same program over other buffers is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tilework.base.records import dataclass
 from tilework.ir.node import make, toposort, toposort_above
 from tilework.ir.ops.index import BIND
 from tilework.ir.ops.memory import BUFFER, PARAM, SINK, ParamAttrs

@@ -7,9 +7,9 @@ for a copy because of the memory alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tilework.base.records import dataclass
 from tilework.schedule.free_space import BLOCK, FreeSpace
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ same code serves `x[0:32]`, `x[32:64]` and any buffer of that size.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
+from tilework.base.records import dataclass
 from tilework.ir.ops.memory import AFTER, BUFFER
 from tilework.ir.ops.tensor import DETACH, PERMUTE, RESHAPE, SHRINK
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from time import time_ns
@@ -12,6 +11,7 @@ from typing import Any, Final
 from tilework import __version__
 from tilework.base import LOADED_AT_NS
 from tilework.base.hashing import digest
+from tilework.base.records import dataclass
 from tilework.base.settings import Affects, Settings
 from tilework.target.spec import TargetSpec
 

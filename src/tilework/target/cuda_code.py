@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import struct
-from dataclasses import asdict, dataclass, fields
 from typing import Final
 
 from tilework.base.errors import ModelFileError
+from tilework.base.records import asdict, dataclass, fields
 
 _MAGIC: Final = b"TWCUDA01"
 _LENGTH: Final = struct.Struct("<I")

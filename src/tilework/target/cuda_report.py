@@ -10,10 +10,10 @@ numbers, where it is made.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tilework.base.errors import CompileError
+from tilework.base.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,10 +7,10 @@ newer machine is refused instead of crashing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from tilework.base.errors import ModelFileError
+from tilework.base.records import dataclass
 
 NOTE_SECTION: Final = ".note.tilework"
 _MAGIC: Final = "tilework-isa-1"

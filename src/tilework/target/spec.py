@@ -22,11 +22,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
 from tilework.base.errors import UnsupportedError
+from tilework.base.records import dataclass, fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

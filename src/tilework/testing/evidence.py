@@ -8,10 +8,10 @@ import ast
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from tilework.base.errors import ModelFileError
+from tilework.base.records import dataclass
 from tilework.base.sequences import group_by
 
 SECTIONS: Mapping[str, tuple[int, str]] = {

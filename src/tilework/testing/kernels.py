@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from tilework.base.records import dataclass, replace
 from tilework.codegen.analysis import analyse
 from tilework.codegen.linearize.order import linearise
 from tilework.codegen.linearize.short_loops import write_out

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tilework.base.errors import UserError
+from tilework.base.records import dataclass
 from tilework.base.text import format_seconds
 from tilework.engine.device import Device
 from tilework.onnx import OnnxRunner

@@ -7,7 +7,6 @@ import os
 import platform
 import sys
 import tempfile
-from dataclasses import asdict
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 from tilework.base import settings
 from tilework.base.cores import available_cores
 from tilework.base.errors import ModelFileError, TileworkError
+from tilework.base.records import asdict
 from tilework.base.text import plural
 from tilework.ir import node
 from tilework.testing import evidence

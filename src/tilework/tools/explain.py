@@ -7,12 +7,12 @@ import runpy
 import sys
 import threading
 from contextlib import redirect_stdout
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tilework.base import settings, trace
 from tilework.base.errors import ModelFileError
+from tilework.base.records import dataclass, field
 from tilework.base.text import format_seconds, plural
 from tilework.ir.node import Node
 from tilework.ir.ops.memory import SINK

@@ -7,9 +7,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 from tilework.base import trace
+from tilework.base.records import dataclass, field
 
 
 @dataclass(slots=True)

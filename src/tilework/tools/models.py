@@ -10,11 +10,11 @@ written as their papers write them, with normalisation by stored means and varia
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from tilework.base.records import dataclass
 from tilework.tensor.jit import jit
 from tilework.tensor.tensor import Tensor
 

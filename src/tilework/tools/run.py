@@ -7,12 +7,12 @@ import importlib
 import math
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from tilework.base.errors import UnsupportedError, UserError
+from tilework.base.records import asdict, dataclass
 from tilework.base.text import format_bytes, format_seconds, plural
 from tilework.engine.device import Device
 from tilework.onnx import OnnxRunner

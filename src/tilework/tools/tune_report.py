@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilework.base.records import asdict
 from tilework.base.text import plural
 from tilework.engine import tune, tune_report
 from tilework.tools.common import programs

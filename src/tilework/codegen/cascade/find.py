@@ -8,9 +8,9 @@ loops would compute is kept in TILE memory, a row or a tile of rows long.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tilework.base.records import dataclass
 from tilework.codegen.analysis import FreeRanges, Kernel, analyse, substitute_ranges
 from tilework.codegen.cascade.cost import WORTH_KEEPING, Costs
 from tilework.codegen.plan.extents import least_size, number, size

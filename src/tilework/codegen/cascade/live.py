@@ -9,10 +9,10 @@ factor, which is NaN where that holds a NaN or an infinity, as if it had been co
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from tilework.base.records import dataclass, field, replace
 from tilework.codegen.analysis import FreeRanges, depends_on
 from tilework.codegen.cascade.finite import sum_multiplied_with
 from tilework.dtypes import index

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tilework.base.errors import PlanError
+from tilework.base.records import dataclass, replace
 from tilework.codegen import audit
 from tilework.codegen.analysis import analyse
 from tilework.codegen.cascade.columns import find_columns

@@ -12,9 +12,9 @@ threads.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tilework.base.records import dataclass, field
 from tilework.codegen.analysis import FreeRanges, substitute_ranges
 from tilework.codegen.cascade.finite import greatest, is_finite
 from tilework.codegen.cascade.live import (

@@ -7,9 +7,9 @@ one folds hands it on in registers.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tilework.base.records import replace
 from tilework.codegen.plan.extents import number, size
 from tilework.ir.node import Node, toposort
 from tilework.ir.ops.control import END

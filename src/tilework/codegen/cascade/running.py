@@ -22,9 +22,9 @@ infinite and its weight underflows only beside a later maximum, 0 * inf gives Na
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tilework.base.records import dataclass
 from tilework.codegen.cascade.phases import Group, Phases
 from tilework.codegen.plan.extents import size
 from tilework.dtypes import float32, float64

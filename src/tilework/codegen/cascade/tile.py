@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tilework.base.errors import PlanError
+from tilework.base.records import dataclass, replace
 from tilework.codegen.analysis import stride
 from tilework.codegen.plan.extents import product, size
 from tilework.ir.ops.tensor import REDUCE

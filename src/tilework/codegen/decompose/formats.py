@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from tilework.base.records import dataclass
 from tilework.codegen.decompose import coefficients
 from tilework.codegen.decompose.builder import Dtype, Raw, Value, where
 

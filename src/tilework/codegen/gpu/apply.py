@@ -7,9 +7,9 @@ since its lanes divide the range.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tilework.base.records import dataclass, field
 from tilework.codegen.analysis import BINDERS, FreeRanges, Kernel
 from tilework.codegen.gpu.plan import THREADS, GpuPlan
 from tilework.codegen.plan.nests import Nests, Space, with_gate

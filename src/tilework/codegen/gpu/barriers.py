@@ -8,10 +8,10 @@ statements separates them for all threads.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tilework.base.errors import InternalError
+from tilework.base.records import dataclass, field
 from tilework.codegen.gpu.prefetch import load_ahead
 from tilework.ir.ops.control import BARRIER, END, ENDIF, FOLD_THREADS, IF
 from tilework.ir.ops.index import RANGE, Unit

@@ -7,10 +7,10 @@ Every part of one unit has the same size, since there is one block.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
+from tilework.base.records import dataclass
 from tilework.codegen.plan.plan import Part, Plan
 from tilework.ir.ops.index import Unit
 from tilework.ir.ops.warp_matrix import WARP_THREADS

@@ -8,9 +8,9 @@ of these.  Equal elements keep their order in every step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tilework.base.records import dataclass
 from tilework.codegen.analysis import substitute_ranges
 from tilework.codegen.passes.decompose import decompose
 from tilework.codegen.plan.extents import ceil_div

@@ -9,9 +9,9 @@ Else words are moved: keys of 32 or 64 bits, with the positions behind them.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tilework.base.records import replace
 from tilework.codegen.gpu.copies import with_slots
 from tilework.codegen.gpu.sort_block import (
     MOST_ITEMS,

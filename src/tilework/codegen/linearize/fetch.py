@@ -9,9 +9,9 @@ any cache, by the loop itself some lines ahead.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from tilework.base.records import dataclass
 from tilework.codegen.analysis import depends_on, stride
 from tilework.codegen.linearize.large import bytes_of
 from tilework.ir.build import const_index

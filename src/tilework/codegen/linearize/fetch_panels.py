@@ -7,9 +7,9 @@ pass asks for its share of the panel that comes next.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from tilework.base.records import dataclass
 from tilework.codegen.analysis import depends_on
 from tilework.ir.build import const_index
 from tilework.ir.node import toposort

@@ -13,9 +13,9 @@ kernel and test the addresses once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tilework.base.records import dataclass, field
 from tilework.codegen.linearize.large import leaves_caches
 from tilework.ir.node import Node, make
 from tilework.ir.ops.control import END, ENDIF, IF

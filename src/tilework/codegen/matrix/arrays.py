@@ -8,10 +8,10 @@ engine writes zeros, which is what the kernel asks for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import gcd
 from typing import TYPE_CHECKING
 
+from tilework.base.records import dataclass
 from tilework.codegen.plan.extents import least_size, size
 from tilework.ir.build import const_bits, const_index
 from tilework.ir.node import toposort

@@ -12,10 +12,10 @@ all that comes later is computed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING
 
+from tilework.base.records import dataclass, replace
 from tilework.codegen.cascade.find import find_cascade
 from tilework.codegen.cascade.live import find_zeroing
 from tilework.codegen.cascade.running import find_running

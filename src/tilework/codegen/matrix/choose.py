@@ -8,12 +8,12 @@ operands need to come from far memory once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING
 
 from tilework.base import settings
+from tilework.base.records import dataclass, replace
 from tilework.codegen.analysis import Kernel, stride
 from tilework.codegen.gpu.plan import GROUP_THREADS, GpuPlan
 from tilework.codegen.matrix.arrays import ROW_BYTES

@@ -7,10 +7,10 @@ boxes through TILE memory where the copy engine can take them; others are stored
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
+from tilework.base.records import dataclass
 from tilework.codegen.analysis import stride, substitute_ranges
 from tilework.codegen.gpu.flat import Flat
 from tilework.codegen.gpu.plan import GROUP_THREADS

@@ -23,10 +23,10 @@ have been used, and all stores have read their source, before the block ends.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilework.base.errors import InternalError, PlanError
+from tilework.base.records import dataclass
 from tilework.codegen.analysis import substitute_ranges
 from tilework.codegen.gpu.plan import GROUP_THREADS
 from tilework.codegen.matrix.choose import Ring, outgoing_bytes, ring_of

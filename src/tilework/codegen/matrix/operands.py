@@ -9,10 +9,10 @@ outside: matrix instructions take the narrow dtype.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
+from tilework.base.records import dataclass
 from tilework.codegen.analysis import stride
 from tilework.codegen.matrix.arrays import ROW_BYTES, Array, array_of_factor
 from tilework.codegen.plan.extents import ceil_div, least_size, size

@@ -6,9 +6,9 @@ whether its factors are moved as they lie or computed element by element.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tilework.base.records import dataclass
 from tilework.codegen.matrix.choose import best_ring
 from tilework.codegen.matrix.warps import Filling, applies, best_tiles
 

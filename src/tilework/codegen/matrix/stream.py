@@ -7,9 +7,9 @@ block by block; `Stream` says which array is which, `stream_lower` writes the st
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from tilework.base.records import dataclass, replace
 from tilework.codegen.cascade.find import Cascade, find_cascade
 from tilework.codegen.cascade.running import Running, find_running
 from tilework.codegen.gpu.plan import GpuPlan

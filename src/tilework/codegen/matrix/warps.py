@@ -13,11 +13,11 @@ turned as they are loaded.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import Enum
 from math import prod
 from typing import TYPE_CHECKING
 
+from tilework.base.records import dataclass, replace
 from tilework.codegen.analysis import Kernel, stride
 from tilework.codegen.gpu.plan import GpuPlan
 from tilework.codegen.matrix.arrays import ROW_BYTES, loaded_by

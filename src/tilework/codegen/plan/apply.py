@@ -6,10 +6,10 @@ Every range becomes an expression over the ranges of its parts, which are number
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilework.base.errors import UnsupportedError
+from tilework.base.records import dataclass
 from tilework.codegen.analysis import Kernel, substitute_ranges
 from tilework.codegen.passes.normalise import merge_neighbours
 from tilework.codegen.plan.matrix_results import in_matrices

@@ -7,9 +7,9 @@ hide the latency of a reduction.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from tilework.base.records import dataclass, replace
 from tilework.codegen.analysis import Kernel, stride
 from tilework.codegen.linearize.large import leaves_caches
 from tilework.codegen.passes.accesses import LONGEST_STEP

@@ -6,9 +6,9 @@ operation is known by name.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tilework.base.records import dataclass
 from tilework.codegen.analysis import Kernel, stride
 from tilework.ir.node import make, toposort
 from tilework.ir.ops import math

@@ -11,7 +11,6 @@ Plans refer to ranges by number, so a record belongs to exactly one kernel; a pl
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +18,7 @@ from tilework.base import settings
 from tilework.base.diskcache import DiskCache
 from tilework.base.errors import PlanError
 from tilework.base.hashing import digest as digest_text
+from tilework.base.records import dataclass, field
 from tilework.codegen.plan.serialise import FORMAT, plan_from_json, plan_to_json
 from tilework.codegen.plan.shipped import shipped_plan
 from tilework.ir.digest import digest

@@ -16,9 +16,9 @@ made for them or for vectors is decided by the cheaper plan.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from tilework.base.records import dataclass
 from tilework.codegen.analysis import Kernel, analyse, depends_on, substitute_ranges
 from tilework.codegen.passes.normalise import normalise_ranges
 from tilework.codegen.plan.contraction import (

@@ -5,9 +5,9 @@ Each is plain data like `Plan`, and is given to `lower_kernel` in its place.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from tilework.base.records import dataclass
 from tilework.codegen.plan.plan import Plan
 
 

@@ -9,10 +9,10 @@ over them by vectors along n.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilework.base.errors import PlanError
+from tilework.base.records import dataclass
 from tilework.codegen.analysis import depends_on, substitute_ranges
 from tilework.codegen.plan.extents import number, size
 from tilework.codegen.plan.matrix_tiling import signs_of

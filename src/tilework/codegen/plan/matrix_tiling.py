@@ -7,9 +7,9 @@ the second factor is read from panels, as for vectors: one row of a register is 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from tilework.base.records import replace
 from tilework.codegen.plan.contraction import is_plain_load, load_stride
 from tilework.codegen.plan.extents import ceil_div, fitting_lanes, number, size
 from tilework.codegen.plan.plan import Part, Split

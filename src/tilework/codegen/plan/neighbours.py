@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilework.base.errors import PlanError
+from tilework.base.records import replace
 from tilework.codegen.plan.check import check
 from tilework.codegen.plan.extents import fitting_lanes, lanes_for, least_size, number
 from tilework.codegen.plan.plan import Part, Plan, Split

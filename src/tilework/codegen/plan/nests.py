@@ -7,9 +7,9 @@ those loops have got their numbers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tilework.base.records import dataclass, field
 from tilework.codegen.analysis import FreeRanges
 from tilework.ir.node import Node, toposort, toposort_above
 from tilework.ir.ops.memory import LOAD, STORE

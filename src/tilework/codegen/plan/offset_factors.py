@@ -12,9 +12,9 @@ All of it is exact modulo 2**32, as the sum that was written is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from tilework.base.records import dataclass, replace
 from tilework.dtypes import int8, int16, int32, uint8, uint32
 from tilework.ir.build import cast, const_bits
 from tilework.ir.ops import math

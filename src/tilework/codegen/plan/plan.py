@@ -16,8 +16,7 @@ What a target lacks is refused by `check`, what the lowering cannot do yet too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tilework.base.records import dataclass
 from tilework.ir.ops.index import Unit
 from tilework.ir.types import Memory
 

@@ -7,9 +7,9 @@ task.  The result is ordinary kernels, so that every target's plans apply to the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tilework.base.records import dataclass
 from tilework.codegen.analysis import Kernel, analyse, substitute_ranges
 from tilework.codegen.passes.normalise import renumber
 from tilework.codegen.plan.contraction import (

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tilework.base.records import dataclass
 from tilework.codegen.linearize.short_loops import fits_registers
 from tilework.codegen.plan.extents import ceil_div
 from tilework.codegen.plan.windows import Window

@@ -9,13 +9,13 @@ of code, nothing is found.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tilework.base import settings
 from tilework.base.errors import PlanError
+from tilework.base.records import dataclass
 from tilework.codegen.plan.serialise import FORMAT, plan_from_json, plan_to_json
 from tilework.ir.digest import digest
 

@@ -8,9 +8,9 @@ are transposed in registers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tilework.base.records import dataclass, field
 from tilework.codegen.analysis import substitute_ranges
 from tilework.codegen.plan.contraction import Contraction, load_stride, with_factors
 from tilework.codegen.plan.extents import fitting_lanes, size

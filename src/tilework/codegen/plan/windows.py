@@ -7,10 +7,10 @@ output that reads it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import gcd
 from typing import TYPE_CHECKING
 
+from tilework.base.records import dataclass
 from tilework.codegen.analysis import Kernel, depends_on
 from tilework.codegen.plan.contraction import Contraction, load_stride, orientations
 from tilework.codegen.plan.extents import least_size, size

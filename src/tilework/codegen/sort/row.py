@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tilework.base.records import dataclass
 from tilework.ir.build import const_index
 from tilework.ir.ops import math
 from tilework.ir.symbolic import simplify

@@ -15,9 +15,9 @@ of the sample goes into the first or the last one, so a poor sample costs time a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tilework.base.records import dataclass
 from tilework.codegen.sort.keys import UNSIGNED, key_bits, sorting_key
 from tilework.dtypes import index, uint32, uint64
 from tilework.ir.build import bitcast, cast, const_bits, const_index

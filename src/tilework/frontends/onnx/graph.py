@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from tilework.base.records import dataclass, field
 
 if TYPE_CHECKING:
     import numpy as np

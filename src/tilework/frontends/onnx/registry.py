@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, TypeVar
 
 from tilework.base.errors import ModelFileError
+from tilework.base.records import dataclass
 
 Rule = Callable[..., Any]
 RuleT = TypeVar("RuleT", bound=Rule)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from tilework.base.errors import ShapeError
+from tilework.base.records import dataclass
 from tilework.dtypes import DType, decode, encode, index
 from tilework.ir.interpret import floats
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from tilework.base.errors import DTypeError
+from tilework.base.records import dataclass
 from tilework.dtypes import index
 from tilework.ir.node import Attrs, Node, OpDef
 from tilework.ir.ops.define import define_op

@@ -14,10 +14,10 @@ Meanings that hold on every back end:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from tilework.base.errors import DTypeError, ShapeError
+from tilework.base.records import dataclass
 from tilework.dtypes import DType, bool_
 from tilework.ir.node import Attrs, Node, OpDef
 from tilework.ir.ops.define import (

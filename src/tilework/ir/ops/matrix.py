@@ -17,10 +17,10 @@ whenever the arrivals and bytes that it expects have come.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from tilework.base.errors import DTypeError, ShapeError
+from tilework.base.records import dataclass
 from tilework.dtypes import DType, bool_, uint32
 from tilework.ir.node import Attrs, Node, OpDef
 from tilework.ir.ops.control import FoldAttrs

@@ -11,9 +11,8 @@ everything else that becomes of it happens to vectors, after it went through mem
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tilework.base.errors import DTypeError, ShapeError
+from tilework.base.records import dataclass
 from tilework.dtypes import bool_, int32
 from tilework.ir.node import Attrs, Node, OpDef
 from tilework.ir.ops.define import define_op

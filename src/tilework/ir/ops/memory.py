@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from tilework.base.errors import DTypeError, ShapeError
+from tilework.base.records import dataclass
 from tilework.dtypes import DType, bool_
 from tilework.ir.node import Attrs, Node, OpDef
 from tilework.ir.ops.define import define_op

@@ -6,9 +6,8 @@ of one device each and COPYs between devices, so that nothing after it knows of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tilework.base.errors import ShapeError
+from tilework.base.records import dataclass
 from tilework.ir.node import Attrs, Node
 from tilework.ir.ops.define import define_op
 from tilework.ir.stage import Stage

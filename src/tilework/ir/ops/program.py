@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from tilework.base.records import dataclass
 from tilework.dtypes import bool_
 from tilework.ir.node import Attrs, Node, OpDef
 from tilework.ir.ops.define import define_op

@@ -7,10 +7,10 @@ the row, SORT_OFFSETS turns the counts into places, SORT_MOVE moves the elements
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from tilework.base.errors import DTypeError
+from tilework.base.records import dataclass
 from tilework.dtypes import bool_, index, int32, uint32
 from tilework.ir.node import Attrs, Node, OpDef
 from tilework.ir.ops.define import define_op

@@ -26,10 +26,10 @@ rows, of a depth of 4.  Sums are those of MATRIX: four for each 8 columns.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from tilework.base.errors import DTypeError, ShapeError
+from tilework.base.records import dataclass
 from tilework.dtypes import bool_, float64, uint32
 from tilework.ir.node import Attrs, Node, OpDef
 from tilework.ir.ops.define import define_op

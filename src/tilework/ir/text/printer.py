@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
 from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tilework.base.errors import InternalError
+from tilework.base.records import fields
 from tilework.dtypes import DType, decode
 from tilework.ir.node import Node
 from tilework.ir.ops import math

@@ -7,10 +7,10 @@ it.  A reader takes the fields of all blocks in the order in which they are stor
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
+from tilework.base.records import dataclass
 from tilework.nn.state import gguf_books
 
 #: An array of NumPy, whose operators have no exact types.

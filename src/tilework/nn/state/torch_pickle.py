@@ -11,13 +11,13 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from tilework import dtypes
 from tilework.base.errors import ModelFileError, UnsupportedError
 from tilework.base.integers import product
+from tilework.base.records import dataclass
 from tilework.dtypes import DType
 from tilework.engine.device import Device
 from tilework.tensor import host

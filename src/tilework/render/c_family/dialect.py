@@ -8,10 +8,10 @@ hexadecimal, NaNs by their bits, the least integer as a difference.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import isinf
 from typing import TYPE_CHECKING, Final
 
+from tilework.base.records import dataclass
 from tilework.dtypes import DType, decode, float32, float64
 from tilework.ir.ops import math
 from tilework.render.c_family.dots import dot_text

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tilework.base.errors import StaleHandleError, UnsupportedError
+from tilework.base.records import dataclass, replace
 from tilework.runtime import reclaim
 from tilework.runtime.driver import Command, Copy, Launch, check_commands
 

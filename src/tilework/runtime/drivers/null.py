@@ -8,7 +8,6 @@ Reading a result is refused, since nothing was computed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 from tilework.base.clock import WaitLimit
@@ -22,6 +21,7 @@ from tilework.base.errors import (
 )
 from tilework.base.forks import new_lock
 from tilework.base.ledger import LEDGER, Kind, Ledger
+from tilework.base.records import replace
 from tilework.runtime import reclaim
 from tilework.runtime.allocator import PLAIN, Block, BufferSpec, size_class
 from tilework.runtime.buffer import Buffer, allocate_buffer, lease_buffer

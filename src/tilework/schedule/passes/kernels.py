@@ -6,11 +6,11 @@ buffers it is called on, so that equal kernels are one node.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilework.base import settings
 from tilework.base.errors import InternalError
+from tilework.base.records import replace
 from tilework.dtypes import bool_, index
 from tilework.ir.build import cast, const_bits, const_index
 from tilework.ir.faults import in_loops_of_their_own

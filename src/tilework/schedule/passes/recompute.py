@@ -14,9 +14,9 @@ further sums of products, and nobody asks for any of it in memory, none of it is
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tilework.base.records import dataclass, field
 from tilework.ir.node import make
 from tilework.ir.ops import math, tensor
 from tilework.ir.ops.index import RANGE, RangeAttrs

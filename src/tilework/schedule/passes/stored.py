@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tilework.base.records import dataclass
 from tilework.schedule.passes.movement import flatten
 
 if TYPE_CHECKING:

@@ -21,11 +21,11 @@ narrower one after the devices have met, not before.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from tilework.base.errors import UserError
+from tilework.base.records import dataclass
 from tilework.ir.fold import combine
 from tilework.ir.node import make
 from tilework.ir.ops import tensor

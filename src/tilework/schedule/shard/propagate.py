@@ -9,9 +9,9 @@ tensor knows its layout at the line where it is written.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tilework.base.records import dataclass
 from tilework.ir.ops import math, memory, multi, tensor
 from tilework.ir.ops.multi import Box, Layout
 from tilework.schedule.shard import spec

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 
+from tilework.base.records import dataclass, replace
 from tilework.target.features import AARCH64, CPU_LEVELS, X86_64, level_of, normalize
 from tilework.target.spec import Limits, MatrixInstruction, Memory, ParallelUnit, TargetSpec
 

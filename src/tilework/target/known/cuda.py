@@ -6,10 +6,10 @@ driver where one is open; the defaults are those of a card of that generation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from tilework.base.errors import UnsupportedError
+from tilework.base.records import dataclass
 from tilework.target.spec import (
     CopyEngine,
     Limits,

@@ -18,10 +18,10 @@ import struct
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tilework.base.records import dataclass, field, replace
 from tilework.codegen.decompose import transcendental
 from tilework.codegen.decompose.builder import Dtype, Value
 from tilework.testing.accuracy.c_builder import CBuilder

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 
 from tilework.base.clock import WaitLimit
@@ -17,6 +16,7 @@ from tilework.base.errors import (
     StaleHandleError,
     UnsupportedError,
 )
+from tilework.base.records import replace
 from tilework.dtypes import float32
 from tilework.engine.compile import compile_kernels
 from tilework.engine.device import Device, OpenDevice

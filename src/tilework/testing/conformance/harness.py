@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from tilework.base.records import dataclass
 from tilework.dtypes import DType
 from tilework.engine import execute
 from tilework.ir.interpret import Value

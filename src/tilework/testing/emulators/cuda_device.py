@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 from tilework.backends.contract import Backend, KernelSource, Opened, WorkerToolchain
 from tilework.backends.cuda import BACKEND, CudaCompiler, open_with
+from tilework.base.records import replace
 from tilework.codegen.pipeline import lower_kernel
 from tilework.ir.node import Node
 from tilework.ir.text import format_node

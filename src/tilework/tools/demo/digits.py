@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tilework.base.records import dataclass
 from tilework.tools.demo import packages
 
 Array = np.ndarray[Any, Any]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from tilework.base.records import dataclass, field
 from tilework.nn.optim import Adam
 from tilework.tensor.jit import jit
 from tilework.tensor.tensor import Tensor

@@ -7,10 +7,10 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
 
 from tilework.base.errors import ModelFileError, ToolchainError
+from tilework.base.records import dataclass
 
 _TIMEOUT_SECONDS = 600
 

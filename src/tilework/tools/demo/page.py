@@ -6,10 +6,11 @@ compared with stored ones.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from tilework.base.records import dataclass
 
 Array = np.ndarray[Any, Any]
 #: Height of a line for the recogniser, in pixels.

@@ -9,7 +9,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tilework.base.errors import DeviceError, ModelFileError, UnsupportedError
+from tilework.base.records import dataclass
 from tilework.base.text import format_bytes, format_seconds
 from tilework.onnx import OnnxRunner
 from tilework.tensor.tensor import Tensor

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilework import dtypes
 from tilework.base.errors import UnsupportedError
+from tilework.base.records import dataclass
 from tilework.frontends.onnx.registry import onnx_op
 from tilework.frontends.onnx.values import filled, full
 from tilework.tensor.tensor import Tensor

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tilework import dtypes
 from tilework.base.errors import UnsupportedError
+from tilework.base.records import dataclass
 from tilework.frontends.onnx.ops.shape import taken
 from tilework.frontends.onnx.registry import onnx_op
 from tilework.frontends.onnx.values import Array, full, tensor_of
