@@ -13,7 +13,6 @@ if it were empty, and gives one `Warned` event.
 """
 
 import fcntl
-import hashlib
 import os
 import struct
 from contextlib import suppress
@@ -23,6 +22,7 @@ from typing import NamedTuple
 
 from tilework.base import trace
 from tilework.base.forks import new_lock
+from tilework.base.hashing import blake2b
 
 MAGIC = b"TWCACHE\n"
 VERSION = 1
@@ -43,11 +43,11 @@ class _Entry(NamedTuple):
 
 
 def _key_digest(key: str) -> bytes:
-    return hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=32).digest()
+    return blake2b(key.encode("utf-8", "surrogatepass"), digest_size=32).digest()
 
 
 def _checksum(key_digest: bytes, data: bytes) -> bytes:
-    hasher = hashlib.blake2b(key_digest, digest_size=32)
+    hasher = blake2b(key_digest, digest_size=32)
     hasher.update(data)
     return hasher.digest()
 

@@ -4,15 +4,22 @@ Used for keys of disk caches; `hash()` will not do, as it depends on the process
 1, 1.0 and True, or 0.0 and -0.0, for one another.
 """
 
-import hashlib
 import struct
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import PurePath
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tilework.base.errors import InternalError
 from tilework.base.records import fields, is_dataclass
+
+if TYPE_CHECKING:
+    from hashlib import blake2b as blake2b
+else:
+    try:
+        from _blake2 import blake2b  # the same function; `hashlib` loads OpenSSL beside it
+    except ImportError:
+        from hashlib import blake2b
 
 DIGEST_BYTES = 20
 
@@ -35,7 +42,7 @@ def digest(*parts: object) -> str:
         >>> digest(1) == digest(True), digest((1, 2)) == digest([1, 2])
         (False, False)
     """
-    hasher = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    hasher = blake2b(digest_size=DIGEST_BYTES)
     for part in parts:
         _feed(hasher, part)
     return hasher.hexdigest()

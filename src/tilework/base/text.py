@@ -2,7 +2,14 @@
 
 import re
 from collections.abc import Iterable
-from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from tilework.base.late import late_module
+
+if TYPE_CHECKING:
+    import difflib
+else:
+    difflib = late_module("difflib")
 
 _UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4}
 _BINARY_UNITS = {"ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
@@ -16,7 +23,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
         >>> nearest("chache_dir", ["cache_dir", "dev"])
         'cache_dir'
     """
-    found = get_close_matches(name, list(known), n=1, cutoff=0.6)
+    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return found[0] if found else None
 
 

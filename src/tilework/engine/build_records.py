@@ -9,7 +9,6 @@ The same code is the same file name, whoever made it; so a build that differs sh
 
 from __future__ import annotations
 
-import hashlib
 import json
 import zlib
 from functools import lru_cache
@@ -20,6 +19,7 @@ from tilework.base import settings
 from tilework.base.diskcache import DiskCache
 from tilework.base.elf import SymbolType, is_object, read_object
 from tilework.base.errors import ModelFileError
+from tilework.base.hashing import blake2b
 from tilework.base.records import asdict, dataclass
 
 _SHARE_OF_CACHE: Final = 16
@@ -51,7 +51,7 @@ class BuildRecord:
 
 def content_hash(data: bytes) -> str:
     """The name of object code: its hash."""
-    return hashlib.blake2b(data, digest_size=32).hexdigest()
+    return blake2b(data, digest_size=32).hexdigest()
 
 
 def symbols_of(name: str, data: bytes) -> dict[str, tuple[int, int]]:

@@ -5,10 +5,10 @@ Keys of caches on disk use it; the in-process hash may depend on the hash seed.
 
 from __future__ import annotations
 
-import hashlib
 from enum import Enum
 from typing import Any, Final
 
+from tilework.base.hashing import blake2b
 from tilework.base.records import fields, is_dataclass
 from tilework.dtypes import DType
 from tilework.ir.node import Node, OpDef, facts_of
@@ -40,7 +40,7 @@ def digest(root: Node) -> bytes:
             stack.extend(waiting)
             continue
         stack.pop()
-        facts.digest = hashlib.blake2b(b"".join(parts), digest_size=16).digest()
+        facts.digest = blake2b(b"".join(parts), digest_size=16).digest()
     return facts_of(root).digest or b""
 
 

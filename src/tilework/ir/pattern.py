@@ -5,20 +5,23 @@ How to write a rule, and the laws that all rules keep, is in docs/writing-rules.
 
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING
 
 from tilework.base.errors import InternalError
+from tilework.base.late import late_module
 from tilework.base.records import dataclass
 from tilework.ir.compiled import compile_rules
 from tilework.ir.cost import op_cost
 
 if TYPE_CHECKING:
+    import inspect
     from collections.abc import Callable, Iterator
     from types import EllipsisType
 
     from tilework.ir.compiled import Matcher
     from tilework.ir.node import Node, OpDef
+else:
+    inspect = late_module("inspect")
 
 
 class Var:
@@ -136,7 +139,7 @@ class RuleSet:
 
     def _add(self, function: Callable[..., Node | None], pattern: Pat) -> None:
         name = function.__name__
-        first_line = (inspect.getdoc(function) or "").partition("\n")[0]
+        first_line = (function.__doc__ or "").strip().partition("\n")[0]
         if "->" not in first_line:
             raise InternalError(
                 f"rule: {self.name}.{name} has no docstring that says what it does",
@@ -145,7 +148,8 @@ class RuleSet:
             )
         if any(rule.name == name for rule in self.rules):
             raise InternalError(f"rule: {self.name}.{name} is defined twice")
-        parameters = tuple(inspect.signature(function).parameters)
+        code = function.__code__
+        parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         unknown = set(parameters) - set(names_of(pattern)) - {"node", "context"}
         if unknown:
             raise InternalError(

@@ -6,7 +6,6 @@ import ctypes
 import errno
 import mmap
 import os
-import platform
 import signal
 from functools import cached_property
 from pathlib import Path
@@ -189,7 +188,7 @@ class LinuxHost:
 
     @cached_property
     def _isa(self) -> str:
-        machine = platform.machine()
+        machine = os.uname().machine
         return {"x86_64": X86_64, "AMD64": X86_64, "arm64": AARCH64}.get(machine, machine)
 
     def cpu_features(self) -> frozenset[str]:

@@ -20,12 +20,12 @@ Every kind of machine is said in these words; plans and lowering ask for them, n
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
 from tilework.base.errors import UnsupportedError
+from tilework.base.hashing import blake2b
 from tilework.base.records import dataclass, fields
 
 
@@ -159,7 +159,7 @@ class TargetSpec:
 
     @cached_property
     def _digest(self) -> str:
-        return hashlib.blake2b(_canonical(self).encode(), digest_size=16).hexdigest()
+        return blake2b(_canonical(self).encode(), digest_size=16).hexdigest()
 
     def key(self) -> str:
         """Return a digest of all fields, the same in every process."""

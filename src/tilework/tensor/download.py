@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-import gzip
-import hashlib
 import os
-import shutil
-import tarfile
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tilework.base import settings
 from tilework.base.errors import ModelFileError
+from tilework.base.late import late_module
+
+if TYPE_CHECKING:
+    import gzip
+    import hashlib
+    import shutil
+    import tarfile
+    import tempfile
+else:
+    gzip = late_module("gzip")
+    hashlib = late_module("hashlib")
+    shutil = late_module("shutil")
+    tarfile = late_module("tarfile")
+    tempfile = late_module("tempfile")
 
 _SECONDS: Final = 10.0
 _CHUNK_BYTES: Final = 1 << 16

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from tilework import dtypes
 from tilework.base.errors import DTypeError, ShapeError
+from tilework.base.late import late_module
 from tilework.tensor import packed
 from tilework.tensor.conversion import destination
 from tilework.tensor.creation import as_dtype
@@ -17,10 +17,13 @@ from tilework.tensor.variable import format_shape
 from tilework.tensor.wrong_calls import told
 
 if TYPE_CHECKING:
+    import inspect
     from collections.abc import Callable, Sequence
 
     from tilework.dtypes import DType
     from tilework.tensor.version import Version
+else:
+    inspect = late_module("inspect")
 
 
 class PackedTensor(Tensor):
@@ -64,6 +67,9 @@ class PackedTensor(Tensor):
 
     def _host_array(self) -> Any:
         return self.unpacked()._host_array()
+
+    def _host_lists(self) -> Any:
+        return self.unpacked()._host_lists()
 
     # --- conversion --------------------------------------------------------------------------
 

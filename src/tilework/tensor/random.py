@@ -8,13 +8,13 @@ captured function carries it on.
 from __future__ import annotations
 
 import math
-import secrets
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
 from tilework import dtypes
 from tilework.base.errors import DTypeError, ShapeError, UserError
 from tilework.base.forks import new_outer_lock
 from tilework.base.integers import product
+from tilework.base.late import late_module
 from tilework.dtypes import DType
 from tilework.engine.device import Device
 from tilework.ir.ops import math as ops
@@ -28,7 +28,10 @@ from tilework.tensor.threefry import threefry, threefry_numbers
 from tilework.tensor.version import Storage, from_buffer
 
 if TYPE_CHECKING:
+    import secrets
     from collections.abc import Sequence
+else:
+    secrets = late_module("secrets")
 
 
 class _Source:

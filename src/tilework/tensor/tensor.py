@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import math
 from contextlib import ContextDecorator
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tilework import dtypes
 from tilework.base.errors import DTypeError, ShapeError
+from tilework.base.integers import product
 from tilework.dtypes import DType
 from tilework.engine.capture import refuse_host_read
 from tilework.engine.device import Device
 from tilework.ir.build import const
 from tilework.ir.ops.math import CONST
-from tilework.tensor import complexes, foreign, host
+from tilework.tensor import complexes, foreign, host, host_lists
 from tilework.tensor.autograd import tape
 from tilework.tensor.core import TensorBase
 from tilework.tensor.creation import as_dtype
@@ -111,7 +112,21 @@ class Tensor(Differentiation):
 
     def tolist(self) -> Any:
         """The elements as nested lists of Python numbers."""
-        return self._host_array().tolist()
+        return self._host_lists()
+
+    def _host_lists(self) -> Any:
+        version = self._storage.version
+        if version.buffer is None:
+            if not self._chain and version.node.op is CONST:
+                value = dtypes.decode(version.node.attrs.bits, version.node.type.dtype)
+                return host_lists.repeated(value, self._sizes())
+            self.realize()
+            version = self._storage.version
+        sizes = self._sizes()
+        flat = host_lists.numbers(version, self._chain, self._bindings, product(sizes))
+        if flat is None:
+            return host.as_array(version, self._chain, self._bindings).tolist()
+        return host_lists.nested(flat, sizes)
 
     def item(self) -> bool | int | float:
         """The only element as a Python number.
@@ -125,8 +140,11 @@ class Tensor(Differentiation):
                 got=f"shape {format_shape(self._dims)}",
                 try_="tolist()",
             )
-        found: bool | int | float = self._host_array().reshape(()).item()
-        return found
+        found = self._host_lists()
+        while isinstance(found, list):
+            found = found[0]
+        number: bool | int | float = found
+        return number
 
     def data(self) -> memoryview:
         """A copy of the elements as a memoryview of this tensor's shape."""
@@ -411,7 +429,7 @@ def _trim_tracebacks(cls: type) -> None:
 def _wrap(cls: type, name: str, member: Any) -> None:
     if isinstance(member, classmethod | staticmethod):
         setattr(cls, name, type(member)(told(member.__func__)))
-    elif inspect.isfunction(member):
+    elif isinstance(member, FunctionType):
         setattr(cls, name, told(member))
 
 
