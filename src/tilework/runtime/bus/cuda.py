@@ -112,6 +112,14 @@ class CudaQueues(Protocol):
         """Put a mark into a queue."""
         ...
 
+    def stream_begin_capture(self, stream: int) -> None:
+        """Put what this thread gives a queue from now on into a graph, and do none of it."""
+        ...
+
+    def stream_end_capture(self, stream: int) -> int:
+        """The graph of what the queue was given since."""
+        ...
+
     def stream_wait(self, stream: int, event: int) -> None:
         """Let what is queued from now on wait for a mark as it was put last, of any card."""
         ...
@@ -393,6 +401,13 @@ class _Queues(_Cards):
 
     def event_record(self, event: int, stream: int) -> None:
         self._call("cuEventRecord", event, stream)
+
+    def stream_begin_capture(self, stream: int) -> None:
+        mode = self._module.CUstreamCaptureMode(1)  # other threads may do what they like
+        self._call("cuStreamBeginCapture", stream, mode)
+
+    def stream_end_capture(self, stream: int) -> int:
+        return int(self._call("cuStreamEndCapture", stream))
 
     def stream_wait(self, stream: int, event: int) -> None:
         self._call("cuStreamWaitEvent", stream, event, 0)

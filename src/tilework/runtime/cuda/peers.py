@@ -13,7 +13,7 @@ before some mark that this queue waits for.
 from __future__ import annotations
 
 from threading import get_ident
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tilework.base import faults
 
@@ -22,6 +22,20 @@ if TYPE_CHECKING:
 
     from tilework.runtime.buffer import Buffer
     from tilework.runtime.drivers.cuda import CudaDriver
+
+
+class Collectives(Protocol):
+    """What cards do together, as far as those who wait for it must know."""
+
+    is_closed: bool
+
+    def check(self) -> None:
+        """Raise what has failed."""
+        ...
+
+    def abort(self, why: str) -> None:
+        """End it at once."""
+        ...
 
 
 class CudaPeers:
@@ -36,6 +50,24 @@ class CudaPeers:
         self._seen: dict[object, CudaDriver] = {}
         #: Cards whose work came before bytes that this one got and nobody has waited for yet.
         self.unsettled: set[CudaDriver] = set()
+        #: Groups of cards whose collectives this card may be waiting for.
+        self._groups: list[Collectives] = []
+
+    def watch(self, group: Collectives) -> None:
+        """Ask a group for failures while this card is waited for, and end it when that fails."""
+        self._groups = [each for each in self._groups if not each.is_closed]
+        self._groups.append(group)
+
+    def check_groups(self) -> None:
+        """Raise what groups have found out about cards that do not come."""
+        for group in self._groups:
+            group.check()
+
+    def abort_groups(self, why: str) -> None:
+        """End collectives that cards still wait for each other in."""
+        for group in self._groups:
+            if not group.is_closed:
+                group.abort(why)
 
     def can_reach(self, other: CudaDriver) -> bool:
         """Whether this card sees the memory of another one; from now on it does."""
@@ -80,7 +112,7 @@ class CudaPeers:
             faults.hit("cuda.copy")
             driver.library.copy_between_cards(
                 driver.address_of(target), driver.context, place, other.context,
-                source.size_bytes, self._queue(is_copying=True),
+                source.size_bytes, self.queue(is_copying=True),
             )  # fmt: skip
 
     def mark(self, *, is_copying: bool) -> int:
@@ -88,13 +120,13 @@ class CudaPeers:
         driver = self._driver
         with driver.guard("mark"):
             event = driver.marks.take()
-            driver.library.event_record(event, self._queue(is_copying=is_copying))
+            driver.library.event_record(event, self.queue(is_copying=is_copying))
         return event
 
     def after(self, mark: int, *, is_copying: bool) -> None:
         """Let what a queue is given from now on wait for a mark of any card."""
         with self._driver.guard("wait"):
-            self._driver.library.stream_wait(self._queue(is_copying=is_copying), mark)
+            self._driver.library.stream_wait(self.queue(is_copying=is_copying), mark)
 
     def give_back(self, marks: Iterable[int]) -> None:
         """Use marks again; waits that were queued for them stay as they are."""
@@ -119,7 +151,8 @@ class CudaPeers:
         self.unsettled.clear()
         self._seen.clear()
 
-    def _queue(self, *, is_copying: bool) -> int:
+    def queue(self, *, is_copying: bool) -> int:
+        """The queue of copies, made when it is first asked for, or that of kernels."""
         if not is_copying:
             return self._driver.stream
         if not self.stream:

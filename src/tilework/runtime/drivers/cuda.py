@@ -632,11 +632,13 @@ class CudaDriver(CountsMemory):
             try:
                 turn.check(self._done)
             except DeviceTimeoutError as error:
+                self.peers.abort_groups(f"{self.name} does not answer")
                 self.lost = f"a wait ended without an answer: {self._in_flight()}"
                 error.add_note(f"in flight: {self._in_flight()}")
                 error.add_note("the device is lost; close it, and open it again")
                 raise
             if time.perf_counter() - started > _SPIN_SECONDS:
+                self.peers.check_groups()
                 time.sleep(turn.pause_seconds(_NAP_SECONDS))
 
     def _finish(self) -> None:

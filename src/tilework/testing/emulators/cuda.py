@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
 from typing import Any, NamedTuple
@@ -66,6 +66,8 @@ class _Machine:
         self._modules: dict[int, Any] = {}
         self._functions: dict[int, tuple[Any, str]] = {}
         self._graphs: dict[int, list[list[Any]]] = {}
+        #: By queue what it is given while it is recorded, for a graph.
+        self._captured: dict[int, list[list[Any]]] = {}
         self._failures: dict[str, int] = {}
         #: By queue: work, and marks that it waits for.
         self._queued: dict[int, deque[Any]] = {}
@@ -85,6 +87,44 @@ class _Machine:
         self._current = 0
         #: (card, other): whose memory a card does not see.
         self.missing_links: set[tuple[int, int]] = set()
+
+    def current_card(self) -> int:
+        """The card whose context is in use."""
+        for ordinal, shares in self._contexts.items():
+            if self._current in shares:
+                return ordinal
+        raise InternalError("emulated card: no context is in use")
+
+    def call_on(self, stream: int, call: Callable[[int], None]) -> None:
+        """Let a library queue something: now, or whenever the graph runs that records the queue."""
+        captured = self._captured.get(stream)
+        if captured is None:
+            call(stream)
+        else:
+            captured.append(["call", call])
+
+    def meet(
+        self, arrived: Sequence[_Put], done: _Put, work: Callable[[], None], what: str
+    ) -> None:
+        """Do work of several queues, once all have come to it; then `done` is passed."""
+        for put in arrived:
+            self._queued.setdefault(done.stream, deque()).append(put)
+        self._do(done.stream, work, what)
+        self._do(done.stream, done)
+        if not self._is_late:
+            self._run_all()
+
+    def arrive(self, stream: int, done: _Put) -> _Put:
+        """A mark in a queue, which then waits for `done`."""
+        arrived = _Put(stream)
+        self._do(stream, arrived)
+        self._do(stream, done)
+        return arrived
+
+    def give_up(self, done: _Put) -> None:
+        """Let queues go on that wait for what never comes."""
+        done.is_passed = True
+        self._run_all()
 
     # ---- what tests ask for
 
@@ -271,6 +311,16 @@ class _Queues(_Cards):
         self._enter("event_record")
         self._marks[event] = put = _Put(stream)
         self._do(stream, put)
+
+    def stream_begin_capture(self, stream: int) -> None:
+        self._enter("stream_begin_capture")
+        self._captured[stream] = []
+
+    def stream_end_capture(self, stream: int) -> int:
+        self._enter("stream_end_capture")
+        graph = self._handle("graph")
+        self._graphs[graph] = self._captured.pop(stream)
+        return graph
 
     def stream_wait(self, stream: int, event: int) -> None:
         self._enter("stream_wait")
@@ -506,7 +556,9 @@ class EmulatedCuda(_Code):
     def graph_launch(self, instance: int, stream: int) -> None:
         self._enter("graph_launch")
         for kind, *row in self._graphs[instance]:
-            if kind == "copy":
+            if kind == "call":
+                row[0](stream)
+            elif kind == "copy":
                 self._copy("copy", row[0], row[1], row[2], stream)
             else:
                 function, blocks, threads, shared_bytes, pointers = row

@@ -1,0 +1,369 @@
+"""Cards that fold values together through NCCL: communicators, and collectives in their queues.
+
+    group = NcclGroup(open_nccl(), [driver, other])           # the cards of this process
+    group.all_reduce("add", "float32", [(target, source), (other_target, other_source)])
+    group.close()
+
+A collective goes into each card's queue of copies, so it runs beside kernels; marks say what it
+waits for, and what waits for it.  The second time that the same buffers are folded, the calls are
+recorded into a graph of each card, which is what is queued from then on.
+
+No call here waits for ever: making a communicator has a deadline, `check` raises what the library
+has found out about other ranks, and `abort` ends what cards are doing for a communicator.  After a
+failure the group is spoiled, and every call of it says why.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Final
+
+from tilework.base import faults, trace
+from tilework.base.clock import SYSTEM_CLOCK, Deadline
+from tilework.base.errors import (
+    DeviceError,
+    DeviceLostError,
+    DeviceTimeoutError,
+    InternalError,
+    StaleHandleError,
+    TileworkError,
+    UnsupportedError,
+    UserError,
+)
+from tilework.base.ledger import LEDGER, Kind, Ledger
+from tilework.base.records import dataclass
+from tilework.runtime.bus.cuda import CudaCallError
+from tilework.runtime.cuda.nccl import LOST, Dtype, NcclCallError, Reduction, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tilework.runtime.buffer import Buffer
+    from tilework.runtime.cuda.nccl import NcclFolds
+    from tilework.runtime.drivers.cuda import CudaDriver
+
+#: Folds and dtypes by the names that the compiler has for them.
+REDUCTIONS: Final = {
+    "add": Reduction.SUM, "mul": Reduction.PROD, "max": Reduction.MAX, "min": Reduction.MIN,
+}  # fmt: skip
+DTYPES: Final = {each.name.lower(): each for each in Dtype}
+_WAIT_SECONDS: Final = 60.0
+_NAP_SECONDS: Final = 100e-6
+#: Recorded collectives of a group that are kept.
+_MOST_GRAPHS: Final = 256
+
+Pair = tuple["Buffer", "Buffer"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """A collective of some buffers as one graph for each card: (graph, instance)."""
+
+    graphs: tuple[tuple[int, int], ...]
+
+
+class NcclGroup:
+    """The ranks of a communicator that are cards of this process.  One thread at a time.
+
+    Args:
+        library: NCCL.
+        drivers: the cards of this process, in the order of their ranks.
+        ranks: their ranks; from 0 on unless given.
+        size: how many ranks there are in all processes.
+        unique_id: by which the ranks of several processes find each other.
+        wait_seconds: how long making and ending communicators may take.
+        records: whether repeated collectives become graphs.
+
+    Raises:
+        DeviceTimeoutError: some rank did not come.
+        DeviceLostError: a rank went away.
+        DeviceError: the library refused.
+    """
+
+    def __init__(
+        self,
+        library: NcclFolds,
+        drivers: Sequence[CudaDriver],
+        *,
+        ranks: Sequence[int] | None = None,
+        size: int | None = None,
+        unique_id: bytes | None = None,
+        wait_seconds: float = _WAIT_SECONDS,
+        records: bool = True,
+        ledger: Ledger = LEDGER,
+    ) -> None:
+        self._library = library
+        self.drivers = tuple(drivers)
+        self.size = len(drivers) if size is None else size
+        self._ranks = tuple(range(len(drivers))) if ranks is None else tuple(ranks)
+        self._wait_seconds = wait_seconds
+        self._records = records
+        self._ledger = ledger
+        self._comms: list[int] = []
+        self._seen: OrderedDict[Any, _Recorded | None] = OrderedDict()
+        #: Why nothing more can be done; empty while all is well.
+        self.spoiled = ""
+        self.is_closed = False
+        if len(self._ranks) != len(drivers) or not 0 < len(drivers) <= self.size:
+            raise UserError(
+                "nccl: each card has one rank of the group",
+                got=f"{len(drivers)} cards, ranks {self._ranks}, {self.size} in all",
+            )
+        if len(drivers) < self.size and unique_id is None:
+            raise UserError("nccl: ranks of several processes need the name of their group")
+        self._open(library.unique_id() if unique_id is None else unique_id)
+
+    # ---- making, and ending
+
+    def _open(self, unique_id: bytes) -> None:
+        try:
+            with self._calling("make communicators"), self._library.group():
+                for driver, rank in zip(self.drivers, self._ranks, strict=True):
+                    faults.hit("nccl.open")
+                    self._use(driver)
+                    self._comms.append(self._library.init_rank(self.size, unique_id, rank))
+                    self._ledger.take(driver.name, Kind.QP)
+            self._until_ready("make communicators")
+        except BaseException:
+            self.abort("making communicators failed")
+            raise
+
+    def _until_ready(self, what: str) -> None:
+        """Wait until the library has done what was begun.  Raises: see the class."""
+        deadline = Deadline.after(self._wait_seconds, SYSTEM_CLOCK)
+        while self._status(what) is Status.IN_PROGRESS:
+            if deadline.is_past():
+                waited = f"{self._wait_seconds:g} s"
+                self.abort(f"{what}: no answer after {waited}")
+                raise DeviceTimeoutError(
+                    f"nccl: {what}: some rank does not answer",
+                    got=f"no answer after {waited}",
+                    expected=f"{self.size} ranks that make the same calls",
+                    waited=self._wait_seconds,
+                )
+            time.sleep(_NAP_SECONDS)
+
+    def _status(self, what: str) -> Status:
+        """Success or "in progress" of all communicators together.  Raises what has failed."""
+        found = Status.SUCCESS
+        for driver, comm in zip(self.drivers, self._comms, strict=False):
+            status = self._library.status(comm)
+            if status is Status.IN_PROGRESS:
+                found = status
+            elif status is not Status.SUCCESS:
+                error = NcclCallError(what, status, self._library.last_error(comm) or status.name)
+                raise self._translated(what, error, driver.name)
+        return found
+
+    def check(self) -> None:
+        """Raise what the library has found out about the other ranks; then the group is spoiled."""
+        if not self.spoiled and not self.is_closed:
+            self._status("watch the other ranks")
+
+    def abort(self, why: str) -> None:
+        """End the communicators at once, and all that cards are doing for them."""
+        self.spoiled = self.spoiled or why
+        comms, self._comms = self._comms, []
+        for driver, comm in reversed(list(zip(self.drivers, comms, strict=False))):
+            try:
+                if not driver.lost and not driver.is_closed:
+                    self._use(driver)
+                self._library.abort(comm)
+            except (NcclCallError, CudaCallError) as error:
+                trace.warn("nccl", f"{driver.name}, ending a communicator: {error}")
+            self._ledger.give_back(driver.name, Kind.QP)
+        self._drop_graphs()
+
+    def close(self) -> None:
+        """Give everything back, the last made first.  Idempotent."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._drop_graphs()
+        try:
+            if self._comms and not self.spoiled:
+                self._finalize()
+        except TileworkError:
+            self.abort("it could not be ended")
+            raise
+
+    def _finalize(self) -> None:
+        with self._calling("end communicators"), self._library.group():
+            for driver, comm in zip(self.drivers, self._comms, strict=True):
+                self._use(driver)
+                self._library.finalize(comm)
+        self._until_ready("end communicators")
+        for driver, comm in reversed(list(zip(self.drivers, self._comms, strict=True))):
+            with self._calling("end communicators"):
+                self._use(driver)
+                self._library.destroy(comm)
+            self._comms.remove(comm)
+            self._ledger.give_back(driver.name, Kind.QP)
+
+    # ---- collectives
+
+    def all_reduce(self, fold: str, dtype: str, pairs: Sequence[Pair]) -> None:
+        """Queue a fold of the sources of all ranks to the target of each.
+
+        Args:
+            fold: a key of `REDUCTIONS`.
+            dtype: a key of `DTYPES`.
+            pairs: (target, source) of each card of this process.
+
+        Raises:
+            UnsupportedError: the library does not know the fold or the dtype.
+            DeviceLostError, DeviceError: what the library and the cards say.
+        """
+        op, kind = REDUCTIONS.get(fold), DTYPES.get(dtype)
+        if op is None or kind is None:
+            raise UnsupportedError(
+                "nccl: there is no such collective", got=f"{fold} of {dtype}",
+                expected=f"one of {', '.join(REDUCTIONS)} of one of {', '.join(DTYPES)}",
+            )  # fmt: skip
+        self._check_pairs(pairs)
+        count = pairs[0][0].size_bytes // kind.itemsize
+        if not count:
+            return
+        places = tuple(
+            [
+                (driver.address_of(target), driver.address_of(source))
+                for driver, (target, source) in zip(self.drivers, pairs, strict=True)
+            ]
+        )
+
+        def call(number: int, stream: int) -> None:
+            target, source = places[number]
+            self._library.all_reduce(target, source, count, kind, op, self._comms[number], stream)
+
+        self._queue(("all_reduce", op, kind, count, places), call)
+
+    def _check_pairs(self, pairs: Sequence[Pair]) -> None:
+        sizes = {buffer.size_bytes for pair in pairs for buffer in pair}
+        if len(pairs) != len(self.drivers) or len(sizes) > 1:
+            raise InternalError(
+                "nccl: an all-reduce has a target and a source of one size for each card",
+                got=f"{len(pairs)} pairs of {sorted(sizes)} bytes for {len(self.drivers)} cards",
+            )
+
+    def _queue(self, key: Any, call: Callable[[int, int], None]) -> None:
+        """Queue a collective: by calls the first time, as graphs when it comes again."""
+        self._check_usable()
+        with self._calling(key[0]):
+            faults.hit("nccl.collective")
+            streams = [driver.peers.queue(is_copying=True) for driver in self.drivers]
+            recorded = self._recorded(key, call, streams) if self._records else None
+            if recorded is None:
+                self._call_all(call, streams)
+                return
+            for driver, stream, row in zip(self.drivers, streams, recorded.graphs, strict=True):
+                self._use(driver)
+                driver.library.graph_launch(row[1], stream)
+
+    def _call_all(self, call: Callable[[int, int], None], streams: Sequence[int]) -> None:
+        with self._library.group():
+            for number, (driver, stream) in enumerate(zip(self.drivers, streams, strict=True)):
+                self._use(driver)
+                call(number, stream)
+        self._until_ready("begin a collective")
+
+    def _recorded(
+        self, key: Any, call: Callable[[int, int], None], streams: Sequence[int]
+    ) -> _Recorded | None:
+        """The graphs of a collective that has been seen before; None the first time."""
+        if key not in self._seen:
+            self._seen[key] = None
+            while len(self._seen) > _MOST_GRAPHS:
+                self._drop(self._seen.popitem(last=False)[1])
+            return None
+        self._seen.move_to_end(key)
+        found = self._seen[key]
+        if found is None:
+            try:
+                found = self._seen[key] = self._record(call, streams)
+            except CudaCallError as error:
+                trace.warn("nccl", f"collectives are not recorded, but queued by calls: {error}")
+                self._records = False
+        return found
+
+    def _record(self, call: Callable[[int, int], None], streams: Sequence[int]) -> _Recorded:
+        begun: list[tuple[CudaDriver, int]] = []
+        graphs: list[tuple[int, int]] = []
+        try:
+            for driver, stream in zip(self.drivers, streams, strict=True):
+                self._use(driver)
+                driver.library.stream_begin_capture(stream)
+                begun.append((driver, stream))
+            self._call_all(call, streams)
+            while begun:
+                driver, stream = begun.pop(0)
+                self._use(driver)
+                graph = driver.library.stream_end_capture(stream)
+                graphs.append((graph, driver.library.graph_instantiate(graph)))
+        except BaseException:
+            for driver, stream in begun:
+                self._use(driver)
+                _end_quietly(driver, stream)
+            self._drop(_Recorded(tuple(graphs)))
+            raise
+        return _Recorded(tuple(graphs))
+
+    def _drop(self, recorded: _Recorded | None) -> None:
+        rows = () if recorded is None else recorded.graphs
+        for driver, (graph, instance) in zip(self.drivers, rows, strict=False):
+            if not driver.lost and not driver.is_closed:
+                self._use(driver)
+                driver.library.graph_release(instance)
+                driver.library.graph_destroy(graph)
+
+    def _drop_graphs(self) -> None:
+        seen, self._seen = self._seen, OrderedDict()
+        for recorded in seen.values():
+            self._drop(recorded)
+
+    # ---- inside
+
+    def _check_usable(self) -> None:
+        if self.is_closed or any(driver.is_closed for driver in self.drivers):
+            raise StaleHandleError("nccl: the group was closed, or one of its cards")
+        if self.spoiled:
+            raise DeviceLostError(
+                "nccl: the group has failed before", got=self.spoiled,
+                try_="close its devices, and open them again",
+            )  # fmt: skip
+
+    def _use(self, driver: CudaDriver) -> None:
+        driver.library.context_use(driver.context)
+
+    def _calling(self, what: str) -> ExitStack:
+        """The guards of all cards, and typed errors for the library's."""
+        stack = ExitStack()
+        stack.push(self._typed(what))
+        for driver in sorted(self.drivers, key=lambda each: each.ordinal):
+            stack.enter_context(driver.guard(f"nccl: {what}"))
+        return stack
+
+    def _typed(self, what: str) -> Any:
+        def leave(kind: Any, error: BaseException | None, trace_: Any) -> bool:
+            if isinstance(error, NcclCallError):
+                raise self._translated(what, error, self.drivers[0].name) from error
+            return False
+
+        return leave
+
+    def _translated(self, what: str, error: NcclCallError, name: str) -> TileworkError:
+        self.abort(str(error))
+        kind = DeviceLostError if error.status in LOST else DeviceError
+        return kind(
+            f"{name}: nccl: {what} failed", got=str(error),
+            try_="close the devices of the group, and open them again",
+        )  # fmt: skip
+
+
+def _end_quietly(driver: CudaDriver, stream: int) -> None:
+    """End a recording that failed."""
+    try:
+        driver.library.graph_destroy(driver.library.stream_end_capture(stream))
+    except CudaCallError as error:
+        trace.warn("nccl", f"{driver.name}, a recording that failed: {error}")
