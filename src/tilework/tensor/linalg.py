@@ -5,14 +5,16 @@ A product is a multiply and a REDUCE; small floats are multiplied and added in f
 
 from __future__ import annotations
 
+import math
 import string
-from itertools import chain
+from itertools import chain, combinations
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from tilework import dtypes
 from tilework.base.errors import ShapeError, UserError
 from tilework.dtypes import DType, promote, sum_dtype
 from tilework.ir.ops.tensor import Fold
+from tilework.ir.symbolic import dims
 from tilework.tensor.autocasting import narrowed
 from tilework.tensor.creation import as_dtype
 from tilework.tensor.reduce import Reduce
@@ -114,7 +116,8 @@ class Linalg(Reduce):
                 their order; without "->" the letters that appear once, in alphabetical order.
                 "..." stands for any axes; a letter twice in one group takes the diagonal.
                 Or the first tensor, if each is followed by a list of numbers of its axes.
-            operands: tensors, one for each group.
+            operands: tensors, one for each group.  More than two are contracted two at a time,
+                those first whose product is smallest.
             dtype: of the result.
 
         Raises:
@@ -265,10 +268,44 @@ def _contract(placed: list[T], kept: int, sizes: list[Dim], dtype: DType | str |
     for other in placed[1:]:
         common = common.cast(promote(common.dtype, other.dtype))
     compute, result = common._product_dtypes(common, dtype)
-    product = placed[0].cast(compute)
-    for other in placed[1:]:
-        product = product * other.cast(compute)
-    shape = tuple(sizes)
-    product = product._broadcast_to(shape, product._bindings, "einsum")
+    factors = [each.cast(compute) for each in placed]
+    shape = list(sizes)
+    while len(factors) > 2:
+        factors = _contract_pair(factors, kept)
+    for axis in range(kept, len(shape)):
+        if all(each._dims[axis] == 1 for each in factors):
+            shape[axis] = 1  # added over
+    product = factors[0]
+    for other in factors[1:]:
+        product = product * other
+    product = product._broadcast_to(tuple(shape), product._bindings, "einsum")
     axes = tuple(range(kept, len(shape)))
     return product._fold(Fold.ADD, axes, keepdim=False).cast(result)
+
+
+def _contract_pair(factors: list[T], kept: int) -> list[T]:
+    """The two whose product has the fewest elements become one, the first of equals.
+
+    Axes after the first `kept` that no other factor has are added over.
+    """
+    pairs = combinations(range(len(factors)), 2)
+    _, first, second = min((_elements_together(factors[i], factors[j]), i, j) for i, j in pairs)
+    rest = [each for at, each in enumerate(factors) if at not in (first, second)]
+    product = factors[first] * factors[second]
+    done = [
+        axis
+        for axis in range(kept, product.ndim)
+        if product._dims[axis] != 1 and all(other._dims[axis] == 1 for other in rest)
+    ]
+    if done:
+        product = product._fold(Fold.ADD, tuple(done), keepdim=True)
+    found = list(factors)
+    found[first] = product
+    del found[second]
+    return found
+
+
+def _elements_together(a: T, b: T) -> int:
+    return math.prod(
+        max(dims.greatest(i), dims.greatest(j)) for i, j in zip(a._dims, b._dims, strict=True)
+    )
