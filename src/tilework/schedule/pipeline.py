@@ -4,7 +4,7 @@
    `integer_sums`: sums of dequantised products are done in integers.
    `narrow`: parts of a value that are rounded become parts of the rounded value.
    `split_reduce`, `split_scan`: long reductions and scans of few rows in steps; `sort_rows`: sorts
-   along the last axis.
+   along the last axis; `split_scatter`: long scatters of integers by parts.
 1. `prepare.Layout`: which nodes are which version of which buffer; what must be stored.
 2. `rangeify.Rangeify`: indices flow from results to sources (`steps`); `decide` says what is
    stored, by the `cost` of computing it again.
@@ -39,6 +39,7 @@ from tilework.schedule.passes.rangeify import Rangeify
 from tilework.schedule.passes.sort_rows import sort_last_axis
 from tilework.schedule.passes.split_reduce import split_reductions
 from tilework.schedule.passes.split_scan import split_scans
+from tilework.schedule.passes.split_scatter import split_scatters
 from tilework.schedule.schedule import DEFAULT_LIMITS, Limits, Schedule
 from tilework.schedule.shard.lower import lower_shards, num_inputs
 
@@ -100,6 +101,8 @@ def build_schedule(function: Node, limits: Limits = DEFAULT_LIMITS) -> Schedule:
         clock.ended("split-reductions", function)
         function = sort_last_axis(split_scans(function, limits.scans_reading_twice_on))
         clock.ended("split-scans", function)
+        function = split_scatters(function, limits.scatters_split_on)
+        clock.ended("split-scatters", function)
         layout = Layout(function, inputs)
         clock.ended("prepare", layout)
         rangeify = Rangeify(layout, limits)

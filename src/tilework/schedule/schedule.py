@@ -125,6 +125,7 @@ class Limits:
         recomputed_from: for kinds of devices, from how many bytes on products that are larger than
             their factors are computed again by each kernel, instead of stored.
         scans_reading_twice_on: kinds of devices on which a long scan folds its blocks first.
+        scatters_split_on: kinds of devices on which a long scatter of integers is done by parts.
         layouts_on: kinds of devices for which intermediates may be stored in another order than
             row by row.
         layouts_by_windows_on: of those, the kinds of devices on which only schedules that sum over
@@ -149,6 +150,7 @@ class Limits:
     matrix_cascades_on: tuple[str, ...] = ("CUDA",)
     recomputed_from: tuple[tuple[str, int], ...] = (("CPU", 1 << 24), ("CUDA", 1 << 20))
     scans_reading_twice_on: tuple[str, ...] = ("CUDA",)
+    scatters_split_on: tuple[str, ...] = ("CPU",)
     layouts_on: tuple[str, ...] = ("CPU", "CUDA")
     layouts_by_windows_on: tuple[str, ...] = ("CUDA",)
     joins_equal_loops_on: tuple[str, ...] = ("CUDA",)

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from tilework import dtypes
 from tilework.base.errors import DTypeError, IndexingError, ShapeError, UserError
+from tilework.ir.ops.tensor import Fold
 from tilework.tensor.core import TensorBase
 from tilework.tensor.selecting import Selecting
 from tilework.tensor.variable import format_shape
@@ -99,7 +100,10 @@ class Counting(Selecting):
                 got=f"{self.dtype.name}{format_shape(self._dims)}",
             )
         is_empty = self._dims[0] == 0
-        least, most = (0, -1) if is_empty else (int(self.min().item()), int(self.max().item()))
+        least, most = (0, -1)
+        if not is_empty:
+            ends = self.min().stack(self.max())._host_array()  # of one pass
+            least, most = int(ends[0]), int(ends[1])
         if least < 0:
             raise IndexingError("bincount: a number is negative", got=least, expected="0 or more")
         each = self._constant(1, dtypes.int64) if weights is None else weights
@@ -107,7 +111,12 @@ class Counting(Selecting):
         zeros = type(self).zeros(max(most + 1, minlength), dtype=kind, device=self.device)
         if is_empty:
             return zeros
-        return zeros.scatter_add(0, self, each.cast(kind))
+        return zeros._added_at(self, each.cast(kind), "bincount")
+
+    def _added_at(self, place: Self, each: Self, what: str) -> Self:
+        """This vector with what each element counts added at a place that is none below 0."""
+        updates = self._updates(place, each, what)
+        return self._scattered(0, updates, [place.cast(dtypes.index)], Fold.ADD)
 
     def histc(self, bins: int = 100, min: float = 0, max: float = 0) -> Self:
         """How many elements fall into each of `bins` intervals of equal width.
@@ -134,7 +143,7 @@ class Counting(Selecting):
         share = is_inside.where((wide - low) / (high - low), 0) * bins
         place = share.cast(dtypes.index).minimum(bins - 1)
         zeros = type(self).zeros(bins, dtype=dtypes.int64, device=self.device)
-        return zeros.scatter_add(0, place, is_inside.cast(dtypes.int64)).cast(self.dtype)
+        return zeros._added_at(place, is_inside.cast(dtypes.int64), "histc").cast(self.dtype)
 
     # --- which there are ---------------------------------------------------------------------
 
