@@ -13,6 +13,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from tilework.base.collection import no_collection
+
 if TYPE_CHECKING:
     from tilework import distributed, dtypes, nn, onnx
     from tilework.base import errors, settings
@@ -57,7 +59,8 @@ def __getattr__(name: str) -> Any:
     where = _WHERE.get(name)
     if where is None:
         raise AttributeError(f"module 'tilework' has no attribute {name!r}")
-    module = importlib.import_module(where[0])
+    with no_collection():  # what modules define stays
+        module = importlib.import_module(where[0])
     found = module if where[1] is None else getattr(module, where[1])
     globals()[name] = found
     return found

@@ -6,13 +6,16 @@ import sys
 from collections.abc import Callable
 from functools import cache, lru_cache
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from tilework.backends.contract import KernelSource, WorkerToolchain
 from tilework.base import settings
+from tilework.base.collection import no_collection
 from tilework.base.diskcache import DiskCache
-from tilework.base.errors import PlanError, UnsupportedError
+from tilework.base.errors import PlanError, TileworkError, UnsupportedError
 from tilework.base.hashing import digest
+from tilework.base.switching import prompt_switching
 from tilework.ir.node import Node
 from tilework.runtime.drivers.cpu import CpuDriver
 from tilework.runtime.host import host_spec
@@ -74,9 +77,54 @@ def native_object(isa: str) -> bytes:
     key = digest("native pool", source, toolchain.key)
     found = code_cache().get(key)
     if found is None:
-        found = toolchain.compile(source)
+        found = _compile_beside_imports(toolchain, source)
         code_cache().put(key, found)
     return found
+
+
+def _compile_beside_imports(toolchain: LlvmToolchain, source: str) -> bytes:
+    """Compile, and meanwhile import what the first kernel needs: where caches are empty, one comes.
+
+    LLVM computes without Python's lock, for as long as these imports take.
+    """
+    toolchain.warm_up()
+    compiling = _Compiling(toolchain, source)
+    try:
+        compiling.start()
+    except RuntimeError:  # the system gives no more threads
+        return toolchain.compile(source)
+    with prompt_switching(), no_collection():
+        import tilework.codegen.pipeline
+        import tilework.codegen.plan.database
+        import tilework.render.llvm_ir
+        import tilework.schedule.pipeline  # noqa: F401
+
+        return compiling.result()
+
+
+class _Compiling(Thread):
+    """One source that is compiled by a thread of its own."""
+
+    def __init__(self, toolchain: LlvmToolchain, source: str) -> None:
+        super().__init__(name="tilework-pool-code", daemon=True)
+        self._toolchain = toolchain
+        self._source = source
+        self._found = b""
+        self._error: TileworkError | None = None
+
+    def run(self) -> None:
+        """Compile, and keep what comes of it."""
+        try:
+            self._found = self._toolchain.compile(self._source)
+        except TileworkError as error:  # raised by `result`, to the one that asks
+            self._error = error
+
+    def result(self) -> bytes:
+        """Wait for the object code.  Raises what the compiler has raised."""
+        self.join()
+        if self._error is not None:
+            raise self._error
+        return self._found
 
 
 def target_of(name: DeviceName) -> TargetSpec:

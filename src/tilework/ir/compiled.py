@@ -15,12 +15,25 @@ if TYPE_CHECKING:
 
 
 def compile_rules(rules: Sequence[Rule]) -> dict[OpDef, Matcher]:
-    """The matcher of each op that a rule has at its root."""
+    """The matcher of each op that a rule has at its root; compiled when a node of it is met."""
     by_op: dict[OpDef, list[Rule]] = {}
     for rule in rules:
         for op in rule.pattern.ops:
             by_op.setdefault(op, []).append(rule)
-    return {op: _compile(op, chosen) for op, chosen in by_op.items()}
+    matchers: dict[OpDef, Matcher] = {}
+    for op, chosen in by_op.items():
+        matchers[op] = _late(matchers, op, chosen)
+    return matchers
+
+
+def _late(matchers: dict[OpDef, Matcher], op: OpDef, rules: Sequence[Rule]) -> Matcher:
+    """A matcher that compiles itself at its first node: a small graph has few of the ops."""
+
+    def match(node: Node, context: Any) -> tuple[Node, Rule] | None:
+        found = matchers[op] = _compile(op, rules)
+        return found(node, context)
+
+    return match
 
 
 def _compile(op: OpDef, rules: Sequence[Rule]) -> Matcher:

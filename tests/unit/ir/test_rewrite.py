@@ -1,13 +1,16 @@
+from typing import Any
+
 import pytest
 
 from tilework.base import trace
 from tilework.base.errors import InternalError, RewriteLoopError
 from tilework.dtypes import float32, int32, int64
+from tilework.ir import compiled
 from tilework.ir.build import cast, const
-from tilework.ir.node import Node, sweep, toposort
+from tilework.ir.node import Node, OpDef, sweep, toposort
 from tilework.ir.ops import index as index_ops
 from tilework.ir.ops import math, memory
-from tilework.ir.pattern import Pat, RuleSet, Var, joined, match
+from tilework.ir.pattern import Pat, Rule, RuleSet, Var, joined, match
 from tilework.ir.rewrite import rewrite, rewrite_all
 from tilework.ir.rules import SIMPLIFY
 
@@ -213,6 +216,30 @@ def test_a_name_is_taken_once() -> None:
 def test_every_rule_says_what_it_does() -> None:
     for rule in SIMPLIFY:
         assert "->" in rule.doc.splitlines()[0]
+
+
+def test_rules_for_an_op_are_compiled_when_a_node_of_it_is_met(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiled_for: list[OpDef] = []
+    real = compiled._compile
+
+    def counted(op: OpDef, rules: list[Rule]) -> Any:
+        compiled_for.append(op)
+        return real(op, rules)
+
+    monkeypatch.setattr(compiled, "_compile", counted)
+    rules = RuleSet("probe")
+    for op in (math.ADD, math.MUL, math.SUB):
+
+        def probe(node: Node) -> Node | None:
+            """a  ->  a"""
+            return None
+
+        probe.__name__ = f"of_{op.name}"
+        rules.rule(op, Var("x"), Var("y"))(probe)
+    rewrite(math.MUL(math.MUL(A, B), B), rules)
+    assert compiled_for == [math.MUL]
 
 
 # --- patterns ------------------------------------------------------------------------------------
