@@ -84,7 +84,8 @@ def assemble(layout: Layout, groups: Sequence[Group]) -> Schedule:
         else:
             param = params[place[buffer]]
         if buffer.kind is SlotKind.ARENA or dtype is not buffer.dtype:
-            shape = buffer.shape if dtype is buffer.dtype else (length(buffer, dtype),)
+            is_plain = dtype is buffer.dtype and (buffer.stored is None or not buffer.stored.pitch)
+            shape = buffer.shape if is_plain else (length(buffer, dtype),)
             param = make(memory.BUFFER_VIEW, (param,), memory.ViewAttrs(offset, shape, dtype))
         views[buffer, dtype] = param
         return param

@@ -3,13 +3,15 @@
 0. `shard.lower`: values over several devices become parts, and copies between the devices.
    `integer_sums`: sums of dequantised products are done in integers.
    `narrow`: parts of a value that are rounded become parts of the rounded value.
+   `choice`: sums of rows that are zero but for one element are that element.
    `split_reduce`, `split_scan`: long reductions and scans of few rows in steps; `sort_rows`: sorts
    along the last axis; `split_scatter`: long scatters of integers by parts.
 1. `prepare.Layout`: which nodes are which version of which buffer; what must be stored.
 2. `rangeify.Rangeify`: indices flow from results to sources (`steps`); `decide` says what is
    stored, by the `cost` of computing it again.
 3. `order.Ordering`: hazards separated, edges between kernels, circles broken.
-4. `layouts.choose_layouts`: the order in which each intermediate is stored.
+4. `layouts.choose_layouts`: the order in which each intermediate is stored;
+   `pitch`: how far apart its rows are.
 5. `group.group_kernels`: small independent kernels joined, everything put in order.
 6. `kernels.KernelBody`: the canonical form of each kernel.
 7. `memory_plan.plan_memory`: where intermediates live.
@@ -29,11 +31,13 @@ from tilework.ir.ops.memory import SINK
 from tilework.schedule import cache
 from tilework.schedule.check import check_function, check_schedule
 from tilework.schedule.linear import assemble
+from tilework.schedule.passes.choice import sum_choices
 from tilework.schedule.passes.group import group_kernels
 from tilework.schedule.passes.integer_sums import sum_integers
 from tilework.schedule.passes.layouts import choose_layouts
 from tilework.schedule.passes.narrow import round_sources
 from tilework.schedule.passes.order import Ordering
+from tilework.schedule.passes.pitch import pitch_rows
 from tilework.schedule.passes.prepare import Layout
 from tilework.schedule.passes.rangeify import Rangeify
 from tilework.schedule.passes.sort_rows import sort_last_axis
@@ -97,19 +101,22 @@ def build_schedule(function: Node, limits: Limits = DEFAULT_LIMITS) -> Schedule:
         clock.ended("integer-sums", function)
         function = round_sources(function)
         clock.ended("narrow", function)
+        function = sum_choices(function, limits)
+        clock.ended("choices", function)
         function = split_reductions(function)
         clock.ended("split-reductions", function)
         function = sort_last_axis(split_scans(function, limits.scans_reading_twice_on))
         clock.ended("split-scans", function)
         function = split_scatters(function, limits.scatters_split_on)
         clock.ended("split-scatters", function)
-        layout = Layout(function, inputs)
+        layout = Layout(function, inputs, limits.scatters_chosen_on)
         clock.ended("prepare", layout)
         rangeify = Rangeify(layout, limits)
         clock.ended("rangeify", rangeify.kernels)
         ordering = Ordering(layout, rangeify.kernels)
         clock.ended("order", ordering)
         choose_layouts(ordering.kernels, rangeify.costs.contractions, limits)
+        pitch_rows(ordering.kernels, rangeify.costs.contractions, limits)
         clock.ended("layouts", ordering)
         groups = group_kernels(ordering.kernels, ordering.after, limits)
         clock.ended("group", groups)

@@ -115,6 +115,8 @@ class Limits:
         uses: most index patterns at which one value is computed again.
         cheap_work: ALU work per element up to which a value is never stored to save work.
         memory_work: work that reading or writing one element costs, in simple ALU operations.
+        memory_work_on: for kinds of devices, the same where something else than `memory_work`:
+            a GPU computes hundreds of values in the time that one takes to be written and read.
         launch_work: work that one more kernel costs.
         serial_rows: fewer rows than this leave threads idle, so long rows are reduced first.
         serial_elements: elements of all rows together up to which that does not matter.
@@ -125,11 +127,14 @@ class Limits:
         recomputed_from: for kinds of devices, from how many bytes on products that are larger than
             their factors are computed again by each kernel, instead of stored.
         scans_reading_twice_on: kinds of devices on which a long scan folds its blocks first.
+        scatters_chosen_on: kinds of devices on which a scatter of one element for each row of a
+            constant is computed where it is read, and not stored.
         scatters_split_on: kinds of devices on which a long scatter of integers is done by parts.
         layouts_on: kinds of devices for which intermediates may be stored in another order than
             row by row.
         layouts_by_windows_on: of those, the kinds of devices on which only schedules that sum over
             windows do so, and nothing that long folds read moves: blocks of threads want rows.
+        pitched_on: kinds of devices on which rows of intermediates start at multiples of 16 bytes.
         joins_equal_loops_on: kinds of devices on which small kernels become one launch only if they
             have the same loops.
         signed_bytes_alone_on: kinds of devices whose instructions for sums of integers take signed
@@ -142,6 +147,7 @@ class Limits:
     uses: int = 8
     cheap_work: int = 4
     memory_work: int = 20
+    memory_work_on: tuple[tuple[str, int], ...] = (("CUDA", 60),)
     launch_work: int = 50_000
     serial_rows: int = 16
     serial_elements: int = 1 << 17
@@ -150,19 +156,25 @@ class Limits:
     matrix_cascades_on: tuple[str, ...] = ("CUDA",)
     recomputed_from: tuple[tuple[str, int], ...] = (("CPU", 1 << 24), ("CUDA", 1 << 20))
     scans_reading_twice_on: tuple[str, ...] = ("CUDA",)
+    scatters_chosen_on: tuple[str, ...] = ("CUDA",)
     scatters_split_on: tuple[str, ...] = ("CPU",)
     layouts_on: tuple[str, ...] = ("CPU", "CUDA")
     layouts_by_windows_on: tuple[str, ...] = ("CUDA",)
+    pitched_on: tuple[str, ...] = ("CUDA",)
     joins_equal_loops_on: tuple[str, ...] = ("CUDA",)
     signed_bytes_alone_on: tuple[str, ...] = ("CUDA",)
+
+    def memory_work_of(self, device: str) -> int:
+        """Work that reading or writing one element costs on a device."""
+        return dict(self.memory_work_on).get(kind_of(device), self.memory_work)
 
 
 DEFAULT_LIMITS = Limits()
 
 
 def kind_of(device: str) -> str:
-    """The kind of a device, as `Limits` names it: "CUDA" of "CUDA:1"."""
-    return device.partition(":")[0]
+    """The kind of a device, as `Limits` names it: "CUDA" of "CUDA:1" and of "WORLD+CUDA:1"."""
+    return device.partition(":")[0].rpartition("+")[2]
 
 
 def explain_schedule(schedule: Schedule) -> str:

@@ -4,6 +4,9 @@ A write to a storage in memory happens in place.  Whoever still needs the old co
 counting references: a version that something outside of this computation refers to, and that
 depends on contents about to be overwritten, is computed now too; the old contents themselves are
 kept by a copy if they are referred to.
+
+A scalar that was differentiated is computed with the writes that its gradients lead to: it needs
+the same forward pass, of which something large would have to be kept for it otherwise.
 """
 
 from __future__ import annotations
@@ -42,6 +45,8 @@ if TYPE_CHECKING:
 _lock = new_outer_lock(1)
 #: Storages that every use advances (random counters): their writes run with the reads before them.
 _states: list[Storage] = []
+#: Scalars that were differentiated, and may be asked for.
+_differentiated: weakref.WeakSet[Version] = weakref.WeakSet()
 #: References to a version while it is counted: a list of ours, the loop's name, the argument.
 _OWN_REFERENCES: Final = 3
 
@@ -62,6 +67,12 @@ def add_state(storage: Storage) -> None:
     """Note that `storage` is advanced by a write with each use of its contents."""
     storage.version.is_state = True
     _states.append(storage)
+
+
+def add_differentiated(version: Version) -> None:
+    """Note that gradients of a scalar were taken."""
+    with _lock:
+        _differentiated.add(version)
 
 
 def mark_leaf(version: Version, chain: Chain, owner: object, wanted: bool) -> None:
@@ -102,13 +113,7 @@ def _realize_group(roots: list[Version]) -> None:
     roots = list(dict.fromkeys([root for root in roots if root.buffer is None]))
     if not roots:
         return
-    order, leaves = _walk(roots)
-    if any(version.is_state for version in leaves):
-        pending = [state.version for state in _states if state.version.buffer is None]
-        if any(version not in order for version in pending):
-            roots = list(dict.fromkeys(roots + pending))
-            order, leaves = _walk(roots)
-        del pending
+    roots, order, leaves = _with_what_goes_along(roots)
     plan = _Plan(roots, order, leaves)
     plan.make()
     values: dict[str, int] = {}
@@ -134,6 +139,41 @@ def _realize_group(roots: list[Version]) -> None:
         else:
             version.move_to(buffer)
     sweep()
+
+
+def _with_what_goes_along(
+    roots: list[Version],
+) -> tuple[list[Version], list[Version], list[Version]]:
+    """The roots with what is computed together with them; what lies below, as `_walk` says."""
+    order, leaves = _walk(roots)
+    if any(version.is_state for version in leaves):
+        pending = [state.version for state in _states if state.version.buffer is None]
+        if any(version not in order for version in pending):
+            roots = list(dict.fromkeys(roots + pending))
+            order, leaves = _walk(roots)
+        del pending
+    together = _differentiated_with(order)
+    if together:
+        roots = roots + together
+        order, leaves = _walk(roots)
+    return roots, order, leaves
+
+
+def _differentiated_with(order: Sequence[Version]) -> list[Version]:
+    """Scalars whose forward pass is computed here, before something that it reads is written."""
+    if not _differentiated or not any(version.op is AFTER for version in order):
+        return []
+    here = {id(version) for version in order}
+    device = order[-1].device
+    found: list[Version] = []
+    for version in sorted(_differentiated, key=lambda each: each.serial):
+        if version.buffer is not None or version.is_freed:
+            _differentiated.discard(version)
+        elif id(version) not in here and version.device == device and not version.bindings:
+            below, _ = _walk([version])
+            if any(id(each) in here for each in below):
+                found.append(version)
+    return found
 
 
 def _run(plan: _Plan, leaves: Sequence[Version], values: dict[str, int]) -> list[Buffer]:

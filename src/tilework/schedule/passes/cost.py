@@ -44,6 +44,10 @@ _WORK: dict[OpDef, float] = {
 }
 #: What may come between a contraction and the elementwise ops after it.
 _EPILOGUE = frozenset((tensor.RESHAPE, tensor.PERMUTE, tensor.DETACH))
+#: The work of choosing the element of a row that a scatter changes.
+_CHOICE = 4.0
+#: Values that are looked at to count those that a value is computed from.
+_LOOKED_AT = 128
 #: How many ops two uses of a value may be apart from where they meet again.
 _NEAR = 32
 _HEAVY = frozenset(op for op, work in _WORK.items() if work >= 14)
@@ -63,6 +67,8 @@ class Costs:
         self.contractions: set[Node] = set()
         #: Contractions, and what is computed from one in its kernel: the contraction.
         self.follows: dict[Node, Node] = {}
+        #: What is computed element by element from something that is gathered.
+        self.gathered: set[Node] = set()
         ends = _ends(layout.order)
         contracted: set[Node] = set()
         for node in layout.order:
@@ -72,6 +78,11 @@ class Costs:
                     self.contractions.add(node)
                 continue
             cost = self.own[node] = self.seen[node] = cost_of(node, self.seen)
+            if node.op is tensor.GATHER or (
+                (node.op.elementwise or node.op in MOVEMENT)
+                and any(s in self.gathered and self.seen[s] is not LOADED for s in node.src)
+            ):
+                self.gathered.add(node)
             if node.op is tensor.REDUCE and is_contraction(node):
                 self.contractions.add(node)
             elif (
@@ -86,6 +97,32 @@ class Costs:
                 self.seen[node] = LOADED
             else:
                 contracted.add(node)
+
+    def distinct(self, node: Node) -> Cost:
+        """The cost of computing `node` with each value that it needs computed and loaded once.
+
+        `own` adds up what the operands of a value cost, also where they are computed from the same
+        values.  A value of very many others has its `own` cost.
+        """
+        work, loads, is_heavy = 0.0, 0.0, False
+        stack, seen = [node], {node}
+        while stack:
+            top = stack.pop()
+            own = self.seen[top]
+            if top is not node and (own is LOADED or own is FREE or top.op is tensor.REDUCE):
+                work, loads = work + own.work, loads + own.loads
+                is_heavy = is_heavy or own.is_heavy
+                continue
+            if len(seen) > _LOOKED_AT:
+                return self.own[node]
+            if top.op not in MOVEMENT:
+                work += _WORK.get(top.op, 1.0)
+                is_heavy = is_heavy or top.op in _HEAVY
+            for source in top.src:
+                if source not in seen:
+                    seen.add(source)
+                    stack.append(source)
+        return Cost(work, loads, is_heavy)
 
     def without(self, node: Node, sources: list[Node]) -> Cost:
         """The cost of `node` if `sources` of it are there anyway."""
@@ -146,6 +183,8 @@ def cost_of(node: Node, costs: dict[Node, Cost]) -> Cost:
         source = costs[node.src[0]]
         size = numel(node.src[0]) / max(numel(node), 1)
         return Cost(min((source.work + 1.0) * size, _MOST), min(source.loads * size, _MOST), True)
+    if op is tensor.SCATTER:
+        return costs[node.src[0]]._replace(work=_CHOICE)  # what is per row comes from a cache
     if op is memory.STORE or op is memory.SINK or op is memory.AFTER:
         return LOADED
     work = _WORK.get(op, 1.0)

@@ -8,6 +8,7 @@ from tilework.ir.ops import math, tensor
 from tilework.ir.ops.index import RANGE
 from tilework.schedule.passes.movement import MOVEMENT
 from tilework.schedule.passes.prepare import IDENTITY, numel
+from tilework.schedule.schedule import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -42,14 +43,19 @@ def reason_to_store(
         limits: what memory, launches and work cost.
         is_wanted: whether something else needs a node in the kernel of a step at its index.
     """
-    if node.op in _NEVER_STORED or _widens(node):
+    recomputes = _recomputes(steps, limits)
+    if node.op in _NEVER_STORED or _widens(node, sums=recomputes):
         return None
     if node.op is tensor.REDUCE:
         return _reduce(node, steps, costs, limits)
     count = max(numel(node), 1)
     if len(steps) == 1 and steps[0].kernel.span(steps[0].index)[1] <= count:
         return None
-    cost = costs.own[node]
+    if gathers_apart(node, steps, costs, limits):
+        return "gathered once, beside a contraction, whose results leave all at once"
+    if recomputes and len(steps) > 1 and node in costs.follows and _narrows(node):
+        return f"a contraction, rounded, read at {len(steps)} different indices"
+    cost = costs.distinct(node) if recomputes else costs.own[node]
     if len(steps) > limits.uses and (cost.loads or cost.is_heavy or cost.work > limits.cheap_work):
         return f"read at {len(steps)} different indices"
     if cost.is_heavy and len(steps) > 1 and node.op.elementwise:
@@ -59,25 +65,43 @@ def reason_to_store(
             if sum(is_wanted(source, step) for step in steps) >= len(steps) - 1
         ]
         if shared:
-            cost = costs.without(node, shared)
+            cost = min(cost, costs.without(node, shared))
     if not cost.is_heavy and cost.work <= limits.cheap_work and cost.loads <= 2:
         return None
     return _if_dearer(count, steps, cost, limits)
 
 
-def _widens(node: Node) -> bool:
+def _recomputes(steps: Iterable[Step], limits: Limits) -> bool:
+    """Is memory so slow where `steps` are that values are computed again, down to their loads?"""
+    kinds = dict(limits.memory_work_on)
+    return any(kind_of(step.kernel.device) in kinds for step in steps)
+
+
+def gathers_apart(node: Node, steps: Iterable[Step], costs: Costs, limits: Limits) -> bool:
+    """Is `node` gathered, and needed by a sum of products, whose results leave by rows?"""
+    if node not in costs.gathered or not _recomputes(steps, limits):
+        return False
+    return any(step.kernel.contracts for step in steps)
+
+
+def _widens(node: Node, *, sums: bool) -> bool:
     """Is this a cast of fewer bytes to more?  Then what it casts is stored, if anything is.
 
-    An integer to which little is added (a zero point) is as good: its reader adds it again.
+    An integer to which little is added (a zero point) is as good: its reader adds it again.  So is
+    a float (and a bias), with `sums`.
     """
     if node.op is math.CAST:
         return node.src[0].type.dtype.itemsize < node.type.dtype.itemsize
-    if node.op not in (math.ADD, math.SUB) or node.type.dtype.is_float:
+    if node.op not in (math.ADD, math.SUB) or (node.type.dtype.is_float and not sums):
         return False
     first, second = node.src
     if node.op is math.ADD and first.op is not math.CAST:
         first, second = second, first
-    return first.op is math.CAST and _widens(first) and _repeats(second)
+    return first.op is math.CAST and _widens(first, sums=sums) and _repeats(second)
+
+
+def _narrows(node: Node) -> bool:
+    return node.op is math.CAST and node.src[0].type.dtype.itemsize > node.type.dtype.itemsize
 
 
 def _repeats(node: Node) -> bool:
@@ -161,7 +185,7 @@ def _if_dearer(count: int, steps: Iterable[Step], cost: Cost, limits: Limits) ->
     spans: dict[Kernel, float] = {}
     for step in steps:
         spans[step.kernel] = spans.get(step.kernel, 0.0) + step.kernel.span(step.index)[1] / count
-    memory = limits.memory_work
+    memory = max((limits.memory_work_of(kernel.device) for kernel in spans), default=0)
     computed = 0.0
     read = 0.0
     for often in spans.values():

@@ -55,7 +55,12 @@ class Buffer:
     @property
     def size_bytes(self) -> int:
         """Bytes of the buffer, at its greatest size."""
-        return dims.greatest(dims.product(self.shape)) * self.dtype.itemsize
+        return dims.greatest(self.elements) * self.dtype.itemsize
+
+    @property
+    def elements(self) -> Dim:
+        """Elements in memory, with those between rows."""
+        return dims.product(self.shape if self.stored is None else self.stored.extents(self.shape))
 
     def writer_of(self, version: int) -> Kernel | None:
         """The kernel after which the buffer holds `version` (the last one that writes at all)."""

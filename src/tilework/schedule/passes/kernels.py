@@ -26,6 +26,7 @@ from tilework.ir.symbolic.simplify import FALSE, TRUE
 from tilework.schedule.passes.kernel_graph import leaves_in
 from tilework.schedule.passes.layouts import stored_index
 from tilework.schedule.passes.movement import MOVEMENT
+from tilework.schedule.passes.pitch import pitches, widen_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,6 +71,9 @@ class KernelBody:
         if share_loops or len(parts) == 1:
             self._follow_layout(parts[0])
         self._drop_unused()
+        if not any(kernel.contracts for kernel in parts):
+            rows = pitches([buffer for buffer, _ in self.arguments])
+            self.sink = widen_rows(self.sink, rows) if rows else self.sink
 
     def _follow_layout(self, kernel: Kernel) -> None:
         """Nest the loops in the order in which the result is stored."""
@@ -198,6 +202,8 @@ class KernelBody:
             return self._reduce(step)
         if op is tensor.SCAN:
             return self._scan(step)
+        if op is tensor.SCATTER:
+            return self._choice(step)
         if op in MOVEMENT or op is tensor.GATHER:
             return self._gated(step)
         if not op.elementwise and op is not math.BITCAST:
@@ -231,6 +237,13 @@ class KernelBody:
             return value
         return make(math.WHERE, (condition, value, zero), None)
 
+    def _choice(self, step: Step) -> Node:
+        """What was there, folded with the new value at the one position that is its own."""
+        old, new = (_built(source) for source in step.src)
+        fold = step.node.attrs.fold
+        folded = new if fold is None else combine(fold, old, new)
+        return simplify.choice(self._known(step.condition), folded, old)
+
     def _reduce(self, step: Step) -> Node:
         attrs = step.node.attrs
         dtype = step.node.type.dtype
@@ -256,7 +269,7 @@ class KernelBody:
 
 def length(buffer: Buffer, dtype: DType) -> Dim:
     """How many elements of `dtype` a buffer holds."""
-    count = dims.product(buffer.shape)
+    count = buffer.elements
     if dtype.itemsize == buffer.dtype.itemsize:
         return count
     return dims.floordiv(dims.mul(count, buffer.dtype.itemsize), dtype.itemsize)

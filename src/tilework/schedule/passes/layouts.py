@@ -52,6 +52,8 @@ _SHARE, _LEAST = 0.003, 2000.0
 _ROUNDS = 4
 #: From how many elements on a block of threads folds a row together.
 _LONG_FOLD = 32
+#: What a reason to store ends in, where elements do not lie row by row.
+_STORED_IN = "; "
 #: Values that are looked at to find what a factor reads.
 _LOOKED_AT = 64
 
@@ -67,7 +69,7 @@ def choose_layouts(kernels: Sequence[Kernel], contractions: set[Node], limits: L
         limits: says for which devices.
     """
     wishing = [k for k in kernels if kind_of(k.device) in limits.layouts_on]
-    movable = _movable(kernels, set(wishing), contractions)
+    movable = movable_buffers(kernels, set(wishing), contractions)
     if not movable:
         return
     views = [_View(kernel, contractions) for kernel in wishing]
@@ -93,10 +95,10 @@ def choose_layouts(kernels: Sequence[Kernel], contractions: set[Node], limits: L
                 _move(left)
         waiting = [row for row in waiting if all(buffer.stored is None for buffer in row[0])]
     for kernel in wishing:
-        _place_stores(kernel)
+        place_stores(kernel)
 
 
-def _movable(
+def movable_buffers(
     kernels: Sequence[Kernel], wishing: set[Kernel], contractions: set[Node]
 ) -> set[Buffer]:
     """Intermediates that are written as a whole, at once, and read by their axes alone."""
@@ -217,12 +219,20 @@ class _View:
         self._known: dict[tuple[Stored | None, ...], float] = {}
 
     def has_windows(self) -> bool:
-        """Is a factor read at places that an output range and a summed one give together?"""
+        """Is a factor read at places that an output range and a summed one give together?
+
+        Such places overlap: parts of a row, one beside the other, are no windows.
+        """
         return self.contracts and any(
-            access.factor >= 0 and moves is not None and len(moves) > 1
+            access.factor >= 0 and moves is not None and self._overlaps(moves)
             for access in self.accesses
             for moves in access.moves
         )
+
+    def _overlaps(self, moves: dict[Node, int]) -> bool:
+        steps = [step for range_, step in moves.items() if range_ in self.outputs]
+        lengths = [step * _size(range_) for range_, step in moves.items() if range_ in self.summed]
+        return any(0 < abs(step) < abs(length) for step in steps for length in lengths)
 
     def folds_rows(self) -> bool:
         """Is there a long fold that is no sum of products?"""
@@ -445,13 +455,14 @@ def _move(moves: dict[Buffer, int]) -> None:
 # --- what follows from it -----------------------------------------------------------------------
 
 
-def _place_stores(kernel: Kernel) -> None:
+def place_stores(kernel: Kernel) -> None:
+    """Put what a kernel stores where the orders of its buffers say."""
     for store in kernel.stores:
         buffer = store.buffer
         index = kernel.index_for(buffer.shape)
         if buffer.stored is not None and index is not None:
             store.offset = buffer.stored.offset(index, buffer.shape)
-            store.reason += f"; its axes stored in the order {buffer.stored.order}"
+            store.reason = f"{store.reason.partition(_STORED_IN)[0]}{_STORED_IN}{buffer.stored}"
 
 
 def stored_index(kernel: Kernel) -> Index:

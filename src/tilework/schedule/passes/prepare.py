@@ -13,10 +13,11 @@ from tilework.base.errors import InternalError, ScheduleCycleError, UserError
 from tilework.ir.node import toposort
 from tilework.ir.ops import index, math, memory, tensor
 from tilework.ir.symbolic import dims
+from tilework.schedule.passes.choice import chosen_axis
 from tilework.schedule.passes.kernel_graph import Buffer
 from tilework.schedule.passes.movement import MOVEMENT
 from tilework.schedule.passes.variation import loaded_axes
-from tilework.schedule.schedule import SlotKind
+from tilework.schedule.schedule import SlotKind, kind_of
 
 if TYPE_CHECKING:
     from tilework.dtypes import DType
@@ -51,13 +52,15 @@ class Layout:
     Args:
         function: SINK of outputs over PARAMs.
         inputs: how many slots the function is called with, where it may not read the last ones.
+        chosen_on: kinds of devices on which a scatter of one element for each row is a choice.
 
     Raises:
         ScheduleCycleError: two writes to an input start from the same version of it.
         UserError: an op has operands on different devices.
     """
 
-    def __init__(self, function: Node, inputs: int = 0) -> None:
+    def __init__(self, function: Node, inputs: int = 0, chosen_on: tuple[str, ...] = ()) -> None:
+        self._chosen_on = chosen_on
         self.order = toposort(function)
         self.inputs = inputs
         self.buffers: list[Buffer] = []
@@ -137,7 +140,7 @@ class Layout:
             self.memory[node] = (buffer, 0)
         elif op is memory.AFTER:
             self._after(node)
-        elif op is tensor.SCATTER and node not in self._in_place:
+        elif op is tensor.SCATTER and node not in self._in_place and not self._is_choice(node):
             at = self._base(node.src[0], may_write_input=False)
             at[0].partial[at[1]] = True
             self.effects[node] = [Effect(node, node.src[0], node.src[1], at)]
@@ -166,6 +169,9 @@ class Layout:
         elif op is tensor.SORT:
             self.force(node.src[0], "its rows are sorted")
             self.memory[node] = (self._buffer_like(node), 0)
+
+    def _is_choice(self, node: Node) -> bool:
+        return kind_of(self.device[node]) in self._chosen_on and chosen_axis(node) is not None
 
     def _is_made_anywhere(self, node: Node) -> bool:
         """Whether any device can make `node` by itself in one kernel that reads no memory."""

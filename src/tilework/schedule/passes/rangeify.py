@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tilework.ir.ops import memory, tensor
 from tilework.ir.symbolic.simplify import TRUE
 from tilework.schedule.passes.cascade import find_cascades
-from tilework.schedule.passes.decide import reason_to_store
+from tilework.schedule.passes.decide import gathers_apart, reason_to_store
 from tilework.schedule.passes.movement import MOVEMENT, flatten, reshape_index
 from tilework.schedule.passes.prepare import IDENTITY, numel
 from tilework.schedule.passes.recompute import find_recomputed
@@ -345,7 +345,10 @@ class Rangeify(StepMaker):
             kernel = step.kernel
             if kernel.fixed or kernel in later or counts[kernel] > 1 or not self._is_aligned(step):
                 continue
-            if kernel.contracts and node in self.costs.contractions:
+            if kernel.contracts and (
+                node in self.costs.contractions
+                or gathers_apart(node, [step], self.costs, self.limits)
+            ):
                 continue
             if any(store.buffer is buffer for store in kernel.stores):
                 continue

@@ -10,6 +10,7 @@ from tilework.ir.ops import math, tensor
 from tilework.ir.ops.index import RANGE, VARIABLE, VariableAttrs
 from tilework.ir.symbolic import dims, simplify
 from tilework.ir.symbolic.simplify import FALSE, TRUE
+from tilework.schedule.passes.choice import chosen_axis
 from tilework.schedule.passes.cost import Costs, cost_of
 from tilework.schedule.passes.kernel_graph import Kernel, Step, Store, leaves_in
 from tilework.schedule.passes.movement import MOVEMENT, ZERO, flatten, source_index
@@ -141,6 +142,8 @@ class StepMaker:
             self._expand_reduce(step)
         elif op is tensor.GATHER:
             self._expand_gather(step)
+        elif op is tensor.SCATTER:
+            self._expand_choice(step)
         elif op is tensor.SCAN:
             self._expand_scan(step)
         elif op is math.BITCAST and node.src[0].type.dtype.bits != node.type.dtype.bits:
@@ -237,6 +240,28 @@ class StepMaker:
         index = (*step.index[:axis], *placed, *step.index[axis + rank :])
         if numel(x):
             step.src = [self.request(kernel, x, index, valid)]
+
+    def _expand_choice(self, step: Step) -> None:
+        """A SCATTER of one element for each row: that element where the position is its own."""
+        node, kernel = step.node, step.kernel
+        axis = chosen_axis(node)
+        if axis is None:
+            raise InternalError("a scatter that is no choice has no value of its own")
+        first = node.attrs.axis
+        rank = len(node.src) - 2
+        row = (*step.index[:axis], ZERO, *step.index[axis + 1 :])
+        safe, condition = self.loaded_index(
+            kernel,
+            node.src[2 + axis - first],
+            row[first : first + rank],
+            step.valid,
+            node.type.shape[axis],
+        )
+        step.condition = simplify.both(condition, simplify.equal(safe, step.index[axis]))
+        step.src = [
+            self.request(kernel, node.src[0], step.index, step.valid),
+            self.request(kernel, node.src[1], row, step.valid),
+        ]
 
     def _expand_scan(self, step: Step) -> None:
         attrs = step.node.attrs

@@ -20,14 +20,27 @@ class Stored:
 
     Attributes:
         order: The axes of the buffer's shape, the one that moves slowest first.
+        pitch: Elements from one row of the last of these axes to the next; 0: as many as it has.
 
     Example:
         >>> Stored((0, 2, 3, 1))  # channels last
-        Stored(order=(0, 2, 3, 1))
+        Stored(order=(0, 2, 3, 1), pitch=0)
     """
 
     order: tuple[int, ...]
+    pitch: int = 0
+
+    def __str__(self) -> str:
+        apart = f", rows {self.pitch} apart" if self.pitch else ""
+        return f"its axes stored in the order {self.order}{apart}"
 
     def offset(self, index: Sequence[Node], shape: Sequence[Dim]) -> Node:
         """The position in memory of the element at `index` of an array of `shape`."""
-        return flatten([index[axis] for axis in self.order], [shape[axis] for axis in self.order])
+        return flatten([index[axis] for axis in self.order], self.extents(shape))
+
+    def extents(self, shape: Sequence[Dim]) -> list[Dim]:
+        """The sizes in memory of the axes, in their order."""
+        found = [shape[axis] for axis in self.order]
+        if self.pitch:
+            found[-1] = self.pitch
+        return found

@@ -234,7 +234,9 @@ class _Lowering:
             part = cut(src[0], have, exact, node.src[0].type.shape)
             return local(node, exact, box, part)
         if node.op is tensor.SCATTER:
-            return indexing.scatter(node, box, src)
+            # What is written to is made where it is written: no device's memory is any other's.
+            base = copied_to(src[0], work.result.devices[number]) if is_free(src[0]) else src[0]
+            return indexing.scatter(node, box, [base, *src[1:]])
         if node.op is tensor.GATHER and work.groups is not None:
             return indexing.gather(node, work.sources[0].boxes[number], src)
         if node.op is tensor.GATHER:

@@ -8,6 +8,7 @@ from tilework.base.errors import DTypeError, InternalError, ShapeError, UserErro
 from tilework.ir.ops.memory import AFTER
 from tilework.tensor.autograd import elementwise_rules, structure_rules
 from tilework.tensor.autograd.table import NO_GRADIENT, RULES, Step
+from tilework.tensor.realize import add_differentiated
 from tilework.tensor.variable import format_shape
 from tilework.tensor.version import (
     ANYTHING,
@@ -70,6 +71,8 @@ def backward(root: Tensor, seed: Tensor | None, retain_graph: bool) -> None:
     walk = _Walk(root, places)
     walk.check_freed([version for version, _ in places])
     walk.run(_seed(root, seed))
+    if root.numel() == 1:
+        add_differentiated(root._storage.version)
     for place, leaf in leaves:
         found = walk.found.get(_key(place))
         found = leaf.zeros_like() if found is None else found

@@ -1,0 +1,128 @@
+"""On cards what is cheap beside memory is computed again, and what is stored is stored rounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from tests.emulated_cards import emulated_cards
+from tests.unit.schedule.schedule_builders import (
+    expand,
+    gather,
+    kernels,
+    like,
+    linear,
+    matmul,
+    param,
+    permute,
+    reshape,
+)
+
+from tilework import Tensor, autocast, dtypes, nn
+from tilework.dtypes import DType, bfloat16, float32, int64
+from tilework.ir.node import Node
+from tilework.ir.ops import math, memory
+from tilework.schedule.pipeline import build_schedule
+from tilework.testing.emulators.cuda import EmulatedCuda
+
+ROWS, COLUMNS, DEPTH = 2048, 1024, 256
+
+
+def rounded(x: Node, dtype: DType = bfloat16) -> Node:
+    return math.CAST(x, attrs=math.CastAttrs(dtype))
+
+
+def sigmoid(x: Node) -> Node:
+    return math.FDIV(like(1.0, x), math.ADD(like(1.0, x), math.EXP(math.NEG(x))))
+
+
+def activated(device: str) -> tuple[Node, Node]:
+    """A product and its bias with an activation, and what the gradient needs of it."""
+    x = param(0, (ROWS, DEPTH), bfloat16, device)
+    w, bias = param(1, (DEPTH, COLUMNS), bfloat16, device), param(2, (COLUMNS,), device=device)
+    product = rounded(rounded(matmul(rounded(x, float32), rounded(w, float32))), float32)
+    total = math.ADD(product, expand(reshape(bias, 1, COLUMNS), (ROWS, COLUMNS)))
+    share = sigmoid(total)
+    value = rounded(math.MUL(total, share))
+    change = param(3, (COLUMNS, ROWS), device=device)  # read the other way: a kernel of its own
+    gradient = math.MUL(permute(change, 1, 0), math.ADD(share, math.MUL(total, share)))
+    return value, permute(gradient, 1, 0)
+
+
+def stored_bytes(*outputs: Node) -> int:
+    return build_schedule(memory.SINK(*outputs)).intermediates.unshared_bytes
+
+
+def test_a_gradient_computes_an_activation_again_from_16_bits() -> None:
+    assert stored_bytes(*activated("CUDA")) == 2 * ROWS * COLUMNS
+    assert stored_bytes(*activated("CPU")) >= 4 * ROWS * COLUMNS
+
+
+def test_an_activation_and_its_product_are_one_kernel() -> None:
+    assert kernels(*activated("CUDA")) == 2
+
+
+def test_what_is_gathered_is_no_part_of_the_kernel_of_a_product() -> None:
+    table = param(0, (500, COLUMNS), device="CUDA")
+    found = gather(table, param(1, (ROWS,), int64, "CUDA"))
+    x, w, bias = (
+        param(2 + n, shape, device="CUDA")
+        for n, shape in enumerate([(ROWS, DEPTH), (DEPTH, COLUMNS), (COLUMNS,)])
+    )
+    total = math.ADD(found, linear(x, w, bias))
+    factor = param(5, (COLUMNS, ROWS), device="CUDA")
+    # The product, what reads the rows the other way, and before both: the rows.
+    assert kernels(total, math.MUL(permute(found, 1, 0), factor)) == 3
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatedCuda]:
+    with emulated_cards(monkeypatch) as found:
+        yield found
+
+
+class _Model:
+    def __init__(self, device: str) -> None:
+        draw = np.random.default_rng(3)
+
+        def weight(*shape: int) -> Tensor:
+            values = draw.standard_normal(shape).astype(np.float32) * 0.1
+            return Tensor(values, device=device, requires_grad=True)
+
+        self.table, self.up, self.bias = weight(40, 16), weight(16, 32), weight(32)
+        self.down, self.out = weight(32, 16), weight(16, 37)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        hidden = self.table[x]
+        hidden = hidden + (hidden @ self.up + self.bias).gelu() @ self.down
+        return hidden @ self.out
+
+
+def losses(device: str) -> tuple[list[float], list[np.ndarray]]:
+    model = _Model(device)
+    optimizer = nn.optim.AdamW(nn.state.get_parameters(model), lr=1e-2)
+    draw = np.random.default_rng(4)
+    x, y = (
+        Tensor(draw.integers(0, 37, 8).astype(np.int32), device=device).realize() for _ in range(2)
+    )
+    found = []
+    with Tensor.train():
+        for _ in range(2):
+            optimizer.zero_grad()
+            with autocast(dtypes.bfloat16):
+                loss = model(x).float().sparse_categorical_crossentropy(y)
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+    return found, [each.numpy() for each in nn.state.get_parameters(model)]
+
+
+def test_training_on_a_card_gives_the_losses_and_weights_of_a_processor(
+    card: EmulatedCuda,
+) -> None:
+    given, expected = losses("CUDA"), losses("CPU")
+    assert given[0] == pytest.approx(expected[0], rel=2e-3)
+    for one, other in zip(given[1], expected[1], strict=True):
+        # A step is 0.01 for each weight whose gradient is not all rounding.
+        assert np.mean(np.abs(one - other)) < 1e-3

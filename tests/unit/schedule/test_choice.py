@@ -1,0 +1,112 @@
+"""A scatter of one element for each row is a choice on cards; sums of such rows are elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.unit.schedule.schedule_builders import (
+    expand,
+    iota,
+    kernels,
+    like,
+    param,
+    reduce,
+    reshape,
+)
+
+from tilework.dtypes import float32, int64
+from tilework.ir.build import const
+from tilework.ir.node import Node, toposort
+from tilework.ir.ops import math, memory, tensor
+from tilework.ir.ops.tensor import Fold, GatherAttrs
+from tilework.schedule.passes.choice import chosen_axis, sum_choices
+from tilework.schedule.pipeline import build_schedule
+from tilework.schedule.schedule import DEFAULT_LIMITS
+
+ROWS, COLUMNS = 512, 1000
+
+
+def zeros(*shape: int) -> Node:
+    return const(0.0, float32, shape)
+
+
+def picked(device: str = "CUDA", fold: Fold | None = Fold.ADD, base: Node | None = None) -> Node:
+    """One element of each of many rows."""
+    index = reshape(param(0, (ROWS,), int64, device), ROWS, 1)
+    updates = reshape(param(1, (ROWS,), float32, device), ROWS, 1)
+    own = iota((ROWS, 1), 0)
+    target = zeros(ROWS, COLUMNS) if base is None else base
+    return tensor.SCATTER(target, updates, own, index, attrs=GatherAttrs(0, fold))
+
+
+def read(node: Node, device: str = "CUDA") -> Node:
+    return math.MUL(node, param(2, (ROWS, COLUMNS), float32, device))
+
+
+def test_one_element_of_each_row_is_no_array_on_cards() -> None:
+    assert kernels(read(picked())) == 1
+    assert kernels(read(picked("CPU"), "CPU")) == 3
+
+
+@pytest.mark.parametrize("fold", [Fold.ADD, Fold.MUL, Fold.MAX, None])
+def test_all_ways_to_combine_old_and_new_are_choices(fold: Fold | None) -> None:
+    assert chosen_axis(picked(fold=fold)) == 1
+
+
+def test_several_elements_of_a_row_are_scattered() -> None:
+    index = param(0, (ROWS, 2), int64, "CUDA")
+    updates = param(1, (ROWS, 2), float32, "CUDA")
+    node = tensor.SCATTER(
+        zeros(ROWS, COLUMNS), updates, iota((ROWS, 2), 0), index, attrs=GatherAttrs(0, Fold.ADD)
+    )
+    assert chosen_axis(node) is None
+    assert kernels(read(node)) == 3
+
+
+def test_rows_that_some_have_and_some_not_are_scattered() -> None:
+    index = param(0, (ROWS - 1, 1), int64, "CUDA")
+    updates = param(1, (ROWS - 1, 1), float32, "CUDA")
+    own = iota((ROWS - 1, 1), 0)
+    node = tensor.SCATTER(zeros(ROWS, COLUMNS), updates, own, index, attrs=GatherAttrs(0, Fold.ADD))
+    assert chosen_axis(node) is None
+
+
+def test_what_lies_in_memory_is_written_where_it_lies() -> None:
+    assert chosen_axis(picked(base=param(3, (ROWS, COLUMNS), device="CUDA"))) is None
+
+
+def test_indices_outside_are_reported_by_the_kernel_that_chooses() -> None:
+    (call,) = build_schedule(memory.SINK(read(picked()))).linear.src
+    assert any(node.op.name == "fault_if" for node in toposort(call.src[0]))
+
+
+def folds(function: Node) -> list[Node]:
+    return [node for node in toposort(function) if node.op is tensor.REDUCE]
+
+
+def softmax_gradient(node: Node, device: str = "CUDA") -> Node:
+    total = expand(reduce(math.NEG(node), 1, keep=True), (ROWS, COLUMNS))
+    return math.ADD(node, math.MUL(total, param(2, (ROWS, COLUMNS), float32, device)))
+
+
+def test_a_sum_of_such_a_row_is_its_element() -> None:
+    function = memory.SINK(softmax_gradient(picked()))
+    assert len(folds(function)) == 1
+    assert folds(sum_choices(function, DEFAULT_LIMITS)) == []
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda: softmax_gradient(picked("CPU"), "CPU"),
+        lambda: softmax_gradient(picked(fold=Fold.MAX)),
+        lambda: softmax_gradient(picked(base=like(1.0, zeros(ROWS, COLUMNS)))),
+        lambda: softmax_gradient(picked(base=const(-0.0, float32, (ROWS, COLUMNS)))),
+        lambda: reduce(picked(), 1),
+        lambda: softmax_gradient(read(picked())),
+    ],
+)
+def test_other_sums_stay(function: Callable[[], Node]) -> None:
+    made = memory.SINK(function())
+    assert sum_choices(made, DEFAULT_LIMITS) is made
