@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from typing import Final
@@ -22,6 +23,12 @@ _OWN: Final[dict[tuple[str, str], str]] = {
     ("PYTHON", "INTERPRETER"): "tilework.backends.python",
     ("NULL", "LLVM"): "tilework.backends.null",
 }
+
+#: Before the names of the devices of all processes that work together: WORLD+CPU:1.
+WORLD: Final = "WORLD"
+#: Gives the back end of a device behind an interface, beside what its kind has here.
+Interface = Callable[[DeviceName, Backend], Backend]
+_INTERFACES: Final[dict[str, Interface]] = {}
 
 
 @cache
@@ -53,7 +60,31 @@ def find_backend(name: DeviceName) -> Backend:
 
     Raises: DeviceUnavailableError when there is none.
     """
-    return _load(_key_of(name))
+    own = _load(_key_of(name))
+    if not name.interface:
+        return own
+    through = _INTERFACES.get(name.interface)
+    if through is None:
+        raise DeviceUnavailableError(
+            f"device: {name} is reached through {name.interface}, which is not there",
+            reason="nothing has set it up",
+            got=name.interface,
+            try_="distributed.init()" if name.interface == WORLD else None,
+        )
+    return through(name, own)
+
+
+def interfaces() -> tuple[str, ...]:
+    """The interfaces that are set up."""
+    return tuple(_INTERFACES)
+
+
+def set_interface(interface: str, opener: Interface | None) -> None:
+    """Let devices behind an interface be opened by a function, or by nobody any more."""
+    if opener is None:
+        _INTERFACES.pop(interface, None)
+    else:
+        _INTERFACES[interface] = opener
 
 
 def backends() -> tuple[Backend, ...]:

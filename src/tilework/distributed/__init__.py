@@ -24,9 +24,11 @@ from tilework.distributed.explain import Transfer, choose_allreduce, explain, pl
 from tilework.distributed.launch import World, world
 from tilework.distributed.mesh import Mesh
 from tilework.distributed.parallel import fully_shard, replicate, shard_parameters
+from tilework.distributed.processes import Processes, init
 
 __all__ = [
     "Mesh",
+    "Processes",
     "Transfer",
     "World",
     "all_gather",
@@ -37,6 +39,7 @@ __all__ = [
     "choose_allreduce",
     "explain",
     "fully_shard",
+    "init",
     "plan_transfers",
     "reduce_scatter",
     "replicate",

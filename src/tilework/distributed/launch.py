@@ -4,17 +4,17 @@
     device = f"CUDA:{world.local_rank}"
 
 tilework starts no processes and invents no scheduler.  This is what a program needs to take its
-share of the data and its own device.  Tensors over the devices of several hosts are not there yet;
-they will be over the same layouts, with copies that a network makes.
+share of the data and its own device; `distributed.init` makes one group of the processes.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
+from zlib import crc32
 
 from tilework.base import settings
 from tilework.base.errors import SettingsError
-from tilework.base.records import dataclass
+from tilework.base.records import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +29,9 @@ class World:
         size: how many there are.
         local_rank: its number among those of its host.
         launcher: who started them: torchrun, mpi, slurm, or none.
-        address: where process 0 can be met ("host:port"), if the launcher says so.
+        address: where process 0 can be met ("host:port"), if the launcher says so, or if all
+            processes are on one host.
+        run: by which the launcher knows these processes from others, if it does.
     """
 
     rank: int = 0
@@ -37,6 +39,7 @@ class World:
     local_rank: int = 0
     launcher: str = "none"
     address: str = ""
+    run: str = field(default="", repr=False)
 
 
 #: Variables of rank, size and rank on the host, by launcher; the first one that is there counts.
@@ -46,6 +49,16 @@ _CONVENTIONS: Final = (
     ("mpi", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
     ("slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
 )
+#: How many processes there are on this host.
+_LOCAL_SIZES: Final = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "LOCAL_WORLD_SIZE")
+#: By launcher, what tells its runs apart.
+_RUNS: Final = {
+    "torchrun": ("TORCHELASTIC_RUN_ID",),
+    "mpi": ("PMIX_NAMESPACE", "PMI_JOBID"),
+    "slurm": ("SLURM_JOB_ID", "SLURM_STEP_ID"),
+}
+#: Ports below those that hosts give to connections.
+_FIRST_PORT, _PORTS = 20000, 10000
 
 
 def world(environment: Mapping[str, str] | None = None) -> World:
@@ -73,10 +86,28 @@ def world(environment: Mapping[str, str] | None = None) -> World:
                 got=f"{rank_name}={rank}, {size_name}={size}, {local_name}={local}",
                 expected="0 <= rank < size",
             )
-        host, port = given.get("MASTER_ADDR", ""), given.get("MASTER_PORT", "")
-        address = f"{host}:{port}" if host and port else ""
-        return World(rank, size, local, launcher, address)
+        run = "/".join([given[each] for each in _RUNS[launcher] if each in given])
+        address = _address(given) or _address_on_host(given, launcher, size, run)
+        return World(rank, size, local, launcher, address, run)
     return World()
+
+
+def _address(given: Mapping[str, str]) -> str:
+    if "MASTER_ADDR" not in given or "MASTER_PORT" not in given:
+        return ""
+    port = _number(given, "MASTER_PORT")
+    # Some launchers listen at this port themselves, and say so: the next one is ours.
+    port += given.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    return f"{given['MASTER_ADDR']}:{port}"
+
+
+def _address_on_host(given: Mapping[str, str], launcher: str, size: int, run: str) -> str:
+    """Where processes of one host meet if nobody says where: a port by the name of the run."""
+    is_own = given.get("SLURM_NNODES") == "1" if launcher == "slurm" else False
+    is_own = is_own or any(given.get(name) == str(size) for name in _LOCAL_SIZES)
+    if not is_own or not run:
+        return ""
+    return f"127.0.0.1:{_FIRST_PORT + crc32(run.encode()) % _PORTS}"
 
 
 def _number(given: Mapping[str, str], name: str) -> int:

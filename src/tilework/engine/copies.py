@@ -19,6 +19,7 @@ from tilework.base.errors import DeviceError, InternalError, ShapeError
 from tilework.base.records import dataclass
 from tilework.base.text import format_bytes
 from tilework.engine.device import Device
+from tilework.engine.world import PREFIX, copy_between_processes
 from tilework.runtime.allocator import POISON
 from tilework.runtime.driver import Copy
 
@@ -50,6 +51,7 @@ class Route(StrEnum):
     UPLOAD = "upload"
     DOWNLOAD = "download"
     STAGED = "through the memory of the host"
+    PROCESSES = "between processes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,8 @@ def plan_copy(
     waits: tuple[str, ...]
     if not size:
         route, transfers, waits = Route.NOTHING, 0, ()
+    elif target_device.name.startswith(PREFIX) or source_device.name.startswith(PREFIX):
+        route, transfers, waits = Route.PROCESSES, 1, (source_device.name,)
     elif source_device.is_host_memory and target_device.is_host_memory:
         route, transfers, waits = Route.HOST, 1, (source_device.name,)
     elif source_device.is_host_memory:
@@ -164,6 +168,11 @@ def run_copy(
     match plan.route:
         case Route.NOTHING:
             return
+        case Route.PROCESSES:
+            copy_between_processes(
+                target_device, target, source_device, source,
+                lambda: _copy_here(target_device, target, source_device, source),
+            )  # fmt: skip
         case Route.HOST | Route.UPLOAD:
             target_device.copy_in(target, source_device.view(source))
         case Route.DOWNLOAD:
@@ -188,6 +197,21 @@ def run_copy(
             staging = memoryview(bytearray(plan.staging_bytes))
             source_device.copy_out(source, staging)
             target_device.copy_in(target, staging)
+
+
+def _copy_here(
+    target_device: OpenDevice, target: Buffer, source_device: OpenDevice, source: Buffer
+) -> None:
+    """A copy between two devices of this process, of which some is known to others."""
+    if source_device.is_host_memory:
+        target_device.copy_in(target, source_device.view(source))
+    elif target_device.is_host_memory:
+        source_device.copy_out(source, target_device.view(target))
+        target.memory.changes += 1
+    else:
+        staging = memoryview(bytearray(source.size_bytes))
+        source_device.copy_out(source, staging)
+        target_device.copy_in(target, staging)
 
 
 class PeerQueues(Protocol):

@@ -12,7 +12,7 @@ from tilework import dtypes
 from tilework.base.errors import DTypeError, ShapeError, UserError
 from tilework.base.integers import product
 from tilework.dtypes import DType
-from tilework.engine import latency
+from tilework.engine import latency, world
 from tilework.engine.capture import refuse_host_read
 from tilework.engine.device import Device
 from tilework.ir.ops import tensor
@@ -282,6 +282,9 @@ def read_into(buffer: Buffer, device: str, target: memoryview) -> None:
     """Copy the bytes of `buffer` to `target`, of the same size, after all work on it."""
     refuse_host_read("read")
     opened = Device[device]
+    if device.startswith(world.PREFIX):
+        world.read(opened, buffer, target)
+        return
     watcher = latency.latest() if latency.active else None
     if watcher is not None:
         started = perf_counter_ns()
@@ -308,7 +311,13 @@ def contents(version: Version, values: Mapping[str, int] | None = None) -> bytea
         return read_bytes(buffer, split_name(version.device)[0])
     layout, kind = version.settled_layout(), version.node.type
     if spec.is_replicated(layout):
-        return read_bytes(buffer.parts[0], layout.devices[0])
+        own = world.own_of_all(layout.devices)
+        if own is None:
+            return read_bytes(buffer.parts[0], layout.devices[0])
+        refuse_host_read("read")
+        data = bytearray(buffer.size_bytes // len(buffer.parts))
+        Device[layout.devices[own]].copy_out(buffer.parts[own], memoryview(data))
+        return data
     import numpy as np
 
     shape = tuple([evaluate(size, values) for size in kind.shape])

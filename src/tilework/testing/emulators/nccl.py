@@ -12,9 +12,9 @@ from __future__ import annotations
 import ctypes
 from collections import Counter
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tilework.base.records import dataclass, field
 from tilework.runtime.cuda.nccl import Dtype, NcclCallError, Reduction, Status
 from tilework.testing.emulators.cuda import EmulatedCuda, _Put
 
