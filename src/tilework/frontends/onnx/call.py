@@ -140,7 +140,13 @@ class Call:
         wanted = range(len(starts)) if axes is None else [int(axis) for axis in axes]
         strides = [1] * len(starts) if steps is None else [int(step) for step in steps]
         found = [slice(None)] * len(shape)
-        for axis, start, end, step in zip(wanted, starts, ends, strides, strict=True):
+        places = [place_of(self, axis, len(shape)) for axis in wanted]
+        if len(set(places)) < len(places) or 0 in strides:
+            raise ModelFileError(
+                f"onnx: {self.node} cuts an axis twice, or in steps of 0",
+                got=f"axes {places}, steps {strides}",
+            )
+        for axis, start, end, step in zip(places, starts, ends, strides, strict=True):
             found[axis] = _clamped(int(start), int(end), step, shape[axis])
         return tuple(found)
 
@@ -150,7 +156,7 @@ class Call:
         Raises:
             ShapeError: the sizes do not add up to the axis.
         """
-        axis = self.integer("axis", 0)
+        axis = axis_of(self, len(shape), 0)
         size = shape[axis]
         if given is not None:
             parts = [int(part) for part in given]
@@ -167,6 +173,40 @@ class Call:
                 expected=f"a sum of {size}",
             )
         return axis, parts
+
+
+def axis_of(call: Call, rank: int, default: int = MISSING) -> int:
+    """Return the attribute `axis`, counted from the front.
+
+    Raises:
+        ModelFileError: there is no such axis among `rank` of them.
+    """
+    return place_of(call, call.integer("axis", default), rank)
+
+
+def split_of(call: Call, rank: int, default: int) -> int:
+    """Return the attribute `axis` where it parts axes, so that it may be behind the last one.
+
+    Raises:
+        ModelFileError: it is outside.
+    """
+    axis = call.integer("axis", default)
+    return rank if axis == rank else place_of(call, axis, rank)
+
+
+def place_of(call: Call, axis: int, rank: int) -> int:
+    """Return an axis counted from the front.
+
+    Raises:
+        ModelFileError: there is no such axis among `rank` of them.
+    """
+    if not -rank <= axis < rank:
+        raise ModelFileError(
+            f"onnx: {call.node} names an axis that its operand does not have",
+            got=f"axis {axis}",
+            expected=f"one in [{-rank}, {rank})",
+        )
+    return axis % rank
 
 
 def _clamped(start: int, end: int, step: int, size: int) -> slice:

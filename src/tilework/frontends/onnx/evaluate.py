@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from tilework.base.errors import TileworkError, UnsupportedError
+from tilework.base.errors import ModelFileError, TileworkError, UnsupportedError
 from tilework.base.forks import new_rlock
 from tilework.engine.capture import is_capturing
 from tilework.frontends.onnx import ops as _families  # importing them fills the table  # noqa: F401
@@ -22,6 +22,7 @@ from tilework.frontends.onnx.expand import definition_of
 from tilework.frontends.onnx.graph import Function, Graph, Model, Node, Reference
 from tilework.frontends.onnx.host import HOST_LIMIT, find_host_rule
 from tilework.frontends.onnx.registry import OpRule, find_rule
+from tilework.frontends.onnx.standard import check_types
 from tilework.frontends.onnx.values import HostValue, Value, as_device_value
 from tilework.tensor.tensor import Tensor
 
@@ -260,6 +261,11 @@ class Evaluator:
             if not getattr(error, "__notes__", None):
                 error.add_note(f"in the ONNX node {node}, which gives {', '.join(node.outputs)}")
             raise
+        except (ValueError, IndexError, ZeroDivisionError, OverflowError) as error:
+            # Sizes, axes and counts that do not fit are found where they are used.
+            raise ModelFileError(
+                f"onnx: {node} cannot be computed from what it is given", got=str(error)
+            ) from error
         for name, value in zip(node.outputs, results, strict=False):
             if name:
                 scope.values[name] = value
@@ -268,8 +274,10 @@ class Evaluator:
         call = Call(node, self, scope, operands)
         rule = find_rule(node.domain, node.op, node.version)
         function = self._program.model.functions.get((node.domain, node.op))
-        if rule is not None and function is None:
-            rule.check(operands, node)
+        if function is None:
+            if rule is not None:
+                rule.check(operands, node)
+            check_types(node, operands)
         known = self._known_operands(operands)
         host_rule = None if known is None else find_host_rule(node.domain, node.op)
         if known is not None and host_rule is not None:

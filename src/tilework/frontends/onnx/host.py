@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tilework.frontends.onnx.call import split_of
 from tilework.frontends.onnx.element_types import BY_NUMBER, EXTENSION_TYPES, numpy_dtype
 
 if TYPE_CHECKING:
@@ -175,8 +176,7 @@ def squeeze(call: Call, x: Array, axes: Array | None = None) -> Array:
 
 @host_op("Flatten")
 def flatten(call: Call, x: Array) -> Array:
-    axis = call.integer("axis", 1)
-    axis += x.ndim if axis < 0 else 0
+    axis = split_of(call, x.ndim, 1)
     return x.reshape(int(np.prod(x.shape[:axis], dtype=np.int64)), -1)
 
 
@@ -228,9 +228,9 @@ def tile(call: Call, x: Array, repeats: Array) -> Array | None:
 
 @host_op("ConstantOfShape")
 def constant_of_shape(call: Call, shape: Array) -> Array | None:
-    if np.prod(shape, dtype=np.float64) > HOST_LIMIT:
-        return None
     value = call.attribute("value", np.zeros(1, np.float32))
+    if np.prod(shape, dtype=np.float64) > HOST_LIMIT or value.size != 1 or (shape < 0).any():
+        return None
     if value.dtype.name not in ("bool", "int32", "int64", "float32", "uint8"):
         return None
     return np.full(tuple(int(size) for size in shape), value.reshape(-1)[0], value.dtype)

@@ -23,6 +23,7 @@ from tilework.frontends.onnx.signature import (
     check_supported,
     host_inputs,
 )
+from tilework.frontends.onnx.standard import check_nodes
 from tilework.frontends.onnx.values import HostValue, Value, as_device_value
 from tilework.tensor.exported import export
 from tilework.tensor.jit import Jit, jit
@@ -189,6 +190,7 @@ class OnnxRunner:
     def __init__(self, source: Source, device: str | None = None) -> None:
         self.model = load_model(source)
         check_supported(self.model)
+        check_nodes(self.model)
         self._program = Program(self.model, device)
         self._defaults = set(self.model.graph.constants)
         self._on_host = host_inputs(self.model)

@@ -26,8 +26,8 @@ from tilework.onnx import OnnxRunner
 def test_GEN_01_a_node_with_other_operands_than_its_operator_takes_is_refused(
     operator: str, inputs: list[str], message: str
 ) -> None:
-    runner = OnnxRunner(
-        model([node(operator, inputs, ["y"])], [value("x", shape=[2, 2])], [value("y")])
-    )
+    attributes = {"axis": 0} if operator == "Concat" else {}
+    nodes = [node(operator, inputs, ["y"], **attributes)]
+    runner = OnnxRunner(model(nodes, [value("x", shape=[2, 2])], [value("y")]))
     with pytest.raises(ModelFileError, match=message):
         runner({"x": np.ones((2, 2), np.float32)})

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from tilework import dtypes
+from tilework.frontends.onnx.call import split_of
 from tilework.frontends.onnx.registry import onnx_op
 from tilework.frontends.onnx.values import full
 
@@ -134,8 +135,7 @@ def gelu(call: Call, x: Tensor) -> Tensor:
 
 def _flattened(call: Call, x: Tensor) -> Tensor:
     """Before version 13, the axes from `axis` on count as one."""
-    axis = call.integer("axis", 1)
-    axis += x.ndim if axis < 0 else 0
+    axis = split_of(call, x.ndim, 1)
     return x.reshape((*x.shape[:axis], math.prod(x.shape[axis:])))
 
 

@@ -29,6 +29,14 @@ class Window:
         self.dilations = call.integers("dilations", (1,) * rank)
         self.auto_pad = call.text("auto_pad", "NOTSET")
         given = call.integers("pads", (0,) * (2 * rank))
+        rows = (self.kernel, self.strides, self.dilations, given[:rank], given[rank:])
+        if any(len(row) != rank for row in rows) or min(*self.strides, *self.dilations) < 1:
+            raise ModelFileError(
+                f"onnx: {call.node} has windows that do not fit its operand",
+                got=f"kernel {self.kernel}, strides {self.strides}, dilations {self.dilations}, "
+                f"pads {given}",
+                expected=f"a number of 1 or more for each of {rank} axes, and two pads",
+            )
         self.pads: Pairs = list(zip(given[:rank], given[rank:], strict=True))
         if self.auto_pad in ("SAME_UPPER", "SAME_LOWER"):
             self.pads = [self._same(axis, size) for axis, size in enumerate(sizes)]
@@ -49,6 +57,23 @@ class Window:
         return (small, total - small) if self.auto_pad == "SAME_UPPER" else (total - small, small)
 
 
+def kernel_of(call: Call, weight: Tensor) -> tuple[int, ...]:
+    """Return the sizes of the kernel: the weight's, which the node may repeat.
+
+    Raises:
+        ModelFileError: the node gives others.
+    """
+    sizes = tuple(weight.shape[2:])
+    given = call.integers("kernel_shape", sizes)
+    if given != sizes:
+        raise ModelFileError(
+            f"onnx: {call.node} has a kernel_shape that is not its weight's",
+            got=str(given),
+            expected=str(sizes),
+        )
+    return sizes
+
+
 @onnx_op("Conv")
 def conv(call: Call, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return convolved(call, x, weight, bias)
@@ -62,7 +87,7 @@ def convolved(
     dtype: DType | None = None,
 ) -> Tensor:
     """Apply Conv with the attributes of `call`."""
-    window = Window(call, x.shape[2:], call.integers("kernel_shape", tuple(weight.shape[2:])))
+    window = Window(call, x.shape[2:], kernel_of(call, weight))
     if all(before == after for before, after in window.pads):
         padding = tuple(before for before, _ in window.pads)
     else:
@@ -84,7 +109,7 @@ def conv_transpose(call: Call, x: Tensor, weight: Tensor, bias: Tensor | None = 
     """The full transposed convolution, then cut to the wanted output."""
     sizes = x.shape[2:]
     rank = len(sizes)
-    kernel = call.integers("kernel_shape", tuple(weight.shape[2:]))
+    kernel = kernel_of(call, weight)
     strides = call.integers("strides", (1,) * rank)
     dilations = call.integers("dilations", (1,) * rank)
     extra = call.integers("output_padding", (0,) * rank)
@@ -157,7 +182,7 @@ def sample_taps(
     call: Call, x: Tensor, weight: Tensor, offset: Tensor, mask: Tensor | None
 ) -> Tensor:
     """Read `x` at kernel places plus offsets: (n, c, taps, rows, columns)."""
-    window = Window(call, x.shape[2:], call.integers("kernel_shape", tuple(weight.shape[2:])))
+    window = Window(call, x.shape[2:], kernel_of(call, weight))
     n, c = x.shape[:2]
     rows, columns = offset.shape[2:]
     kernel_rows, kernel_columns = window.kernel

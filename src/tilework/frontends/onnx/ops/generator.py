@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilework import dtypes
-from tilework.base.errors import UnsupportedError
+from tilework.base.errors import ModelFileError, UnsupportedError
 from tilework.frontends.onnx.element_types import dtype_of_array, dtype_of_number
 from tilework.frontends.onnx.registry import onnx_op
 from tilework.frontends.onnx.values import Array, full
@@ -45,6 +45,11 @@ def constant_of_shape(call: Call, shape: Array) -> Tensor:
     value = call.attribute("value", np.zeros(1, np.float32)).reshape(-1)
     dtype = dtype_of_array(value) or dtypes.float32
     sizes = tuple(int(size) for size in shape)
+    if value.size != 1 or min(sizes, default=0) < 0:
+        raise ModelFileError(
+            f"onnx: {call.node} repeats one value over sizes from 0 on",
+            got=f"{value.size} values, sizes {sizes}",
+        )
     return full(sizes, value[0].item(), dtype, call.device)
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilework import dtypes
-from tilework.base.errors import IndexingError, UnsupportedError
+from tilework.base.errors import IndexingError, ModelFileError, UnsupportedError
+from tilework.frontends.onnx.call import axis_of
 from tilework.frontends.onnx.registry import onnx_op
 from tilework.frontends.onnx.values import Array, full, tensor_of
 from tilework.tensor.tensor import Tensor
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tilework.frontends.onnx.call import Call
+
+
+#: A place that is outside of every tensor.
+_NOWHERE = 1 << 62
 
 
 def wrapped(index: Tensor, size: int) -> Tensor:
@@ -39,7 +44,7 @@ def _check(call: Call, known: Array | None, size: int) -> None:
 @onnx_op("Gather")
 def gather(call: Call, x: Tensor, indices: Tensor) -> Tensor:
     """Take slices along one axis; the indices' shape stands in the axis' place."""
-    axis = call.integer("axis", 0) % x.ndim
+    axis = axis_of(call, x.ndim, 0)
     known = call.known(1)
     _check(call, known, x.shape[axis])
     before = (slice(None),) * axis
@@ -50,19 +55,35 @@ def gather(call: Call, x: Tensor, indices: Tensor) -> Tensor:
 
 @onnx_op("GatherElements")
 def gather_elements(call: Call, x: Tensor, indices: Tensor) -> Tensor:
-    axis = call.integer("axis", 0) % x.ndim
+    axis = axis_of(call, x.ndim, 0)
     _check(call, call.known(1), x.shape[axis])
-    return x.gather(axis, wrapped(indices, x.shape[axis]))
+    return x.gather(axis, indices.cast(dtypes.int64))
 
 
-def _flat_places(indices: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Turn index tuples (the last axis) over `sizes` into places in the flattened axes."""
-    place = None
+def _flat_places(call: Call, indices: Tensor, sizes: Sequence[int]) -> tuple[Tensor, Tensor | None]:
+    """Turn index tuples (the last axis) over `sizes` into places in the flattened axes.
+
+    Also returns which tuples lie inside, unless the host knows that all of them do: a part that is
+    outside of its own axis could name a place inside of all.
+    """
+    known = call.known(1)
+    place: Tensor | None = None
+    inside: Tensor | None = None
     for position, size in enumerate(sizes):
-        part = wrapped(indices[..., position], size) * math.prod(sizes[position + 1 :])
+        _check(call, None if known is None else known[..., position], size)
+        index = indices[..., position]
+        part = wrapped(index, size) * math.prod(sizes[position + 1 :])
         place = part if place is None else place + part
+        if known is None:
+            fits = (index >= -size) & (index < size)
+            inside = fits if inside is None else inside & fits
     assert place is not None
-    return place
+    return place, inside
+
+
+def _reported(place: Tensor, inside: Tensor | None) -> Tensor:
+    """The places, with one that no tensor has where a tuple lay outside, so that it is reported."""
+    return place if inside is None else inside.where(place, _NOWHERE)
 
 
 @onnx_op("GatherND")
@@ -74,12 +95,14 @@ def gather_nd(call: Call, x: Tensor, indices: Tensor) -> Tensor:
     named = x.shape[batch : batch + depth]
     inner = x.shape[batch + depth :]
     rows = indices.shape[batch:-1]
-    place = _flat_places(indices, named).reshape((outer, -1))
+    place, inside = _flat_places(call, indices, named)
+    place = place.reshape((outer, -1))
     if outer > 1:
         offset = Tensor.arange(outer, device=call.device).cast(dtypes.int64) * math.prod(named)
         place = place + offset.reshape((outer, 1))
     flat = x.reshape((outer * math.prod(named), *inner))
-    found = flat[place.reshape((-1,))]
+    is_inside = None if inside is None else inside.reshape((-1,))
+    found = flat[_reported(place.reshape((-1,)), is_inside)]
     return found.reshape((*x.shape[:batch], *rows, *inner))
 
 
@@ -97,9 +120,9 @@ def _scattered(call: Call, x: Tensor, axis: int, index: Tensor, updates: Tensor)
 
 @onnx_op("ScatterElements", "Scatter")
 def scatter_elements(call: Call, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
-    axis = call.integer("axis", 0) % x.ndim
+    axis = axis_of(call, x.ndim, 0)
     _check(call, call.known(1), x.shape[axis])
-    return _scattered(call, x, axis, wrapped(indices, x.shape[axis]), updates)
+    return _scattered(call, x, axis, indices.cast(dtypes.int64), updates)
 
 
 @onnx_op("ScatterND")
@@ -108,9 +131,10 @@ def scatter_nd(call: Call, x: Tensor, indices: Tensor, updates: Tensor) -> Tenso
     depth = indices.shape[-1]
     named, inner = x.shape[:depth], x.shape[depth:]
     width = math.prod(inner)
-    place = _flat_places(indices, named).reshape((-1, 1))
+    place, inside = _flat_places(call, indices, named)
     steps = Tensor.arange(width, device=call.device).cast(dtypes.int64).reshape((1, width))
-    place = (place * width + steps).reshape((-1,))
+    is_inside = None if inside is None else inside.reshape((-1, 1))
+    place = _reported(place.reshape((-1, 1)) * width + steps, is_inside).reshape((-1,))
     flat = _scattered(call, x.reshape((-1,)), 0, place, updates.reshape((-1,)))
     return flat.reshape(x.shape)
 
@@ -120,7 +144,7 @@ def tensor_scatter(
     call: Call, past: Tensor, update: Tensor, starts: Tensor | None = None
 ) -> Tensor:
     """Write `update` into a cache, each batch entry from its own start on."""
-    axis = call.integer("axis", -2) % past.ndim
+    axis = axis_of(call, past.ndim, -2)
     length, size = update.shape[axis], past.shape[axis]
     batch = past.shape[0]
     begin = full((batch,), 0, dtypes.int64, call.device) if starts is None else starts
@@ -145,7 +169,7 @@ def top_k(call: Call, x: Tensor, k: Array) -> tuple[Tensor, Tensor]:
 
 def _top_k(call: Call, x: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The k largest or smallest; of equal values the one with the lower index comes first."""
-    axis = call.integer("axis", -1) % x.ndim
+    axis = axis_of(call, x.ndim, -1)
     values, places = x.sort(axis, descending=bool(call.integer("largest", 1)))
     kept = (*([slice(None)] * axis), slice(0, count))
     return values[kept], places[kept].cast(dtypes.int64)
@@ -155,7 +179,9 @@ def _top_k(call: Call, x: Tensor, count: int) -> tuple[Tensor, Tensor]:
 def one_hot(call: Call, indices: Tensor, depth: Array, values: Tensor) -> Tensor:
     """Put values[1] where the index is and values[0] elsewhere; outside, values[0] throughout."""
     count = int(depth.reshape(-1)[0])
-    axis = call.integer("axis", -1) % (indices.ndim + 1)
+    if count <= 0:
+        raise ModelFileError(f"onnx: {call.node} has no class", got=f"a depth of {count}")
+    axis = axis_of(call, indices.ndim + 1, -1)
     lines = tuple(count if dim == axis else 1 for dim in range(indices.ndim + 1))
     classes = Tensor.arange(count, device=call.device).cast(dtypes.int64).reshape(lines)
     chosen = wrapped(indices, count).unsqueeze(axis) == classes
@@ -176,7 +202,7 @@ def compress(call: Call, x: Tensor, condition: Array) -> Tensor:
     places = np.nonzero(condition)[0].astype(np.int64)
     if not call.has("axis"):
         return x.reshape((-1,))[tensor_of(places, call.device)]
-    axis = call.integer("axis") % x.ndim
+    axis = axis_of(call, x.ndim)
     return x[(*([slice(None)] * axis), tensor_of(places, call.device))]
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tilework import dtypes
+from tilework.frontends.onnx.call import axis_of
 from tilework.frontends.onnx.element_types import dtype_of_number
 from tilework.frontends.onnx.ops.shape import cut, padded
 from tilework.frontends.onnx.registry import onnx_op
@@ -86,7 +87,7 @@ def normalized(x: Tensor, axes: tuple[int, ...], epsilon: float) -> tuple[Tensor
 def layer_normalization(
     call: Call, x: Tensor, scale: Tensor, bias: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    axis = call.integer("axis", -1) % x.ndim
+    axis = axis_of(call, x.ndim, -1)
     axes = tuple(range(axis, x.ndim))
     stash = dtype_of_number(call.integer("stash_type", 1), f"onnx: {call.node}")
     wide = x.cast(stash if x.dtype.bits < 32 else x.dtype)
@@ -97,7 +98,7 @@ def layer_normalization(
 
 @onnx_op("RMSNormalization")
 def rms_normalization(call: Call, x: Tensor, scale: Tensor) -> Tensor:
-    axis = call.integer("axis", -1) % x.ndim
+    axis = axis_of(call, x.ndim, -1)
     stash = dtype_of_number(call.integer("stash_type", 1), f"onnx: {call.node}")
     wide = x.cast(stash if x.dtype.bits < 32 else x.dtype)
     mean = (wide * wide).mean(tuple(range(axis, x.ndim)), keepdim=True)
@@ -129,7 +130,7 @@ def group_normalization(call: Call, x: Tensor, scale: Tensor, bias: Tensor) -> T
 
 @onnx_op("LpNormalization")
 def lp_normalization(call: Call, x: Tensor) -> Tensor:
-    axis = call.integer("axis", -1)
+    axis = axis_of(call, x.ndim, -1)
     if call.integer("p", 2) == 1:
         size = x.abs().sum(axis, keepdim=True)
     else:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilework import dtypes
+from tilework.base.errors import ModelFileError
 from tilework.frontends.onnx.ops.convolution import Pairs, Window
 from tilework.frontends.onnx.ops.shape import padded
 from tilework.frontends.onnx.registry import onnx_op
@@ -22,6 +23,12 @@ def _window(call: Call, x: Tensor) -> tuple[Window, Pairs]:
     """Return the window and the pads, widened at the end where `ceil_mode` keeps a part."""
     window = Window(call, x.shape[2:], call.integers("kernel_shape"))
     pads = list(window.pads)
+    if any(max(pair) >= window.extent(axis) for axis, pair in enumerate(pads)):
+        raise ModelFileError(
+            f"onnx: {call.node} has windows of padding alone",
+            got=f"pads {pads}",
+            expected=f"less than the sizes of the kernel {window.kernel}",
+        )
     if call.integer("ceil_mode", 0):
         for axis, size in enumerate(x.shape[2:]):
             before, after = pads[axis]

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from tilework import dtypes
+from tilework.frontends.onnx.call import axis_of
 from tilework.frontends.onnx.element_types import FOUR_BITS, dtype_of_number
 from tilework.frontends.onnx.ops.convolution import convolved
 from tilework.frontends.onnx.ops.math import to_float8
@@ -22,7 +23,7 @@ def _along(parameter: Tensor, x: Tensor, call: Call) -> Tensor:
     """Align a scale or zero point with `x`: one for all, one per slice, or one per block."""
     if parameter.ndim == 0 or math.prod(parameter.shape) == 1:
         return parameter.reshape(())
-    axis = call.integer("axis", 1) % x.ndim
+    axis = axis_of(call, x.ndim, 1)
     block = call.integer("block_size", 0)
     if parameter.ndim == 1 and not block:
         return parameter.reshape(tuple(-1 if dim == axis else 1 for dim in range(x.ndim)))

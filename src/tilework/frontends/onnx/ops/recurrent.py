@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tilework import dtypes
-from tilework.base.errors import UnsupportedError
+from tilework.base.errors import ModelFileError, UnsupportedError
 from tilework.base.records import dataclass
 from tilework.frontends.onnx.registry import onnx_op
 from tilework.frontends.onnx.values import filled, full
@@ -31,12 +31,12 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Activatio
         "sigmoid": lambda x: x.sigmoid(),
         "affine": lambda x: x * with_default(alpha, 1.0) + with_default(beta, 0.0),
         "leakyrelu": lambda x: (x < 0).where(x * with_default(alpha, 0.01), x),
-        "thresholdedrelu": lambda x: (x >= with_default(alpha, 1.0)).where(x, x * 0),
+        "thresholdedrelu": lambda x: (x >= with_default(alpha, 1.0)).where(x, 0.0),
         "scaledtanh": lambda x: (x * with_default(beta, 1.0)).tanh() * with_default(alpha, 1.0),
         "hardsigmoid": hard_sigmoid,
         "elu": lambda x: (x < 0).where((x.exp() - 1) * with_default(alpha, 1.0), x),
         "softsign": lambda x: x / (x.abs() + 1),
-        "softplus": lambda x: (x.exp() + 1).log(),
+        "softplus": lambda x: x.softplus(),
     }
     found = table.get(name.lower())
     if found is None:
@@ -215,6 +215,12 @@ def run_cells(
     rest: Sequence[Tensor | None],
 ) -> tuple[Tensor, ...]:
     """Run every direction of a node; `rest` is bias, lengths, initial states, peepholes."""
+    if call.integer("hidden_size", hidden) != hidden:
+        raise ModelFileError(
+            f"onnx: {call.node} has another hidden_size than its weights",
+            got=str(call.integer("hidden_size")),
+            expected=str(hidden),
+        )
     bias, lengths, *others = filled(rest, 5)
     states = kind.states
     is_batch_first = bool(call.integer("layout", 0))

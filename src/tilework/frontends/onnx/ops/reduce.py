@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from tilework import dtypes
+from tilework.frontends.onnx.call import axis_of, place_of
 from tilework.frontends.onnx.registry import onnx_op
 from tilework.frontends.onnx.values import Array, full
 
@@ -24,7 +25,7 @@ def _axes(call: Call, x: Tensor, given: Array | None) -> tuple[int, ...] | None:
         listed = tuple(int(axis) for axis in given.reshape(-1))
     if not listed:
         return None if call.integer("noop_with_empty_axes", 0) else tuple(range(x.ndim))
-    return tuple(sorted({axis % x.ndim for axis in listed}))
+    return tuple(sorted({place_of(call, axis, x.ndim) for axis in listed}))
 
 
 def _largest(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:
@@ -114,7 +115,7 @@ for _name, _fold in _FOLDS.items():
 @onnx_op("ArgMax", "ArgMin")
 def arg_extremum(call: Call, x: Tensor) -> Tensor:
     """The place of the extremum along an axis, the first one or the last one."""
-    axis = call.integer("axis", 0) % max(x.ndim, 1)
+    axis = axis_of(call, max(x.ndim, 1), 0)
     keep = bool(call.integer("keepdims", 1))
     is_last = bool(call.integer("select_last_index", 0))
     x = x.flip(axis) if is_last else x

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tilework import dtypes
-from tilework.base.errors import UnsupportedError
+from tilework.base.errors import ModelFileError, UnsupportedError
 from tilework.base.records import dataclass
+from tilework.frontends.onnx.call import place_of
 from tilework.frontends.onnx.ops.shape import taken
 from tilework.frontends.onnx.registry import onnx_op
 from tilework.frontends.onnx.values import Array, full, tensor_of
@@ -185,7 +186,7 @@ def upsample(call: Call, x: Tensor, scales: Array | None = None) -> Tensor:
     factors = call.attribute("scales", None) if scales is None else scales
     mode = call.text("mode", "nearest")
     method = Method("linear" if mode == "bilinear" else mode, "asymmetric", "floor")
-    return _resized(x, _by_scales(x, range(x.ndim), factors), method)
+    return _resized(x, _by_scales(x, range(x.ndim), np.asarray(factors)), method)
 
 
 @onnx_op("Resize", since=10, host=(1,))
@@ -212,10 +213,13 @@ def resize(
         antialias=bool(call.integer("antialias", 0)),
         extrapolation=call.number("extrapolation_value", 0.0),
     )
-    axes = [axis % x.ndim for axis in call.integers("axes", tuple(range(x.ndim)))]
-    if sizes is not None and sizes.size:
+    axes = [place_of(call, axis, x.ndim) for axis in call.integers("axes", tuple(range(x.ndim)))]
+    by_sizes, by_scales = (row is not None and row.size > 0 for row in (sizes, scales))
+    if by_sizes and by_scales:
+        raise ModelFileError(f"onnx: {call.node} has both scales and sizes")
+    if sizes is not None and by_sizes:
         plans = _by_sizes(call, x, axes, [int(size) for size in sizes])
-    elif scales is not None and scales.size:
+    elif scales is not None and by_scales:
         plans = _by_scales(x, axes, scales)
     else:
         raise UnsupportedError("onnx: Resize has neither scales nor sizes", got=str(call.node))
@@ -231,6 +235,8 @@ def resize(
 
 
 def _by_scales(x: Tensor, axes: list[int] | range, scales: Array) -> dict[int, AxisPlan]:
+    if not (np.isfinite(scales).all() and (scales > 0).all()):
+        raise ModelFileError("onnx: scales that are not above 0", got=str(scales.tolist()))
     plans = {}
     for axis, scale in zip(axes, (float(value) for value in scales), strict=True):
         size = x.shape[axis]

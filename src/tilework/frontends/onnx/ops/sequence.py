@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilework.base.errors import IndexingError, UnsupportedError
+from tilework.frontends.onnx.call import axis_of
 from tilework.frontends.onnx.ops.shape import cut
 from tilework.frontends.onnx.registry import onnx_op
 from tilework.frontends.onnx.values import HostValue, Value, as_device_value
@@ -103,7 +104,7 @@ def concat_from_sequence(call: Call, sequence: Value) -> Tensor:
 @onnx_op("SplitToSequence", raw=True)
 def split_to_sequence(call: Call, value: Value, split: Value = None) -> tuple[Any, ...]:
     x = as_device_value(value, call.device)
-    axis = call.integer("axis", 0) % x.ndim
+    axis = axis_of(call, x.ndim, 0)
     size = x.shape[axis]
     keep = bool(call.integer("keepdims", 1)) or split is not None
     sizes = [1] * size

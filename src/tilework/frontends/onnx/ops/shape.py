@@ -10,6 +10,7 @@ import numpy as np
 
 from tilework import dtypes
 from tilework.base.errors import ShapeError, UnsupportedError
+from tilework.frontends.onnx.call import place_of, split_of
 from tilework.frontends.onnx.registry import onnx_op
 from tilework.frontends.onnx.values import Array, full
 from tilework.tensor.tensor import Tensor
@@ -46,8 +47,7 @@ def reshape(call: Call, x: Tensor, shape: Array | None = None) -> Tensor:
 
 @onnx_op("Flatten")
 def flatten(call: Call, x: Tensor) -> Tensor:
-    axis = call.integer("axis", 1)
-    axis += x.ndim if axis < 0 else 0
+    axis = split_of(call, x.ndim, 1)
     return x.reshape((math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
 
 
@@ -65,7 +65,7 @@ def squeeze(call: Call, x: Tensor, axes: Array | None = None) -> Tensor:
     if listed is None:
         dropped = {axis for axis, size in enumerate(x.shape) if size == 1}
     else:
-        dropped = {axis % x.ndim for axis in listed}
+        dropped = {place_of(call, axis, x.ndim) for axis in listed}
     wrong = [axis for axis in dropped if x.shape[axis] != 1]
     if wrong:
         raise ShapeError(
@@ -80,7 +80,7 @@ def unsqueeze(call: Call, x: Tensor, axes: Array | None = None) -> Tensor:
     """Add axes of size 1; they count in the result."""
     listed = call.integers("axes") if axes is None else [int(axis) for axis in axes.reshape(-1)]
     rank = x.ndim + len(listed)
-    added = {axis % rank for axis in listed}
+    added = {place_of(call, axis, rank) for axis in listed}
     sizes = iter(x.shape)
     return x.reshape(tuple(1 if axis in added else next(sizes) for axis in range(rank)))
 
@@ -196,7 +196,7 @@ def padded(
         if (before, after) != (0, 0):
             # What is cut off does not come back at the other end.
             first = max(-before, 0)
-            size = x.shape[axis] - first - max(-after, 0)
+            size = max(0, x.shape[axis] - first - max(-after, 0))
             places = np.arange(-max(before, 0), size + max(after, 0))
             x = taken(x, axis, first + makers[mode](places, size))
     return x
