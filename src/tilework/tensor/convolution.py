@@ -6,6 +6,7 @@ last to the first.  Negative padding cuts off.
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING, Any, Self
 
 from tilework import dtypes
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tilework.dtypes import DType
+    from tilework.ir.types import Dim
 
 Ints = Any  # one int for all axes, or a sequence with one for each
 
@@ -106,6 +108,47 @@ class _Plan:
             weight, None, self.groups, self.stride, self.dilation, flat, extra
         )
         return of_input, x._weight_gradient(g, self)
+
+
+@dataclass(frozen=True)
+class Adjoint:
+    """The adjoint of a convolution: everything but its operands."""
+
+    groups: int
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    extra: tuple[int, ...]
+
+    def has_phases(self, shape: tuple[Dim, ...]) -> bool:
+        """Whether places fall into classes, each of which is reached by taps of its own."""
+        steps = list(zip(self.stride, self.dilation, strict=True))
+        are_known = all(isinstance(size, int) and size > 0 for size in shape[2:])
+        is_apart = all(step == 1 or spread == 1 for step, spread in steps)
+        return are_known and is_apart and any(step > 1 for step in self.stride)
+
+    def phases(self) -> tuple[int, ...]:
+        """How many classes of places any tap reaches, for each axis."""
+        pairs = zip(self.kernel, self.stride, strict=True)
+        return tuple([min(size, step) for size, step in pairs])
+
+    def alone(self, kernel: tuple[int, ...]) -> Adjoint:
+        """The convolution of one class, which has a stride of 1."""
+        none = (0,) * len(kernel)
+        return Adjoint(self.groups, kernel, (1,) * len(kernel), self.dilation, none)
+
+    def sizes(self, own: list[int]) -> list[int]:
+        """The sizes of the result of an operand of such sizes."""
+        each = zip(own, self.kernel, self.stride, self.dilation, self.extra, strict=True)
+        return [
+            (size - 1) * step + spread * (taps - 1) + 1 + extra
+            for size, taps, step, spread, extra in each
+        ]
+
+    def most_places(self, own: list[int]) -> list[int]:
+        """How many places the class with the most taps has."""
+        taps = [ceil_div(size, has) for size, has in zip(self.kernel, self.phases(), strict=True)]
+        return self.alone(tuple(taps)).sizes(own)
 
 
 class Convolution(Counting):
@@ -288,27 +331,66 @@ class Convolution(Counting):
         kernel = tuple([weight._fixed_size(axis, what) for axis in range(2, weight.ndim)])
         steps, spread = per_axis(stride, count, what), per_axis(dilation, count, what)
         extra = per_axis(output_padding, count, what, least=0)
-        x = self.cast(compute)
-        for number in range(count):
-            axis = 2 + 2 * number
-            x = x._spread(axis, kernel[number], steps[number], spread[number], extra[number])
-        channels, per_group = weight._fixed_size(0, what), weight._fixed_size(1, what)
-        batch, places = self.shape[0], x.shape[2::2]
-        # (n, g, c, 1, oh, kh, ow, kw) * (1, g, c, o, 1, kh, 1, kw), added over c, kh, kw.
-        inner = channels // groups
-        taps = [size for pair in zip(places, kernel, strict=True) for size in pair]
-        x = x.reshape(batch, groups, inner, 1, *taps)
-        x = x.expand(batch, groups, inner, per_group, *taps)
-        spaced = [size for each in kernel for size in (1, each)]
-        w = weight.cast(compute).reshape(1, groups, inner, per_group, *spaced).expand(x.shape)
-        axes = (2, *[5 + 2 * number for number in range(count)])
-        found = (x * w)._fold(Fold.ADD, axes, keepdim=False)
-        found = found.reshape(batch, groups * per_group, *places)
+        x, weight = self.cast(compute), weight.cast(compute)
+        form = Adjoint(groups, kernel, steps, spread, extra)
+        found = x._by_phases(weight, form) if form.has_phases(x._dims) else x._by_taps(weight, form)
         cuts = read_padding(padding, count, what)
         found = found._pad_axes([(-low, -high) for low, high in cuts])
         if bias is not None:
             found = found + bias.cast(compute).reshape(1, -1, *(1,) * count)
         return found.cast(result)
+
+    def _by_taps(self, weight: Self, form: Adjoint) -> Self:
+        """Each place adds up the taps that it is reached by; the others count as zeros."""
+        x, count = self, len(form.kernel)
+        for number in range(count):
+            x = x._spread(
+                2 + 2 * number, form.kernel[number], form.stride[number], form.dilation[number],
+                form.extra[number],
+            )  # fmt: skip
+        channels, per_group = weight._fixed_size(0, "conv"), weight._fixed_size(1, "conv")
+        batch, places = self.shape[0], x.shape[2::2]
+        # (n, g, c, 1, oh, kh, ow, kw) * (1, g, c, o, 1, kh, 1, kw), added over c, kh, kw.
+        inner = channels // form.groups
+        taps = [size for pair in zip(places, form.kernel, strict=True) for size in pair]
+        x = x.reshape(batch, form.groups, inner, 1, *taps)
+        x = x.expand(batch, form.groups, inner, per_group, *taps)
+        spaced = [size for each in form.kernel for size in (1, each)]
+        w = weight.reshape(1, form.groups, inner, per_group, *spaced).expand(x.shape)
+        axes = (2, *[5 + 2 * number for number in range(count)])
+        found = (x * w)._fold(Fold.ADD, axes, keepdim=False)
+        return found.reshape(batch, form.groups * per_group, *places)
+
+    def _by_phases(self, weight: Self, form: Adjoint) -> Self:
+        """With a stride of s, places r, r + s, ... are reached by taps r, r + s, ... alone.
+
+        So they are a convolution of their own that has a stride of 1.
+        """
+        phases, count = form.phases(), len(form.kernel)
+        own_sizes = [self._fixed_size(2 + number, "conv") for number in range(count)]
+        places = form.most_places(own_sizes)
+        parts = []
+        for starts in product(*map(range, phases)):
+            taps = weight
+            for number, start in enumerate(starts):
+                taps = taps._cut_axis(2 + number, start, form.kernel[number], phases[number])
+            own = form.alone(tuple([taps._fixed_size(2 + n, "conv") for n in range(count)]))
+            part = self._by_taps(taps, own)
+            sizes = zip(places, own.sizes(own_sizes), strict=True)
+            parts.append(part._pad_axes([(0, most - here) for most, here in sizes]))
+        # (n, o, rh * rw, qh, qw) -> (n, o, qh, rh, qw, rw)
+        channels = weight._fixed_size(1, "conv") * form.groups
+        found = parts[0].stack(*parts[1:], dim=2)
+        found = found.reshape(self.shape[0], channels, *phases, *places)
+        order = [axis for number in range(count) for axis in (2 + count + number, 2 + number)]
+        found = found.permute(0, 1, *order)
+        # Phases that no tap reaches are zeros.
+        pairs = zip(phases, form.stride, strict=True)
+        found = found._pad_axes([pad for has, all_ in pairs for pad in ((0, 0), (0, all_ - has))])
+        whole = [size * step for size, step in zip(places, form.stride, strict=True)]
+        found = found.reshape(self.shape[0], channels, *whole)
+        rest = zip(form.sizes(own_sizes), whole, strict=True)
+        return found._pad_axes([(0, size - here) for size, here in rest])
 
     def _spread(self, axis: int, size: int, stride: int, dilation: int, extra: int) -> Self:
         """Axis `axis` becomes (places, taps): the windows that each place is reached from."""
