@@ -26,12 +26,13 @@ from tilework.ir.build import const_bits, const_index
 from tilework.ir.node import make, toposort
 from tilework.ir.ops import control, math
 from tilework.ir.ops import index as index_ops
+from tilework.ir.ops.matrix_registers import LOAD_MATRIX, STORE_MATRIX
 from tilework.ir.ops.memory import INDEX, LOAD, PARAM, STORE
 from tilework.ir.symbolic import dims
 from tilework.ir.symbolic.bounds import bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from tilework.ir.node import Node
 
@@ -88,7 +89,10 @@ def sum_of(node: Node, lane: int | None = None) -> Sum:
     if op is control.STACK and lane is not None:
         return sum_of(node.src[lane])
     found = _arithmetic(node, lane) if op in _ARITHMETIC else None
-    return Sum(0, {_lane_of(node, lane): 1}) if found is None else found
+    if found is not None:
+        return found
+    low, high = bounds(node)
+    return Sum(low) if low == high else Sum(0, {_lane_of(node, lane): 1})
 
 
 _ARITHMETIC: Final = (math.ADD, math.SUB, math.NEG, math.MUL, math.SHL, math.CAST)
@@ -265,6 +269,16 @@ class _Prover:
             found += factor * (high if factor > 0 else low)
         return found
 
+    def most(self, total: Sum) -> int:
+        """The largest value that the bounds of the atoms allow, or a fact of the same sum."""
+        found = self.greatest(total)
+        for atom in total.atoms:
+            for fact in self._by_atom.get(atom, ()):
+                if fact.atoms == total.atoms:
+                    found = min(found, total.constant - fact.constant)
+            break  # a fact of the same sum is known by each of its atoms
+        return found
+
     def proves(self, goal: Sum) -> bool:
         """Whether `goal` <= 0 follows."""
         if self._never or self.greatest(goal) <= 0:
@@ -305,6 +319,10 @@ class _Prover:
                 waiting.extend(fact.atoms)
             if atom.op in _QUOTIENTS:
                 self._learn_quotient(atom)
+            elif atom.op is math.MINIMUM or atom.op is math.MAXIMUM:
+                self._learn_extreme(atom)
+            elif atom.op is math.WHERE:
+                self._learn_choice(atom)
 
     def _learn_quotient(self, atom: Node) -> None:
         """A quotient is rounded down, which says more than the same sum over real numbers."""
@@ -313,12 +331,38 @@ class _Prover:
             return
         size = by.constant
         self._learn(divided)
-        low, high = -self.greatest(divided.scaled(-1)), self.greatest(divided)
+        low, high = -self.most(divided.scaled(-1)), self.most(divided)
         if low < 0 and self._search_afresh(divided.scaled(-1), 2):
             low = 0
         if low >= 0 or atom.op is not math.CDIV:
             self._add(Sum(low // size, {atom: -1}))
             self._add(Sum(-(high // size), {atom: 1}))
+
+    def _learn_extreme(self, atom: Node) -> None:
+        """The smaller of two is at least what both are; the greater at most what both are."""
+        sign = -1 if atom.op is math.MINIMUM else 1
+        sides = [sum_of(source).scaled(sign) for source in atom.src]
+        for side in sides:
+            self._learn(side)
+        most = max(self.greatest(side) for side in sides)
+        if most > 0 and all(self._search_afresh(side, 2) for side in sides):
+            most = 0
+        self._add(Sum(-most, {atom: sign}))
+
+    def _learn_choice(self, atom: Node) -> None:
+        """One of two values, of which the first may be what its condition limits."""
+        condition, *sources = atom.src
+        sides = [sum_of(source) for source in sources]
+        for side in sides:
+            self._learn(side)
+        most = [self.greatest(side) for side in sides]
+        if condition.op is math.LT and condition.src[0] is sources[0]:
+            most[0] = min(most[0], self.greatest(sum_of(condition.src[1])) - 1)
+        self._add(Sum(-max(most), {atom: 1}))
+        low = min(-self.greatest(side.scaled(-1)) for side in sides)
+        if low < 0 and all(self._search_afresh(side.scaled(-1), 2) for side in sides):
+            low = 0
+        self._add(Sum(low, {atom: -1}))
 
     def _search(self, goal: Sum, depth: int) -> bool:
         if self.greatest(goal) <= 0:
@@ -365,11 +409,18 @@ def unproven(lowered: Node) -> list[Unproven]:
     for node in toposort(lowered):
         if node.op is LOAD or node.op is STORE:
             found.extend(unproven_parts(node))
+        elif node.op is LOAD_MATRIX or node.op is STORE_MATRIX:
+            found.extend(unproven_rows(node, node.src[0], ()))
     return found
 
 
-def unproven_parts(node: Node) -> list[Unproven]:
-    """What is not proven of one LOAD or STORE; nothing for memory of the kernel's own."""
+def unproven_parts(node: Node, known: Sequence[Sum] = ()) -> list[Unproven]:
+    """What is not proven of one LOAD or STORE; nothing for memory of the kernel's own.
+
+    Args:
+        node: The access.
+        known: What holds where it stands, besides its gate.
+    """
     is_load = node.op is LOAD
     address = node.src[0]
     if address.op is not INDEX or address.src[0].op is not PARAM:
@@ -377,7 +428,7 @@ def unproven_parts(node: Node) -> list[Unproven]:
     gates = node.src[1 if is_load else 2 :]
     kind = node.type if is_load else node.src[1].type
     lanes = kind.lanes if kind.shape else 1
-    facts = [fact for gate in gates for fact in facts_of_condition(gate)]
+    facts = [*known, *(fact for gate in gates for fact in facts_of_condition(gate))]
     offset = sum_of(address.src[1])
     last = offset
     if lanes > 1 and not address.src[1].type.shape:  # else each lane has a place of its own
@@ -397,6 +448,40 @@ def unproven_parts(node: Node) -> list[Unproven]:
     return faults
 
 
+def unproven_span(address: Node, counts: Sequence[Sum], facts: Sequence[Sum]) -> list[str]:
+    """What is not proven of an access of several elements from an INDEX on.
+
+    Args:
+        address: Of the first element.
+        counts: Of how many elements it is at most; each of these is true.
+        facts: What holds where it stands.
+    """
+    offset = sum_of(address.src[1])
+    size = sum_of(dims.as_node(dims.product(address.src[0].attrs.shape)))
+    found = []
+    if not proves(offset.scaled(-1), facts):
+        found.append("it may begin before the buffer")
+    if not any(proves(offset.plus(count).plus(size, -1), facts) for count in counts):
+        found.append("it may reach beyond the buffer")
+    return found
+
+
+def unproven_rows(node: Node, address: Node, facts: Sequence[Sum]) -> list[Unproven]:
+    """What is not proven of a LOAD_MATRIX or STORE_MATRIX, whose rows lie some elements apart."""
+    if address.op is not INDEX or address.src[0].op is not PARAM:
+        return []
+    attrs = node.attrs
+    reach = (attrs.rows - 1) * attrs.stride + attrs.columns
+    from_data = any(part.op is LOAD for part in toposort(address.src[1]))
+    found = unproven_span(address, (Sum(reach),), facts)
+    return [Unproven(node, what, from_data) for what in found]
+
+
+def proves(goal: Sum, facts: Sequence[Sum]) -> bool:
+    """Whether `goal` <= 0 follows from facts, which are sums that are at most 0."""
+    return _Prover(facts).proves(goal)
+
+
 def check_accesses(lowered: Node, *, trusts_data: bool = True) -> None:
     """Refuse a LOWERED kernel with an access that is not proven to lie inside of its buffer.
 
@@ -407,7 +492,11 @@ def check_accesses(lowered: Node, *, trusts_data: bool = True) -> None:
     Raises:
         VerifyError: Names the first such access.
     """
-    faults = [fault for fault in unproven(lowered) if not (trusts_data and fault.from_data)]
+    refuse([fault for fault in unproven(lowered) if not (trusts_data and fault.from_data)])
+
+
+def refuse(faults: Sequence[Unproven]) -> None:
+    """Raise VerifyError for the first of some accesses that are not proven, if there is one."""
     if faults:
         first = faults[0]
         raise VerifyError(

@@ -9,6 +9,7 @@ from tilework.base.errors import PlanError
 from tilework.base.records import replace
 from tilework.codegen import audit
 from tilework.codegen.analysis import analyse
+from tilework.codegen.audit_statements import check_statements
 from tilework.codegen.cascade.lower import lower_cascade
 from tilework.codegen.gpu.plan import has_blocks
 from tilework.codegen.linearize.fetch import fetch_results
@@ -22,6 +23,7 @@ from tilework.codegen.passes.decompose import decompose, decompose_node
 from tilework.codegen.passes.expand import expand
 from tilework.codegen.passes.run import PassRun
 from tilework.codegen.passes.runtime_checks import with_checks
+from tilework.codegen.passes.statement_checks import with_statement_checks
 from tilework.codegen.plan.apply import apply_plan
 from tilework.codegen.plan.check import check
 from tilework.codegen.plan.choose import choose_plan, estimate_work, plain_plan
@@ -109,6 +111,7 @@ def lower_kernel(
                 return found
         if is_sort(sink):
             linear, scratch_bytes = lower_sort(sink, target, _of_kind(plan, SortPlan))
+            linear = audited(linear, sink)
             if settings.current().verify != "off":
                 verify(linear, Stage.LINEAR, after="sort")
             name = kernel_name(sink, None)
@@ -164,6 +167,20 @@ def checked(sink: Node) -> Node:
     return with_checks(sink, digest(sink).hex()[:MARK_DIGITS])
 
 
+def audited(linear: Node, sink: Node) -> Node:
+    """The statements of a kernel that is written as such, proven or checked as settings say.
+
+    Raises:
+        VerifyError: `prove_accesses` is set, and an access is not proven to lie inside.
+    """
+    current = settings.current()
+    if current.check_accesses:
+        linear = with_statement_checks(linear, digest(sink).hex()[:MARK_DIGITS])
+    if current.check_accesses or current.prove_accesses:
+        check_statements(linear, trusts_data=not current.check_accesses)
+    return linear
+
+
 def _finished(passes: PassRun, linear: Node, target: TargetSpec) -> Node:
     """The statements after the passes that every kernel's go through at last."""
     branched = passes.run("branch-rarely", linear, branch_rarely)
@@ -202,6 +219,11 @@ def _lower_for_blocks(
     kernel, chosen, lowered, linear = lower_for_blocks(
         sink, target, loosen, plan, is_plain=is_plain
     )
+    if lowered is linear:  # written as statements, not made of expressions
+        linear = audited(linear, sink)
+    else:
+        audit.check_as_settings_say(lowered)
+        audit.check_gates(lowered, linear)
     work, name = estimate_work(kernel), kernel_name(named_by, kernel)
     found = _describe(target, name, sink, work, repr(chosen), linear, _scratch_bytes(lowered))
     return replace(found, threads=chosen.threads)
@@ -222,6 +244,7 @@ def _lower_sort_for_blocks(
             return None
         linear, scratch_bytes = lower_row_sort(sink, target, tile)
         threads = tile.threads
+    linear = audited(linear, sink)
     if settings.current().verify != "off":
         verify(linear, Stage.LINEAR, after="sort")
     name, work = kernel_name(sink, None), sort_work(sink)

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tilework import Tensor, dtypes
 from tilework.base.errors import VerifyError
@@ -219,3 +221,64 @@ def test_CST_06_strided_and_padded_convolutions_are_proven() -> None:
         x.conv2d(w, stride=(2, 3), padding=(1, 2), dilation=(2, 1), groups=2).sum().backward()
         assert x.grad is not None
         assert x.grad.numpy().shape == (2, 4, 9, 11)
+
+
+LOOPS = (loop(0, 5), loop(1, 3))
+SIZES = (5, 3)
+
+
+def drawn_place(draw: Any, depth: int) -> Node:
+    """An integer expression of two loops, of every op that proofs look into."""
+    if depth == 0:
+        return draw(st.sampled_from([*LOOPS, *map(const_index, (-2, 0, 1, 3, 7))]))
+    x, y = drawn_place(draw, depth - 1), drawn_place(draw, depth - 1)
+    by = const_index(draw(st.integers(1, 4)))
+    choices: list[Callable[[], Node]] = [
+        lambda: math.ADD(x, y),
+        lambda: math.SUB(x, y),
+        lambda: math.MUL(x, by),
+        lambda: math.MINIMUM(x, y),
+        lambda: math.MAXIMUM(x, y),
+        lambda: math.IDIV(x, by),
+        lambda: math.MOD(x, by),
+        lambda: math.SHR(x, by),
+        lambda: math.AND(x, const_index(3)),
+        lambda: math.WHERE(math.LT(x, y), x, by),
+        lambda: math.WHERE(math.LE(x, by), y, x),
+    ]
+    return draw(st.sampled_from(choices))()
+
+
+def value_of(node: Node, values: dict[Node, int]) -> int:
+    """What an integer expression is for some values of loops."""
+    if node in values:
+        return values[node]
+    if node.op is math.CONST:
+        return int(node.attrs.bits) - (int(node.attrs.bits) >> 63 << 64)
+    x = [value_of(source, values) for source in node.src]
+    found = {
+        math.ADD: lambda: x[0] + x[1], math.SUB: lambda: x[0] - x[1],
+        math.MUL: lambda: x[0] * x[1], math.MINIMUM: lambda: min(x),
+        math.MAXIMUM: lambda: max(x), math.IDIV: lambda: x[0] // x[1],
+        math.MOD: lambda: x[0] % x[1], math.SHR: lambda: x[0] >> x[1],
+        math.AND: lambda: x[0] & x[1], math.LT: lambda: int(x[0] < x[1]),
+        math.LE: lambda: int(x[0] <= x[1]), math.WHERE: lambda: x[1] if x[0] else x[2],
+    }[node.op]()  # fmt: skip
+    return int(found)
+
+
+@given(st.data())
+def test_CST_06_what_is_proven_lies_inside_for_all_values(data: st.DataObject) -> None:
+    place = drawn_place(data.draw, data.draw(st.integers(1, 3)))
+    first, second = drawn_place(data.draw, 1), drawn_place(data.draw, 1)
+    order = data.draw(st.sampled_from([math.LT, math.LE]))
+    gate = order(first, second)
+    size = data.draw(st.integers(1, 12))
+    access = STORE(at(0, size, place), const(0, float32), gate)
+    if audit.unproven_parts(access):
+        return
+    for one in range(SIZES[0]):
+        for other in range(SIZES[1]):
+            values = dict(zip(LOOPS, (one, other), strict=True))
+            if value_of(gate, values):
+                assert 0 <= value_of(place, values) < size
