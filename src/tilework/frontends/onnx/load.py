@@ -123,6 +123,8 @@ def array_of(tensor: Any, what: str) -> np.ndarray[Any, Any]:
             f"onnx: {what} has element type {NAMES.get(number, number)}",
             expected=", ".join(sorted({dtype.name for dtype in BY_NUMBER.values()})),
         )
+    if any(size < 0 for size in tensor.dims):
+        raise ModelFileError(f"onnx: {what} is malformed", got=f"dims {list(tensor.dims)}")
     helper = importlib.import_module("onnx.numpy_helper")
     try:
         array = np.asarray(helper.to_array(tensor))
@@ -153,6 +155,9 @@ class _Reader:
         self._opsets = opsets
 
     def graph(self, proto: Any, outer: frozenset[str]) -> Graph:
+        _check_text(
+            proto.name, *(row.name for row in (*proto.input, *proto.output, *proto.initializer))
+        )
         constants = {
             tensor.name: array_of(tensor, f"initialiser {tensor.name!r}")
             for tensor in proto.initializer
@@ -161,6 +166,10 @@ class _Reader:
             name = sparse.values.name
             constants[name] = _sparse_array(sparse, f"initialiser {name!r}")
         inputs = tuple(_value_info(info) for info in proto.input)
+        _check_once(
+            [*(info.name for info in inputs), *_results(proto.node)],
+            [*(constants.keys() - {info.name for info in inputs}), *_results(proto.node)],
+        )
         known = outer | {info.name for info in inputs} | constants.keys()
         nodes = self.nodes(proto.node, known)
         produced = known.union(*(node.outputs for node in nodes))
@@ -193,6 +202,8 @@ class _Reader:
         return tuple(ordered)
 
     def _node(self, index: int, proto: Any, scope: frozenset[str]) -> Node:
+        _check_text(proto.op_type, proto.domain, proto.name, *proto.input, *proto.output)
+        _check_text(*(attribute.name for attribute in proto.attribute))
         domain = canonical_domain(proto.domain)
         name = proto.name or f"{proto.op_type}_{index}"
         attributes = {
@@ -230,6 +241,25 @@ class _Reader:
         if reader is None:
             raise ModelFileError(f"onnx: {what} has an unknown type", got=proto.type)
         return reader()
+
+
+def _check_text(*names: str | bytes) -> None:
+    """Refuse names that are not UTF-8, which the package hands over as bytes."""
+    for name in names:
+        if isinstance(name, bytes):
+            raise ModelFileError("onnx: a name in the file is not text", got=repr(name))
+
+
+def _results(protos: Any) -> list[str]:
+    return [name for proto in protos for name in proto.output if name]
+
+
+def _check_once(*groups: list[str]) -> None:
+    """Refuse names of one graph that two of its inputs, constants or nodes give."""
+    for names in groups:
+        if len(set(names)) < len(names):
+            twice = sorted({name for name in names if names.count(name) > 1})
+            raise ModelFileError("onnx: a name stands for several values", got=", ".join(twice))
 
 
 def _guess_type(proto: Any) -> int:

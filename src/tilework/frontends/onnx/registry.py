@@ -42,7 +42,9 @@ class OpRule:
     def check(self, operands: Sequence[object], node: object) -> None:
         """Refuse a node with operands missing or too many.  Raises: ModelFileError."""
         count = len(operands)
-        missing = [at for at in self.needed if at >= count or operands[at] is None]
+        missing = [
+            at for at in self.needed if at >= count or (operands[at] is None and not self.raw)
+        ]
         if self.every:
             missing += [at for at, operand in enumerate(operands) if operand is None]
         if missing:
@@ -100,7 +102,8 @@ def onnx_op(
     """
 
     def register(function: RuleT) -> RuleT:
-        needed, most, every = ((), None, False) if raw else _operands_of(function, least)
+        needed, most, every = _operands_of(function, least)
+        every = every and not raw
         for name in names:
             rule = OpRule(name, domain, since, function, frozenset(host), raw, needed, most, every)
             rows = _RULES.setdefault((domain, name), [])

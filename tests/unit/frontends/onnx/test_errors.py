@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from tests.unit.frontends.onnx.models import model, node, value
+from onnx import helper
+from tests.unit.frontends.onnx.models import model, node, untyped, value
 
 from tilework.base.errors import ModelFileError
 from tilework.onnx import OnnxRunner
@@ -31,3 +32,11 @@ def test_GEN_01_a_node_with_other_operands_than_its_operator_takes_is_refused(
     runner = OnnxRunner(model(nodes, [value("x", shape=[2, 2])], [value("y")]))
     with pytest.raises(ModelFileError, match=message):
         runner({"x": np.ones((2, 2), np.float32)})
+
+
+def test_GEN_01_a_branch_without_a_condition_is_refused() -> None:
+    branch = helper.make_graph([node("Neg", ["x"], ["a"])], "branch", [], [untyped("a")])
+    nodes = [node("If", [], ["y"], then_branch=branch, else_branch=branch)]
+    runner = OnnxRunner(model(nodes, [value("x", shape=[2])], ["y"]))
+    with pytest.raises(ModelFileError, match="lacks an input"):
+        runner({"x": np.ones(2, np.float32)})

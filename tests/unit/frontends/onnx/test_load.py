@@ -138,3 +138,31 @@ def test_metadata_and_dtypes_are_kept() -> None:
     proto.metadata_props.add(key="character", value="abc")
     found = load_model(proto.SerializeToString())
     assert (found.metadata, found.graph.inputs[0].dtype) == ({"character": "abc"}, dtypes.bool_)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "constants"),
+    [
+        ([node("Neg", ["x"], ["y"]), node("Abs", ["x"], ["y"])], {}),
+        ([node("Neg", ["x"], ["x"]), node("Abs", ["x"], ["y"])], {}),
+        ([node("Neg", ["x"], ["w"]), node("Add", ["x", "w"], ["y"])], {"w": np.ones(1)}),
+    ],
+)
+def test_a_name_that_stands_for_several_values_is_refused(
+    nodes: list[object], constants: dict[str, np.ndarray]
+) -> None:
+    with pytest.raises(ModelFileError, match="several values"):
+        load_model(model(nodes, [value("x")], ["y"], constants))
+
+
+def test_an_initialiser_with_a_size_below_zero_is_refused() -> None:
+    proto = onnx.load_from_string(model([node("Abs", ["w"], ["y"])], [], ["y"], {"w": np.ones(6)}))
+    proto.graph.initializer[0].dims[:] = [2, -3]
+    with pytest.raises(ModelFileError, match="malformed"):
+        load_model(proto.SerializeToString())
+
+
+def test_a_name_that_is_not_text_is_refused() -> None:
+    text = model([node("Relu", ["x"], ["y"])], [value("x")], ["y"])
+    with pytest.raises(ModelFileError, match="not text"):
+        load_model(text.replace(b"Relu", b"Re\xffu"))
