@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: Ops whose sources after the first are ranges that they bind.
 BINDERS = frozenset({REDUCE, STAGE, END})
+#: A loaded term whose values may lie further apart than this is not bounded.
+_MOST_APART = 1 << 48
 
 
 class FreeRanges:
@@ -167,23 +169,24 @@ def _serial_ranges(kernel: Kernel, *, bounded: bool = False) -> set[Node]:
 def loaded_extents(offset: Node, store: Node) -> dict[Node, int]:
     """How many values each loaded term of an offset has at the most; {} where one is not bounded.
 
-    The condition under which a store is done bounds what it loads its index from.
+    The condition under which a store is done bounds what it loads its index from, and so do what
+    it is computed by and its dtype.
     """
     found: dict[Node, int] = {}
     gates = simplify.conjuncts(store.src[2]) if len(store.src) > 2 else []
     for term in simplify.terms(offset)[1]:
         if all(node.op is not LOAD for node in toposort(term)):
             continue
-        low, high = None, None
+        low, high = bounds(term)
         for gate in gates:
             if gate.op is not math.LT:
                 continue
             constant, total = simplify.terms(simplify.sub(gate.src[0], gate.src[1]))
             if total == {term: 1}:
-                high = -constant - 1
+                high = min(high, -constant - 1)
             elif total == {term: -1}:
-                low = constant + 1
-        if low is None or high is None:
+                low = max(low, constant + 1)
+        if high - low > _MOST_APART:
             return {}
         found[term] = max(high - low + 1, 1)
     return found
@@ -192,7 +195,8 @@ def loaded_extents(offset: Node, store: Node) -> dict[Node, int]:
 def _classes(store: Node, extents: Mapping[Node, int]) -> set[Node]:
     """The ranges each value of which writes where a loaded place falls into a class of its own."""
     found: set[Node] = set()
-    for gate in simplify.conjuncts(store.src[2]) if extents else []:
+    gates = simplify.conjuncts(store.src[2]) if len(store.src) > 2 else []
+    for gate in gates if extents else []:
         if gate.op is not math.EQ or not gate.src[0].type.dtype.is_integer:
             continue
         constant, total = simplify.terms(simplify.sub(*gate.src))

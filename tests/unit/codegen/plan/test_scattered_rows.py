@@ -11,9 +11,9 @@ from tilework.codegen.analysis import analyse
 from tilework.codegen.plan.check import check
 from tilework.codegen.plan.choose import choose_plan
 from tilework.codegen.plan.plan import Plan
-from tilework.dtypes import float32, int64
+from tilework.dtypes import float32, int64, uint8
 from tilework.dtypes import index as index_dtype
-from tilework.ir.build import cast, const_index
+from tilework.ir.build import cast, const_bits, const_index
 from tilework.ir.node import Node
 from tilework.ir.ops import math
 from tilework.ir.ops.index import RANGE, RangeAttrs
@@ -48,6 +48,27 @@ def test_rows_that_cannot_meet_are_tasks() -> None:
     plan = choose_plan(kernel, HOST)
     assert plan.tasks == 1
     check(plan, kernel, HOST)
+
+
+@pytest.mark.parametrize("limit", [5, WIDTH - 1])
+def test_what_a_place_is_computed_by_and_its_dtype_are_bounds_too(limit: int) -> None:
+    row, column = (
+        RANGE(const_index(n), attrs=RangeAttrs(i)) for i, n in enumerate((ROWS, COLUMNS))
+    )
+    out = PARAM(attrs=ParamAttrs(0, (ROWS * WIDTH + 1,), float32))
+    at = simplify.add(simplify.scale(row, COLUMNS), column)
+    wide = LOAD(INDEX(PARAM(attrs=ParamAttrs(1, (ROWS * COLUMNS,), int64)), at))
+    narrow = LOAD(INDEX(PARAM(attrs=ParamAttrs(1, (ROWS * COLUMNS,), uint8)), at))
+    limited = math.MINIMUM(
+        math.MAXIMUM(cast(wide, index_dtype), const_index(0)), const_index(limit)
+    )
+    value = const_bits(0, float32)
+    for place in (limited, cast(narrow, index_dtype)):
+        offset = simplify.add(simplify.scale(row, WIDTH), place)
+        assert choose_plan(analyse(SINK(STORE(INDEX(out, offset), value))), HOST).tasks == 1
+    beyond = math.MINIMUM(math.MAXIMUM(cast(wide, index_dtype), const_index(0)), const_index(WIDTH))
+    offset = simplify.add(simplify.scale(row, WIDTH), beyond)
+    assert choose_plan(analyse(SINK(STORE(INDEX(out, offset), value))), HOST).tasks == 0
 
 
 def test_rows_that_may_meet_run_in_order() -> None:
