@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 
-@contextmanager
-def no_collection() -> Iterator[None]:
+class NoCollection:
+    """What `no_collection` gives; a class, since small programs enter it with each run."""
+
+    __slots__ = ("_was_on",)
+
+    def __enter__(self) -> None:
+        self._was_on = gc.isenabled()
+        gc.disable()
+
+    def __exit__(self, *error: object) -> None:
+        if self._was_on:
+            gc.enable()
+
+
+def no_collection() -> NoCollection:
     """Pause garbage collection while the block runs.
 
     Scheduling and code generation make very many nodes, nearly all of which live until the end,
@@ -19,10 +30,4 @@ def no_collection() -> Iterator[None]:
         ...     gc.isenabled()
         False
     """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
+    return NoCollection()

@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tilework.base import faults, log, settings, trace
+from tilework.base.collection import no_collection
 from tilework.base.errors import BoundsError
 from tilework.base.records import dataclass, replace
 from tilework.engine import link
@@ -127,18 +128,19 @@ def _run(
     on_failure: OnFailure | None,
 ) -> list[Buffer]:
     before = COUNTERS.snapshot() if trace.enabled() else None
-    call = transform_to_call(outputs)
-    unplaced, is_found = _find_schedule(call.function)
-    schedule = _placed(unplaced, device)
-    slots = [find_buffer(node) for node in call.arguments]
-    for slot, (offset, size) in call.parts.items():
-        slots[slot] = slots[slot].view(offset, size)
-    slots += allocate_slots(schedule)
     plan: Plan | link.LinkedSteps
-    if watcher is None:
-        plan = link_schedule(schedule, call.function)
-    else:
-        plan = plan_of(schedule, call.function)
+    with no_collection():
+        call = transform_to_call(outputs)
+        unplaced, is_found = _find_schedule(call.function)
+        schedule = _placed(unplaced, device)
+        slots = [find_buffer(node) for node in call.arguments]
+        for slot, (offset, size) in call.parts.items():
+            slots[slot] = slots[slot].view(offset, size)
+        slots += allocate_slots(schedule)
+        if watcher is None:
+            plan = link_schedule(schedule, call.function)
+        else:
+            plan = plan_of(schedule, call.function)
     check_variables(plan.variables, values)
     state = [slot for slot in plan.written if schedule.slots[slot].kind is SlotKind.INPUT]
     try:

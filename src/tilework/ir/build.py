@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from math import copysign
 from typing import TYPE_CHECKING, Final
 
 from tilework.dtypes import encode, index
@@ -15,6 +17,15 @@ if TYPE_CHECKING:
 
 def const(value: float | int | bool, dtype: DType, shape: Shape = ()) -> Node:
     """The literal `value` in `dtype`, for every element of `shape`."""
+    # Numbers that are equal have one encoding but for -0.0, and NaN equals nothing.
+    if value == value if value else copysign(1.0, value) > 0:
+        return _known(value, dtype, shape)
+    return CONST(attrs=ConstAttrs(encode(value, dtype), dtype, shape))
+
+
+@lru_cache(maxsize=1024)
+def _known(value: float | int | bool, dtype: DType, shape: Shape) -> Node:
+    """A literal; whether the number comes as a bool, an integer or a float makes no difference."""
     return CONST(attrs=ConstAttrs(encode(value, dtype), dtype, shape))
 
 

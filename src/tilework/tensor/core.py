@@ -127,22 +127,31 @@ class TensorBase:
 
         None as the op takes this tensor as it is seen, as a value of its own.
         """
-        operands: tuple[TensorBase, ...] = (self, *others)
-        nodes = tuple([operand.node for operand in operands])
-        node = nodes[0] if op is None else make(op, nodes, attrs)
-        device = self._storage.version.device
-        has_views = has_bindings = False
-        for operand in operands:
-            has_views = has_views or operand._chain is not NO_VIEW
+        first = self._storage.version
+        device = first.device
+        sources = [first]
+        nodes = [self.node if self._chain else first.node]
+        has_views = self._chain is not NO_VIEW
+        has_bindings = self._bindings is not None
+        for operand in others:
+            source = operand._storage.version
+            if source.device != device:
+                raise _other_device(op, (self, *others))
+            sources.append(source)
+            if operand._chain is NO_VIEW:
+                nodes.append(source.node)
+            else:
+                has_views = True
+                nodes.append(operand.node)
             has_bindings = has_bindings or operand._bindings is not None
-            if operand._storage.version.device != device:
-                raise _other_device(op, operands)
+        node = nodes[0] if op is None else make(op, tuple(nodes), attrs)
+        operands: tuple[TensorBase, ...] = (self, *others)
         version = Version(
             node,
             device,
             op,
             attrs,
-            tuple([operand._storage.version for operand in operands]),
+            tuple(sources),
             tuple([operand._chain for operand in operands]) if has_views else None,
             merge_bindings([operand._live_bindings() for operand in operands], node.op.name)
             if has_bindings

@@ -19,7 +19,7 @@ from tilework.tensor.promotion import (
     dtype_with_number,
 )
 from tilework.tensor.variable import Variable
-from tilework.tensor.version import merge_bindings
+from tilework.tensor.version import Version, merge_bindings
 
 if TYPE_CHECKING:
     from tilework.ir.node import OpDef
@@ -45,7 +45,7 @@ class Elementwise(Conversion):
 
     def _operand(self, other: Operand, what: str) -> Self | Number:
         """The other operand as a tensor or a Python number."""
-        if isinstance(other, bool | int | float):
+        if other.__class__ is self.__class__ or isinstance(other, bool | int | float):
             return other
         if isinstance(other, type(self)):
             return other
@@ -66,16 +66,24 @@ class Elementwise(Conversion):
         return self._lift(other, self.device)
 
     def _number(self, value: Number, dtype: DType) -> Self:
-        return self._from_node(const(value, dtype, self._dims), self.device, self._bindings)
+        version = Version(
+            const(value, dtype, self._type.shape),
+            self._storage.version.device,
+            bindings=self._bindings,
+        )
+        return self._over(version)
 
     def _matched(self, other: Operand, what: str, *, as_float: bool = False) -> tuple[Self, Self]:
         """Both operands in one dtype and one shape."""
+        own = self._type.dtype
         second = self._operand(other, what)
         if isinstance(second, bool | int | float):
-            dtype = dtype_with_number(self.dtype, second, what)
+            dtype = dtype_with_number(own, second, what)
             dtype = float_of(dtype) if as_float else dtype
-            return self.cast(dtype), self._number(second, dtype)
-        dtype = promote(self.dtype, second.dtype)
+            return self if dtype is own else self.cast(dtype), self._number(second, dtype)
+        if second._type.dtype is own and (own.is_float or not as_float) and not own.is_packed:
+            return self._together(second, what)
+        dtype = promote(own, second.dtype)
         dtype = float_of(dtype) if as_float else dtype
         return self.cast(dtype)._together(second.cast(dtype), what)
 

@@ -17,6 +17,7 @@ import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from tilework.base.collection import no_collection
 from tilework.base.forks import new_outer_lock
 from tilework.engine import execute
 from tilework.engine.sharing import check_can_share, end_all
@@ -113,9 +114,10 @@ def _realize_group(roots: list[Version]) -> None:
     roots = list(dict.fromkeys([root for root in roots if root.buffer is None]))
     if not roots:
         return
-    roots, order, leaves = _with_what_goes_along(roots)
-    plan = _Plan(roots, order, leaves)
-    plan.make()
+    with no_collection():
+        roots, order, leaves = _with_what_goes_along(roots)
+        plan = _Plan(roots, order, leaves)
+        plan.make()
     values: dict[str, int] = {}
     for version in order:
         values.update(version.bindings or {})
