@@ -11,7 +11,7 @@ written, also where the two are parts of one memory that overlap.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 from weakref import WeakKeyDictionary
 
 from tilework.base import trace
@@ -34,8 +34,17 @@ if TYPE_CHECKING:
 _PATTERN: Final = memoryview(bytes([POISON]) * (1 << 16))
 
 
+class _FillingDriver(Protocol):
+    """A driver that fills memory in the order of its queue, and waits for nothing."""
+
+    def fill(self, target: Buffer, byte: int) -> None: ...
+
+
 def poison_bytes(device: OpenDevice, buffer: Buffer) -> None:
     """Fill a buffer with NaN patterns, after all work that the device was given."""
+    if hasattr(device.driver, "fill"):
+        cast("_FillingDriver", device.driver).fill(buffer, POISON)
+        return
     for start in range(0, buffer.size_bytes, len(_PATTERN)):
         size = min(len(_PATTERN), buffer.size_bytes - start)
         device.driver.copy_in(buffer.view(start, size), _PATTERN[:size])

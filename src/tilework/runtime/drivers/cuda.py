@@ -247,6 +247,13 @@ class CudaDriver(CountsMemory):
             try_="copy it to the device",
         )
 
+    def fill(self, target: Buffer, byte: int) -> None:
+        """Fill memory of the card with a byte, in the queue of kernels: nobody waits for it."""
+        if target.size_bytes:
+            with self.guard("fill"):
+                address = self.address_of(target)
+                self.library.fill(address, byte, target.size_bytes, self.stream)
+
     def copy_in(self, target: Buffer, source: memoryview) -> None:
         """Copy bytes of the host to the card, after all submitted work."""
         self._check_sizes(target, source)
