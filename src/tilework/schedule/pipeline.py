@@ -35,7 +35,7 @@ from tilework.schedule.passes.choice import sum_choices
 from tilework.schedule.passes.group import group_kernels
 from tilework.schedule.passes.integer_sums import sum_integers
 from tilework.schedule.passes.layouts import choose_layouts
-from tilework.schedule.passes.narrow import round_sources
+from tilework.schedule.passes.narrow import round_before_turning, round_sources
 from tilework.schedule.passes.order import Ordering
 from tilework.schedule.passes.pitch import pitch_rows
 from tilework.schedule.passes.prepare import Layout
@@ -99,6 +99,7 @@ def build_schedule(function: Node, limits: Limits = DEFAULT_LIMITS) -> Schedule:
             clock.ended("shards", function)
         function = sum_integers(function, limits)
         clock.ended("integer-sums", function)
+        function = round_before_turning(function, limits.matrix_cascades_on)
         function = round_sources(function)
         clock.ended("narrow", function)
         function = sum_choices(function, limits)

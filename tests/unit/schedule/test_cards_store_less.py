@@ -16,6 +16,7 @@ from tests.unit.schedule.schedule_builders import (
     matmul,
     param,
     permute,
+    reduce,
     reshape,
 )
 
@@ -74,6 +75,40 @@ def test_what_is_gathered_is_no_part_of_the_kernel_of_a_product() -> None:
     factor = param(5, (COLUMNS, ROWS), device="CUDA")
     # The product, what reads the rows the other way, and before both: the rows.
     assert kernels(total, math.MUL(permute(found, 1, 0), factor)) == 3
+
+
+def weighted(device: str) -> list[Node]:
+    """Two products with one weight, once with its transpose; the weight stays float32."""
+    w = param(0, (DEPTH, COLUMNS), device=device)
+    x = param(1, (ROWS, DEPTH), bfloat16, device)
+    y = param(2, (ROWS, COLUMNS), bfloat16, device)
+    there = matmul(rounded(x, float32), rounded(rounded(w), float32))
+    back = matmul(rounded(y, float32), rounded(rounded(permute(w, 1, 0)), float32))
+    return [there, back]
+
+
+def test_a_weight_and_its_transpose_are_rounded_once() -> None:
+    made = build_schedule(memory.SINK(*weighted("CUDA")))
+    assert len(made.linear.src) == 3
+    assert made.intermediates.unshared_bytes == 2 * DEPTH * COLUMNS
+    assert len(build_schedule(memory.SINK(*weighted("CPU"))).linear.src) == 2
+
+
+def test_a_rounded_operand_is_a_second_result_of_the_kernel_before() -> None:
+    x, w = param(0, (ROWS, DEPTH), device="CUDA"), param(1, (DEPTH, COLUMNS), bfloat16, "CUDA")
+    raised = math.MUL(x, like(3.0, x))
+    product = matmul(rounded(rounded(raised), float32), rounded(w, float32))
+    total = reduce(raised, 0)
+    made = build_schedule(memory.SINK(product, total, raised))
+    assert len(made.linear.src) == 3
+    assert made.intermediates.unshared_bytes == 2 * ROWS * DEPTH
+
+
+def test_factors_of_few_products_are_rounded_where_they_are_read() -> None:
+    w = param(0, (DEPTH, COLUMNS), device="CUDA")
+    x = param(1, (8, DEPTH), bfloat16, "CUDA")
+    product = matmul(rounded(x, float32), rounded(rounded(w), float32))
+    assert kernels(product) == 1
 
 
 @pytest.fixture

@@ -3,6 +3,10 @@
 Queries, keys and values are parts of one product, each of which is rounded to 16 bits where it is
 used.  Rounded first, the product's kernel stores half of the bytes, and its readers find what they
 want without a kernel that rounds.  Moving elements and rounding them commute, bit for bit.
+
+Matrix units read a factor by rows or by columns.  Where they do, an array that is turned and
+rounded is rounded and turned, so that a weight and its transpose are roundings of one array.  What
+is computed stays: it may be stored in the order in which it is read.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from tilework.ir.node import make, toposort
 from tilework.ir.ops import math, memory, tensor
+from tilework.schedule.schedule import kind_of
 
 if TYPE_CHECKING:
     from tilework.ir.node import Node
@@ -18,8 +23,46 @@ if TYPE_CHECKING:
 
 #: Movement of elements that are all there: none is made up.
 _MOVED = frozenset((tensor.RESHAPE, tensor.PERMUTE, tensor.EXPAND, tensor.SHRINK, tensor.FLIP))
+#: Movement that leaves as many elements as there are, or makes more of them.
+_TURNED = frozenset((tensor.RESHAPE, tensor.PERMUTE, tensor.EXPAND, tensor.FLIP))
+_ARRAYS = frozenset((memory.PARAM, memory.AFTER))
 #: What stays as it is: in memory already, or part of the movement.
 _LEFT = _MOVED | {memory.PARAM, memory.AFTER, tensor.COPY, tensor.IOTA, math.CONST}
+
+
+def round_before_turning(function: Node, kinds: tuple[str, ...]) -> Node:
+    """TENSOR -> TENSOR, with roundings of arrays that are turned or repeated before that.
+
+    Args:
+        function: what is to be computed.
+        kinds: kinds of devices for which it is done.
+
+    Ensures: equal values, bit for bit.
+    """
+    order = toposort(function)
+    params = [node for node in order if node.op is memory.PARAM]
+    if any(kind_of(node.attrs.device) not in kinds for node in params):
+        return function
+    done: dict[Node, Node] = {}
+    for node in order:
+        src = tuple([done[part] for part in node.src])
+        new = node if src == node.src else make(node.op, src, node.attrs)
+        done[node] = _rounded_first(new) if _narrows(new) else new
+    return done[function]
+
+
+def _rounded_first(node: Node) -> Node:
+    chain: list[Node] = []
+    source = node.src[0]
+    while source.op in _TURNED:
+        chain.append(source)
+        source = source.src[0]
+    if source.op not in _ARRAYS:
+        return node
+    new = make(node.op, (source,), node.attrs)
+    for moved in reversed(chain):
+        new = make(moved.op, (new,), moved.attrs)
+    return new
 
 
 def round_sources(function: Node) -> Node:
@@ -52,14 +95,17 @@ def _asked(user: Node, rounded: dict[Node, CastAttrs]) -> CastAttrs | None:
     """To which dtype a user rounds what it reads; None where it needs all of it."""
     if user.op in _MOVED:
         return rounded.get(user)
-    if user.op is not math.CAST:
-        return None
-    before, after = user.src[0].type.dtype, user.type.dtype
-    is_narrower = before.is_float and after.is_float and after.itemsize < before.itemsize
-    if not is_narrower:
+    if not _narrows(user):
         return None
     attrs: CastAttrs = user.attrs
     return attrs
+
+
+def _narrows(node: Node) -> bool:
+    if node.op is not math.CAST:
+        return False
+    before, after = node.src[0].type.dtype, node.type.dtype
+    return before.is_float and after.is_float and after.itemsize < before.itemsize
 
 
 def _rewritten(order: list[Node], rounded: dict[Node, CastAttrs], roots: set[Node]) -> Node:

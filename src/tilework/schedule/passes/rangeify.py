@@ -15,6 +15,7 @@ from tilework.ir.symbolic.simplify import TRUE
 from tilework.schedule.passes.cascade import find_cascades
 from tilework.schedule.passes.decide import gathers_apart, reason_to_store
 from tilework.schedule.passes.movement import MOVEMENT, flatten, reshape_index
+from tilework.schedule.passes.operands import store_operands
 from tilework.schedule.passes.prepare import IDENTITY, numel
 from tilework.schedule.passes.recompute import find_recomputed
 from tilework.schedule.passes.steps import FROM_MEMORY, VALUES, StepMaker
@@ -50,6 +51,7 @@ class Rangeify(StepMaker):
         self.cascades = find_cascades(
             layout, limits.cascades_on, limits.matrix_cascades_on, self.again.ends
         )
+        store_operands(layout, limits.matrix_cascades_on, self.again.values | set(self.cascades))
         #: The kernels that compute the last fold of each cascade.
         self.ends: dict[Node, list[Kernel]] = {last: [] for last in self.cascades.values()}
         for node, buffer, reason in layout.roots:
