@@ -435,17 +435,30 @@ def _has_attributes(value: object) -> bool:
     return not isinstance(value, (*SCALARS, types.ModuleType))
 
 
+#: Objects in a generation of the garbage collector up to which they are looked through one by one.
+_MOST_YOUNG: Final = 20_000
+
+
 def _function_of(code: types.CodeType, values: Mapping[str, Any]) -> types.FunctionType | None:
     """Find the function object that runs `code`: the one whose cells the frame shares."""
-    found = [
-        referrer
-        for referrer in gc.get_referrers(code)
-        if isinstance(referrer, types.FunctionType) and referrer.__closure__
-    ]
-    for function in found:
-        pairs = zip(code.co_freevars, function.__closure__ or (), strict=False)
-        if all(_cell_holds(cell, values.get(name, MISSING)) for name, cell in pairs):
-            return function
+    # That of a comprehension was made a moment ago; looking through all objects takes
+    # milliseconds, once for each.  The order is that of the whole search, youngest first.
+    for generation in (0, 1):
+        young = gc.get_objects(generation)
+        found = _one_that_runs(code, values, young) if len(young) <= _MOST_YOUNG else None
+        if found is not None:
+            return found
+    return _one_that_runs(code, values, gc.get_referrers(code))
+
+
+def _one_that_runs(
+    code: types.CodeType, values: Mapping[str, Any], objects: list[Any]
+) -> types.FunctionType | None:
+    for each in objects:
+        if type(each) is types.FunctionType and each.__code__ is code and each.__closure__:
+            pairs = zip(code.co_freevars, each.__closure__, strict=False)
+            if all(_cell_holds(cell, values.get(name, MISSING)) for name, cell in pairs):
+                return each
     return None
 
 

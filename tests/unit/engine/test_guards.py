@@ -63,6 +63,25 @@ def test_a_closure_variable_that_is_rebound_is_named() -> None:
     assert guards.changed() == "closure variable size: 4 became 5"
 
 
+def test_functions_of_comprehensions_are_found_among_young_objects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searches = []
+    real = gc.get_referrers
+
+    def counted(*objects: object) -> list[Any]:
+        searches.append(objects)
+        return real(*objects)
+
+    def function() -> list[int]:
+        own = len(TABLE)
+        return [sum(own + number for number in range(2)) for _ in range(50)]
+
+    monkeypatch.setattr(gc, "get_referrers", counted)
+    watch(function)
+    assert not searches  # each looks through all objects of the process
+
+
 def test_a_closure_list_whose_item_changes_is_named() -> None:
     box = [Leaf()]
 
