@@ -1,8 +1,9 @@
 """The scheduler's limits for the devices that are open.
 
 Cascades and products that are computed again run in one kernel where matrix instructions keep all
-that is between in registers.  Cards without those would compute such a kernel element by element:
-there each product is a kernel of its own, and what is between is stored.
+that is between in registers.  Cards without those, or without them for one of the dtypes of 16
+bits, would compute such a kernel element by element: there each product is a kernel of its own, and
+what is between is stored.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
     from tilework.schedule.schedule import Limits
     from tilework.target.spec import TargetSpec
 
-#: The unit whose products run beside other work, with factors held in registers.
-_UNIT: Final = "warp_group"
+#: The units whose products take factors held in registers, and the dtypes that they must know.
+_UNITS: Final = ("warp_group", "warp")
+_NARROW: Final = frozenset({"float16", "bfloat16"})
 #: By identity whether a target has it; with the target, so that the identity stays its own.
 _asked_before: Final[dict[int, tuple[TargetSpec, bool]]] = {}
 _MOST_ASKED: Final = 64
@@ -51,6 +53,7 @@ def _has_unit(spec: TargetSpec) -> bool:
     if found is None:
         if len(_asked_before) >= _MOST_ASKED:
             _asked_before.clear()
-        has = any(instruction.unit == _UNIT for instruction in spec.matrix_instructions)
+        known = {each.a_dtype for each in spec.matrix_instructions if each.unit in _UNITS}
+        has = known >= _NARROW
         found = _asked_before[id(spec)] = (spec, has)
     return found[1]

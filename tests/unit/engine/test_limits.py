@@ -33,18 +33,20 @@ def kernels_of_attention() -> int:
     return len(schedule_of(transform_to_call([out.node]).function).linear.src)
 
 
-@pytest.mark.parametrize("capability", [75, 80, 89, 120])
-def test_cards_without_asynchronous_products_store_scores(
-    card: pytest.MonkeyPatch, capability: int
+def test_cards_without_products_of_all_narrow_floats_store_scores(
+    card: pytest.MonkeyPatch,
 ) -> None:
-    card.setattr(Device, "specs", lambda: [("CUDA", cuda_spec(capability))])
+    card.setattr(Device, "specs", lambda: [("CUDA", cuda_spec(75))])
     assert limits_of_devices().matrix_cascades_on == ()
     assert [kind for kind, _ in limits_of_devices().recomputed_from] == ["CPU"]
     assert kernels_of_attention() > 1
 
 
-def test_hopper_keeps_attention_in_one_kernel(card: pytest.MonkeyPatch) -> None:
-    card.setattr(Device, "specs", lambda: [("CUDA", cuda_spec(90)), ("CPU", cuda_spec(75))])
+@pytest.mark.parametrize("capability", [80, 86, 89, 90, 100, 120])
+def test_cards_from_ampere_on_keep_attention_in_one_kernel(
+    card: pytest.MonkeyPatch, capability: int
+) -> None:
+    card.setattr(Device, "specs", lambda: [("CUDA", cuda_spec(capability)), ("CPU", cuda_spec(75))])
     assert limits_of_devices() is DEFAULT_LIMITS
     assert kernels_of_attention() == 1
 

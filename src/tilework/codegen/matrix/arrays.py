@@ -111,6 +111,12 @@ class Array:
         return [axis.place(values) for axis in self.axes]
 
 
+def place_of(array: Array, lines: Node) -> tuple[object, ...]:
+    """What says that two arrays are one, whose boxes run along `lines`."""
+    axes = tuple((axis.size, axis.stride, axis.ranges == (lines,)) for axis in array.axes)
+    return (array.param, array.start, axes)
+
+
 def array_of_factor(factor: Node, allowed: Sequence[Node]) -> Array | None:
     """The array of a factor that is a load, or a load inside of bounds and 0 outside of them.
 

@@ -12,22 +12,19 @@ all that comes later is computed.
 
 from __future__ import annotations
 
-from itertools import product
 from typing import TYPE_CHECKING
 
 from tilework.base.records import dataclass, replace
 from tilework.codegen.cascade.find import find_cascade
 from tilework.codegen.cascade.live import find_zeroing
 from tilework.codegen.cascade.running import find_running
-from tilework.codegen.gpu.plan import GpuPlan
-from tilework.codegen.matrix.arrays import ROW_BYTES, Array, array_of, plain_load, whole_rows
+from tilework.codegen.matrix.arrays import Array, array_of, place_of, plain_load, whole_rows
 from tilework.codegen.matrix.chain_values import ChainValues
-from tilework.codegen.plan.extents import number, size
-from tilework.codegen.plan.plan import Part, Split
+from tilework.codegen.matrix.crew import Crew, Load, best_cut, crew_plan, crews_for
+from tilework.codegen.plan.extents import ceil_div, number, size
 from tilework.dtypes import float32
 from tilework.ir.node import Node, toposort
 from tilework.ir.ops import math
-from tilework.ir.ops.index import Unit
 from tilework.ir.ops.tensor import REDUCE, Fold
 
 if TYPE_CHECKING:
@@ -36,15 +33,11 @@ if TYPE_CHECKING:
     from tilework.codegen.analysis import Kernel
     from tilework.codegen.cascade.find import Cascade
     from tilework.codegen.cascade.running import Running
+    from tilework.codegen.gpu.plan import GpuPlan
     from tilework.target.spec import TargetSpec
 
-GROUPS, GROUP_ROWS = 2, 64
-_BLOCKS = (128, 64)
 _MOST_COLUMNS = 256
-_MOST_SLOTS = 4
-_RESERVED_BYTES = 2048
-#: Registers of a thread for sums, products and factors on their way.
-_MOST_REGISTERS = 208
+_SLOTS = (2, 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +74,8 @@ class Sum:
 
     @property
     def columns(self) -> int:
-        """Columns of the results, as many as whole rows of slots have."""
-        return whole_rows(size(self.column))
+        """Columns of the results."""
+        return size(self.column)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +90,7 @@ class Chain:
         stays: For each product what is kept in its registers.
         sums: The last sums.
         mask: A choice, elsewhere than whose condition nothing counts.
+        crew: Who computes.
         block: Positions of a block.
         slots: Blocks that are on their way at once.
         settles: A block ends when its sums are there: their factors would otherwise take registers
@@ -111,6 +105,7 @@ class Chain:
     stays: tuple[Node, ...]
     sums: tuple[Sum, ...]
     mask: Node | None
+    crew: Crew
     block: int = 0
     slots: int = 0
     settles: bool = False
@@ -132,24 +127,12 @@ class Chain:
         return _distinct([*arrays, *(each.values for each in self.sums)], self.key)
 
 
-def place_of(array: Array, lines: Node) -> tuple[object, ...]:
-    """What says that two arrays are one, whose boxes run along `lines`."""
-    axes = tuple((axis.size, axis.stride, axis.ranges == (lines,)) for axis in array.axes)
-    return (array.param, array.start, axes)
-
-
-def depth_of(array: Array) -> int:
-    """Elements of a row of a slot."""
-    return whole_rows(array.axes[0].size)
-
-
 def _distinct(arrays: Sequence[Array], lines: Node) -> list[Array]:
     return list({place_of(array, lines): array for array in reversed(arrays)}.values())[::-1]
 
 
 def find_chain(kernel: Kernel, target: TargetSpec) -> Chain | None:
     """The chain of a kernel for matrix units; None where it has none that suits them."""
-    units = {(i.unit, i.a_dtype) for i in target.matrix_instructions}
     cascade = find_cascade(kernel)
     if cascade is None or cascade.key is None:
         return None
@@ -157,46 +140,54 @@ def find_chain(kernel: Kernel, target: TargetSpec) -> Chain | None:
     folds = [n for n in cascade.kept if n.op is REDUCE and cascade.key in n.src[1:]]
     if bool(folds) == bool(cascade.lasts) or bool(folds) != (running is not None):
         return None
-    found = _Finding(cascade, running).chain()
+    found = _Finding(cascade, running, target).chain()
     if found is None:
         return None
-    dtypes = {array.dtype for array in (*found.held, *found.moving)}
-    (dtype,) = dtypes if len(dtypes) == 1 else (None,)
-    if dtype is None or dtype.itemsize != 2 or ("warp_group", dtype.name) not in units:
+    crews = crews_for(target, found.held[0].dtype)
+    staged = len(ChainValues(found).of_positions) * float32.itemsize
+
+    def load_of(crew: Crew, block: int) -> Load:
+        return _load(found, crew, block, staged)
+
+    cut = best_cut(crews, load_of, target, _SLOTS)
+    if cut is None:
         return None
-    values = ChainValues(found)
-    for block, settles in product(_BLOCKS, (False, True)):
-        chain = replace(found, block=block, settles=settles)
-        each = slot_bytes(chain) + len(values.of_positions) * block * float32.itemsize
-        slots = min(_room(chain, target) // each, _MOST_SLOTS)
-        if slots >= 2 and _registers(chain) <= _MOST_REGISTERS:
-            return replace(chain, slots=slots)
-    return None
+    beside = _registers(found, cut.crew, cut.block, settles=False)
+    settles = cut.crew.is_warps or not cut.crew.has_room(beside)
+    return replace(found, crew=cut.crew, block=cut.block, slots=cut.slots, settles=settles)
 
 
-def slot_bytes(chain: Chain) -> int:
-    """Bytes of one block of all arrays that move."""
-    return sum(chain.block * depth_of(array) * array.dtype.itemsize for array in chain.moving)
+def _load(chain: Chain, crew: Crew, block: int, staged_bytes: int) -> Load:
+    """What a crew would have to do, at the least of registers."""
+    held = sum(crew.rows * _row_bytes(array) for array in chain.held)
+    slot = block * (sum(_row_bytes(array) for array in chain.moving) + staged_bytes)
+    steps = ceil_div(size(chain.key), block)
+    widths = [size(each.inner) for each in chain.products]
+    widths += [crew.columns(each.columns) for each in chain.sums]
+    registers = _registers(chain, crew, block, settles=True)
+    if crew.is_warps:
+        registers += crew.fragments(max(block, *(crew.columns(s.columns) for s in chain.sums), 0))
+    return Load(chain.row, chain.others, steps, block, widths, held, slot, registers)
 
 
-def _room(chain: Chain, target: TargetSpec) -> int:
-    rows = GROUPS * GROUP_ROWS
-    held = sum(rows * depth_of(array) * array.dtype.itemsize for array in chain.held)
-    outgoing = GROUPS * 2 * GROUP_ROWS * ROW_BYTES if chain.sums else 0
-    return target.limits.shared_memory_bytes - _RESERVED_BYTES - held - outgoing
+def _row_bytes(array: Array) -> int:
+    """Bytes of a line of a slot."""
+    return whole_rows(array.axes[0].size) * array.dtype.itemsize
 
 
-def _registers(chain: Chain) -> int:
-    sums = sum(each.columns // 2 for each in chain.sums)
+def _registers(chain: Chain, crew: Crew, block: int, *, settles: bool) -> int:
+    """Registers of a thread for sums, products, and factors on their way."""
+    sums = sum(crew.sums(crew.columns(each.columns)) for each in chain.sums)
     # The first factor takes the place of what it is computed from.
-    factors = max(len(chain.sums) - int(chain.settles), 0) * chain.block // 4
-    return sums + len(chain.products) * chain.block // 2 + factors
+    factors = max(len(chain.sums) - int(settles), 0) * crew.sums(block) // 2
+    return sums + len(chain.products) * crew.sums(block) + factors
 
 
 class _Finding:
     """Looks for the parts of a chain."""
 
-    def __init__(self, cascade: Cascade, running: Running | None) -> None:
+    def __init__(self, cascade: Cascade, running: Running | None, target: TargetSpec) -> None:
+        self.target = target
         self.cascade = cascade
         self.running = running
         self.free = cascade.kernel.free
@@ -234,8 +225,13 @@ class _Finding:
         if self.running is not None:
             values = [self.running.term]
         mask = find_zeroing(self.cascade, values)
+        arrays = [a for each in known for a in (each.row, each.key)]
+        dtypes = {array.dtype for array in (*arrays, *(each.values for each in made))}
+        crews = crews_for(self.target, dtypes.pop()) if len(dtypes) == 1 else []
+        if not crews:
+            return None
         parts = (row, self.key, tuple(known), stays, tuple(made), mask)
-        return Chain(self.cascade, self.running, *parts)
+        return Chain(self.cascade, self.running, *parts, crews[0])
 
     def _wanted(self) -> list[set[Node]] | None:
         """For each value that the products are for, those that it is computed from."""
@@ -371,12 +367,5 @@ def _is_wide(columns: int) -> bool:
 
 
 def chain_plan(chain: Chain) -> GpuPlan:
-    """The plan, as far as the words of plans say it: rows by warp groups, the key in blocks."""
-    tile = (Part(Unit.WARP, GROUPS), Part(Unit.UNROLL, GROUP_ROWS))
-    splits = (
-        Split(number(chain.row), (Part(Unit.LOOP),), tile),
-        Split(number(chain.key), (Part(Unit.LOOP),), (Part(Unit.UNROLL, chain.block),)),
-    )
-    nest = tuple((number(range_), 0) for range_ in (*chain.others, chain.row))
-    name = f"wgmma_m64n{chain.block}k16_{chain.held[0].dtype.name}"
-    return GpuPlan(splits, nest, len(nest), (), False, False, name)
+    """The plan, as far as the words of plans say it."""
+    return crew_plan(chain.crew, chain.others, chain.row, chain.key, chain.block)

@@ -6,36 +6,16 @@ from typing import TYPE_CHECKING
 
 from tilework.base.records import dataclass, field
 from tilework.codegen.analysis import substitute_ranges
-from tilework.codegen.gpu.plan import GROUP_THREADS
-from tilework.codegen.matrix.chain import GROUP_ROWS, place_of
 from tilework.codegen.matrix.chain_values import LOG2_E, exponent, factored
 from tilework.codegen.matrix.epilogue import Place, gated, write_results
+from tilework.codegen.matrix.group import Group
 from tilework.codegen.plan.extents import size
-from tilework.dtypes import float32, index
-from tilework.ir.build import cast, const, const_index
+from tilework.dtypes import float32
+from tilework.ir.build import const, const_index
 from tilework.ir.ops import math
-from tilework.ir.ops.control import BROADCAST, FoldAttrs
-from tilework.ir.ops.index import LanesAttrs, Unit
-from tilework.ir.ops.matrix import (
-    FOLD_QUAD,
-    GROUP_BARRIER,
-    MATRIX,
-    MATRIX_BEGIN,
-    MATRIX_COMMIT,
-    MATRIX_HELD,
-    MATRIX_WAIT,
-    PAIR,
-    PICK,
-    POWER_OF_TWO,
-    PUT,
-    SIGNAL_ARRIVE,
-    SIGNAL_WAIT,
-    STORE_BOX_WAIT,
-    CountAttrs,
-    HeldAttrs,
-    MatrixAttrs,
-    PairAttrs,
-)
+from tilework.ir.ops.control import FoldAttrs
+from tilework.ir.ops.index import Unit
+from tilework.ir.ops.matrix import FOLD_QUAD, PAIR, PICK, POWER_OF_TWO, PUT, PairAttrs
 from tilework.ir.ops.memory import INDEX, LOAD
 from tilework.ir.ops.tensor import Fold
 from tilework.ir.symbolic import simplify
@@ -44,9 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tilework.codegen.matrix.chain import Product, Sum
-    from tilework.codegen.matrix.chain_lower import Blocks, ChainEmission, Slots
+    from tilework.codegen.matrix.chain_lower import Blocks, ChainWork
+    from tilework.codegen.matrix.feed import Feed
     from tilework.ir.node import Node
 
+#: The supplies of a chain.
+_HELD, _MOVING = range(2)
 _ZERO = const_index(0)
 _LOWEST, _NOTHING = const(float("-inf"), float32), const(0.0, float32)
 
@@ -87,78 +70,53 @@ class _Block:
     is_masked: Node
 
 
-class ChainGroup:
-    """The statements of a warp group.
+class ChainGroup(Group):
+    """The statements of a group.
 
     Args:
-        emission: The block of threads.
-        group: Which group of the block this is.
-        member: The thread's number in it.
+        work: The chain's tiles.
+        feed: What brings their arrays.
     """
 
-    def __init__(self, emission: ChainEmission, group: Node, member: Node) -> None:
-        self.emission = emission
-        self.out = emission.out
-        self.chain = emission.chain
-        self.values = emission.values
-        self.group = group
-        self.member = member
-        out = self.out
-        self.leads = out.emit(simplify.equal(member, _ZERO))
-        self.counted = emission.counter()
-        lane = simplify.mod(member, const_index(32))
-        warp = simplify.idiv(member, const_index(32))
-        self.line = out.emit(
-            simplify.add(simplify.scale(warp, 16), simplify.idiv(lane, const_index(4)))
-        )
-        self.pair = out.emit(simplify.scale(simplify.mod(lane, const_index(4)), 2))
+    def __init__(self, work: ChainWork, feed: Feed) -> None:
+        super().__init__(feed)
+        self.work = work
+        self.chain = work.chain
+        self.values = work.values
 
-    def run(self) -> None:
-        """All tiles, one after the other."""
-        out, chain, emission = self.out, self.chain, self.emission
-        turn = out.variable(_ZERO)
-        with out.loop(emission.tiles, Unit.THREAD) as task:
-            values, row = emission.tile(task)
-            blocks = emission.blocks(row)
-            state = self._start(values, row)
-            held = out.emit(SIGNAL_WAIT(INDEX(emission.held_full, _ZERO), turn))
-            out.assign(turn, simplify.sub(const_index(1), turn))
-            count = out.emit(simplify.sub(blocks.end, blocks.first))
-            with out.loop(count) as block:
-                self._block(state, block, blocks, held)
-            done = out.emit(MATRIX_WAIT(*state.sums, task, attrs=CountAttrs(0)))
-            if chain.sums and not chain.settles:
-                last = self._before(simplify.add(self.used, count))
-                with out.when(simplify.both(self.leads, simplify.less(_ZERO, count))):
-                    self._hand_back(last, done)
-            emission.count(self.counted, count)
-            with out.when(self.leads):
-                out.emit(SIGNAL_ARRIVE(INDEX(emission.held_free, _ZERO), done))
-            if chain.running is None:
-                self._write_sums(state, row, done)
-            else:
-                self._write_folds(state)
-        if emission.outgoing is not None:
-            with out.when(self.leads):
-                out.emit(STORE_BOX_WAIT(self.leads, attrs=CountAttrs(0)))
+    def tile(self, task: Node) -> None:
+        """One tile."""
+        out, chain, work, feed = self.out, self.chain, self.work, self.feed
+        values, row = work.tile(task)
+        blocks = work.blocks(row)
+        state = self._start(values, row)
+        count = out.emit(simplify.sub(blocks.end, blocks.first))
+        held = feed.begin_tile(values, row, (blocks.first, count))
+        with out.loop(count) as block:
+            self._block(state, block, blocks, held)
+        done = feed.wait(*state.sums, task, count=0)
+        if chain.sums and not chain.settles:
+            feed.release(_MOVING, count, done, simplify.less(_ZERO, count), is_before=True)
+        feed.end_tile(count, done)
+        if chain.running is None:
+            self._write_sums(state, row, done)
+        else:
+            self._write_folds(state)
 
     def _start(self, values: dict[Node, Node], row: Node) -> _State:
         """Accumulators, and what is fixed for the rows of a tile."""
         out, chain = self.out, self.chain
-        below = simplify.add(row, simplify.scale(self.group, GROUP_ROWS))
-        lines, of_rows = [], []
+        lines, of_rows = self.lines_of(row), []
         last = const_index(size(chain.row) - 1)
-        for half in (0, 1):
-            line = simplify.add(simplify.add(below, self.line), const_index(8 * half))
-            lines.append(out.emit(line))
+        for line in lines:
             # Rows outside are computed like the last one, and stored nowhere.
-            inside = simplify.minimum(lines[-1], last)
+            inside = simplify.minimum(line, last)
             at = values | {chain.row: inside}
             memo: dict[Node, Node] = {}
             fixed = {n: substitute_ranges(n, at, {}, memo) for n in self.values.of_rows}
             of_rows.append({node: out.emit(value) for node, value in fixed.items()})
-        found = [self._zeros(chain.block) for _ in chain.products]
-        sums = [self._zeros(each.columns) for each in chain.sums]
+        found = [self.zeros(chain.block) for _ in chain.products]
+        sums = [self.zeros(chain.crew.columns(each.columns)) for each in chain.sums]
         state = _State(values, lines, of_rows, found, sums)
         if chain.running is not None:
             state.most.extend(out.variable(_LOWEST) for _ in (0, 1))
@@ -166,41 +124,16 @@ class ChainGroup:
                 state.totals[fold] = [out.variable(_NOTHING) for _ in (0, 1)]
         return state
 
-    @property
-    def used(self) -> Node:
-        """The number of a tile's first block."""
-        return cast(self.counted, index)
-
-    def _before(self, turn: Node) -> Node:
-        """The number of the block before: numbers repeat after two rounds of slots."""
-        return simplify.add(turn, const_index(2 * self.chain.slots - 1))
-
-    def _zeros(self, columns: int) -> Node:
-        lanes = LanesAttrs(GROUP_ROWS * columns // GROUP_THREADS)
-        return self.out.variable(BROADCAST(_NOTHING, attrs=lanes))
-
-    def _hand_back(self, turn: Node, after: Node) -> None:
-        """Say that the slot of a block may be filled again."""
-        slot, _ = self.emission.place(turn)
-        self.out.emit(SIGNAL_ARRIVE(INDEX(self.emission.free, slot), after))
-
-    def _end_positions(self, block: _Block) -> None:
-        """All threads have read what belongs to a block's positions: the slot may go back."""
-        if self.values.of_positions:
-            number = simplify.add(self.group, const_index(1))
-            self.out.emit(GROUP_BARRIER(number, block.turn, attrs=CountAttrs(GROUP_THREADS)))
-
     # ---- one block
 
     def _block(self, state: _State, turn: Node, blocks: Blocks, held: Node) -> None:
-        out, chain, emission = self.out, self.chain, self.emission
-        at = simplify.add(self.used, turn)
-        slot, parity = emission.place(at)
-        wait = out.emit(SIGNAL_WAIT(INDEX(emission.full, slot), parity, held, turn))
+        out, chain, feed = self.out, self.chain, self.feed
+        feed.begin_block(turn)
+        slot, wait = feed.ready(_MOVING, turn, held, turn)
         for each, found in zip(chain.products, state.found, strict=True):
-            begin = out.emit(MATRIX_BEGIN(wait))
+            begin = feed.begin(wait)
             self._multiply(each, found, slot, begin)
-            wait = out.emit(MATRIX_COMMIT(begin))
+            wait = feed.commit(begin)
         number = out.emit(simplify.add(blocks.first, turn))
         key = out.emit(simplify.scale(number, chain.block))
         from_first = simplify.at_least(number, blocks.whole_first)
@@ -208,46 +141,41 @@ class ChainGroup:
         masked = out.emit(simplify.where(is_whole, _ZERO, const_index(1)))
         staged = out.emit(simplify.scale(slot, chain.block))
         block = _Block(turn, slot, key, staged, masked)
-        if chain.running is not None:
+        if chain.running is None:
+            self._sum(state, block)
+        else:
             self._fold(state, block)
-            return
+        feed.end_block()
+
+    def _sum(self, state: _State, block: _Block) -> None:
+        """What stays of a block's products, and its part of the sums."""
+        chain, feed, turn = self.chain, self.feed, block.turn
         for stage in range(len(chain.products)):
             waiting = len(chain.products) - 1 - stage
-            known = state.found[: stage + 1]
-            done = out.emit(MATRIX_WAIT(*known, turn, attrs=CountAttrs(waiting)))
+            done = feed.wait(*state.found[: stage + 1], turn, count=waiting)
             if not stage and not chain.settles:
-                earlier = simplify.both(self.leads, simplify.less(_ZERO, turn))
-                with out.when(earlier):
-                    self._hand_back(self._before(at), done)
+                was_one = simplify.less(_ZERO, turn)
+                feed.release(_MOVING, turn, done, was_one, is_before=True)
             self._keep(state, block, stage)
+        if chain.crew.is_warps:
+            for last, total in zip(chain.sums, state.sums, strict=True):
+                self._mix(block, last, total, self._pairs(state, block, last))
+            return
         # Factors are held in registers, which nothing may write while a product is on its way: the
         # machine would do one product after the other.
         pairs = [self._pairs(state, block, each) for each in chain.sums]
-        self._end_positions(block)
+        feed.end_positions(turn)
         for last, total, own in zip(chain.sums, state.sums, pairs, strict=True):
             self._mix(block, last, total, own)
         if chain.settles:
-            done = out.emit(MATRIX_WAIT(*state.sums, turn, attrs=CountAttrs(0)))
-            with out.when(self.leads):
-                self._hand_back(at, done)
+            done = feed.wait(*state.sums, turn, count=0)
+            feed.release(_MOVING, turn, done, simplify.TRUE)
 
-    def _multiply(self, each: Product, found: Node, at: Node, begin: Node) -> None:
+    def _multiply(self, each: Product, found: Node, slot: Node, begin: Node) -> None:
         """Start a product of the tile's rows and a block."""
-        emission, chain = self.emission, self.chain
-        width = emission.width
-        rows = emission.held[place_of(each.row, chain.row)]
-        keys = emission.moving[place_of(each.key, chain.key)]
-        mine = simplify.scale(self.group, GROUP_ROWS * width)
-        slot = simplify.scale(at, keys.elements)
-        for position in range(0, size(each.inner), 16):
-            part, inside = divmod(position, width)
-            a = simplify.add(mine, const_index(part * width * rows.lines + inside))
-            b = simplify.add(slot, const_index(part * width * keys.lines + inside))
-            attrs = MatrixAttrs(
-                GROUP_ROWS, chain.block, 16, True, 0, True, 0, is_first=not position
-            )
-            operands = INDEX(rows.memory, a), INDEX(keys.memory, b)
-            self.out.assign(found, MATRIX(found, *operands, begin, attrs=attrs))
+        feed = self.feed
+        factors = feed.slots_of(_HELD, each.row), feed.slots_of(_MOVING, each.key)
+        feed.multiply(found, factors, slot, size(each.inner), begin)
 
     def _each(self, block: _Block, put: Callable[[Node, int, bool], None]) -> None:
         """Do something for each element of a block, with or without its mask."""
@@ -271,8 +199,7 @@ class ChainGroup:
         """A value for one of the four elements that a thread has in eight positions."""
         eighth, element = where
         chain = self.chain
-        offset = simplify.add(self.pair, simplify.scale(eighth, 8))
-        offset = simplify.add(offset, const_index(element % 2))
+        offset = self.column_of(eighth, element)
         half = element // 2
         line, position = state.lines[half], simplify.add(block.key, offset)
         if self.values.loads_elements:
@@ -283,13 +210,12 @@ class ChainGroup:
         memo = known | state.of_rows[half]
         for node in self.values.of_positions:
             place = simplify.add(block.staged, offset)
-            memo[node] = LOAD(INDEX(self.emission.staged[node], place))
+            memo[node] = LOAD(INDEX(self.feed.staged[node], place))
         return substitute_ranges(root, ranges, {}, memo)
 
     def _inside(self, block: _Block, eighth: Node, element: int) -> Node:
         """Is a position within the key?"""
-        offset = simplify.add(self.pair, simplify.scale(eighth, 8))
-        offset = simplify.add(offset, const_index(element % 2))
+        offset = self.column_of(eighth, element)
         position = simplify.add(block.key, offset)
         return simplify.less(position, const_index(size(self.chain.key)))
 
@@ -316,7 +242,7 @@ class ChainGroup:
         factor = self.values.factors[chain.sums.index(each)]
         stays = self.values.stays
         found: list[Node] = []
-        for place in range(chain.block // 2):
+        for place in range(chain.crew.sums(chain.block)):
             at = const_index(place)
             known = {stays[i]: PICK(state.found[i], at) for i in range(each.stage + 1)}
             where = (const_index(place // 4), place % 4)
@@ -326,18 +252,10 @@ class ChainGroup:
 
     def _mix(self, block: _Block, each: Sum, total: Node, pairs: list[Node]) -> None:
         """Start to add the product of a factor, held in registers, and a block of values."""
-        out, chain, emission = self.out, self.chain, self.emission
-        values: Slots = emission.moving[place_of(each.values, chain.key)]
-        begin = out.emit(MATRIX_BEGIN(*pairs[:1], block.turn))
-        width = emission.width
-        chunk = width * values.lines * each.values.dtype.itemsize
-        held_attrs = HeldAttrs(GROUP_ROWS, each.columns, 16, False, chunk)
-        slot = simplify.scale(block.slot, values.elements)
-        for sixteen in range(chain.block // 16):
-            held = pairs[4 * sixteen : 4 * sixteen + 4]
-            address = INDEX(values.memory, simplify.add(slot, const_index(16 * sixteen * width)))
-            out.assign(total, MATRIX_HELD(total, address, *held, begin, attrs=held_attrs))
-        out.emit(MATRIX_COMMIT(begin))
+        feed = self.feed
+        begin = feed.begin(*pairs[:1], block.turn)
+        feed.mix(total, feed.slots_of(_MOVING, each.values), block.slot, pairs, begin)
+        feed.commit(begin)
 
     # ---- folds of rows
 
@@ -347,10 +265,8 @@ class ChainGroup:
         running, score = chain.running, values.score
         if running is None or score is None:
             return
-        products = len(chain.products)
         first = state.found[0]
-        ready = CountAttrs(products - 1)
-        done = out.emit(MATRIX_WAIT(first, block.turn, attrs=ready))
+        done = self.feed.wait(first, block.turn, count=len(chain.products) - 1)
         tops = [out.variable(_LOWEST) for _ in (0, 1)]
         raw, factor = factored(score)
         plain = values.without_mask(raw)
@@ -379,11 +295,10 @@ class ChainGroup:
                     total = state.totals[fold][element // 2]
                     out.assign(total, math.ADD(total, weight))
         if values.added:
-            done = out.emit(MATRIX_WAIT(*state.found[1:], block.turn, attrs=CountAttrs(0)))
+            done = self.feed.wait(*state.found[1:], block.turn, count=0)
             self._add(state, block)
-        self._end_positions(block)
-        with out.when(self.leads):
-            self._hand_back(simplify.add(self.used, block.turn), done)
+        self.feed.end_positions(block.turn)
+        self.feed.release(_MOVING, block.turn, done, simplify.TRUE)
 
     def _raise(self, state: _State, tops: list[Node], factor: Node) -> list[Node]:
         """Raise the maximum of each row; returns what terms are taken against.
@@ -426,12 +341,12 @@ class ChainGroup:
 
     def _write_sums(self, state: _State, row: Node, done: Node) -> None:
         """Store what becomes of the sums."""
-        chain, emission = self.chain, self.emission
+        chain, feed = self.chain, self.feed
         for number in range(len(chain.cascade.stores)):
-            tile = emission.results(number, state.sums)
+            tile = self.work.results(number, state.sums)
             starts = state.values | {chain.row: row, tile.column_parts[0][0]: _ZERO}
-            place = Place(self.group, self.member, self.leads, starts, done)
-            write_results(self.out, tile, place, emission.outgoing)
+            place = Place(feed.group, feed.member, feed.leads, starts, done)
+            write_results(self.out, tile, place, feed.outgoing)
 
     def _write_folds(self, state: _State) -> None:
         """Store what becomes of the folds; one of the four threads of a row does."""

@@ -12,27 +12,24 @@ from typing import TYPE_CHECKING
 from tilework.base.records import dataclass, replace
 from tilework.codegen.cascade.find import Cascade, find_cascade
 from tilework.codegen.cascade.running import Running, find_running
-from tilework.codegen.gpu.plan import GpuPlan
-from tilework.codegen.matrix.arrays import ROW_BYTES, Array, array_of, plain_load, whole_rows
-from tilework.codegen.plan.extents import number, size
-from tilework.codegen.plan.plan import Part, Split
+from tilework.codegen.matrix.arrays import Array, array_of, plain_load, whole_rows
+from tilework.codegen.matrix.crew import Crew, Load, best_cut, crew_plan, crews_for
+from tilework.codegen.plan.extents import ceil_div, size
 from tilework.dtypes import float32
 from tilework.ir.node import Node, toposort
 from tilework.ir.ops import math
-from tilework.ir.ops.index import Unit
 from tilework.ir.ops.tensor import REDUCE, Fold
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tilework.codegen.analysis import Kernel
+    from tilework.codegen.gpu.plan import GpuPlan
     from tilework.target.spec import TargetSpec
 
-GROUPS, GROUP_ROWS = 2, 64
-_BLOCKS = (128, 64)
-#: Columns of the factors, and registers of a thread for sums, scores and weights.
-_MOST_COLUMNS, _MOST_REGISTERS = 256, 208
-_RESERVED_BYTES = 2048
+#: Columns of the factors.
+_MOST_COLUMNS = 256
+_SLOTS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +43,7 @@ class Stream:
         row, key, inner, column: The ranges of a tile's rows, of all folds, of the scores' products,
             and of the results.
         rows, keys, values: The three arrays that are copied.
+        crew: Who computes.
         block: Keys of a block.
         slots: Blocks of keys that are on their way at once.
     """
@@ -61,18 +59,14 @@ class Stream:
     rows: Array
     keys: Array
     values: Array
+    crew: Crew
     block: int = 0
     slots: int = 0
 
     @property
-    def depth(self) -> int:
-        """Elements of a row of the factors of scores, as many as whole rows of slots have."""
-        return whole_rows(size(self.inner))
-
-    @property
     def columns(self) -> int:
-        """The same of the results."""
-        return whole_rows(size(self.column))
+        """Columns of the results, as many as products have."""
+        return self.crew.columns(size(self.column))
 
     @property
     def others(self) -> tuple[Node, ...]:
@@ -82,7 +76,6 @@ class Stream:
 
 def find_stream(kernel: Kernel, target: TargetSpec) -> Stream | None:
     """The cascade of a kernel for matrix units; None where it has none that suits them."""
-    units = {(i.unit, i.a_dtype) for i in target.matrix_instructions}
     cascade = find_cascade(kernel)
     running = None if cascade is None else find_running(cascade)
     if cascade is None or running is None or cascade.key is None or len(cascade.stores) != 1:
@@ -103,29 +96,30 @@ def find_stream(kernel: Kernel, target: TargetSpec) -> Stream | None:
     dtypes = {array.dtype for array in (rows, keys, values)}
     if not own or len(columns) != 1 or len(dtypes) != 1:
         return None
-    dtype = rows.dtype
     is_fit = (
         rows.ranges[0] is keys.ranges[0] is inner
         and values.ranges[0] is columns[0]
-        and dtype.itemsize == 2
-        and ("warp_group", dtype.name) in units
         and all(size(r) % 8 == 0 and size(r) <= _MOST_COLUMNS for r in (inner, columns[0]))
     )
-    if not is_fit:
+    crews = crews_for(target, rows.dtype)
+    if not is_fit or not crews:
         return None
     named = (own[0], key, inner, columns[0], rows, keys, values)
-    stream = Stream(cascade, running, scores, result, *named)
-    for block in _BLOCKS:
-        stream = replace(stream, block=block)
-        slots = min(_room(stream, target) // _slot_bytes(stream), 2)
-        if slots == 2 and _registers(stream) <= _MOST_REGISTERS:
-            return replace(stream, slots=slots)
-    return None
+    stream = Stream(cascade, running, scores, result, *named, crews[0])
+    cut = best_cut(crews, lambda crew, block: _load(stream, crew, block), target, (_SLOTS, _SLOTS))
+    return None if cut is None else replace(stream, crew=cut.crew, block=cut.block, slots=cut.slots)
 
 
-def _registers(stream: Stream) -> int:
-    """Registers of a thread for results, scores and weights on their way."""
-    return stream.columns // 2 + stream.block // 2 + stream.block // 4
+def _load(stream: Stream, crew: Crew, block: int) -> Load:
+    """What a crew would have to do: it holds results, scores, and weights on their way."""
+    depth, columns = size(stream.inner), crew.columns(size(stream.column))
+    lines = whole_rows(depth) + whole_rows(size(stream.column))
+    steps = ceil_div(size(stream.key), block)
+    held = crew.rows * 2 * whole_rows(depth)
+    registers = crew.sums(columns) + crew.sums(block) * 3 // 2
+    registers += crew.fragments(max(columns, block))
+    widths = (depth, columns)
+    return Load(stream.row, stream.others, steps, block, widths, held, block * 2 * lines, registers)
 
 
 def _factors(cascade: Cascade, running: Running) -> tuple[Node, Node, Node, Node, Node] | None:
@@ -167,22 +161,6 @@ def _array(load: Node, cascade: Cascade, bound: Sequence[Node]) -> Array | None:
     return None if found is None or not found.is_plain else found
 
 
-def _slot_bytes(stream: Stream) -> int:
-    return stream.block * 2 * (stream.depth + stream.columns)
-
-
-def _room(stream: Stream, target: TargetSpec) -> int:
-    fixed = GROUPS * GROUP_ROWS * 2 * stream.depth + GROUPS * 2 * GROUP_ROWS * ROW_BYTES
-    return target.limits.shared_memory_bytes - _RESERVED_BYTES - fixed
-
-
 def stream_plan(stream: Stream) -> GpuPlan:
-    """The plan, as far as the words of plans say it: rows by warp groups, keys in blocks."""
-    tile = (Part(Unit.WARP, GROUPS), Part(Unit.UNROLL, GROUP_ROWS))
-    splits = (
-        Split(number(stream.row), (Part(Unit.LOOP),), tile),
-        Split(number(stream.key), (Part(Unit.LOOP),), (Part(Unit.UNROLL, stream.block),)),
-    )
-    nest = tuple((number(range_), 0) for range_ in (*stream.others, stream.row))
-    name = f"wgmma_m64n{stream.block}k16_{stream.rows.dtype.name}"
-    return GpuPlan(splits, nest, len(nest), (), False, False, name)
+    """The plan, as far as the words of plans say it."""
+    return crew_plan(stream.crew, stream.others, stream.row, stream.key, stream.block)

@@ -27,7 +27,8 @@ from tilework.codegen.analysis import substitute_ranges
 from tilework.codegen.gpu.flat import Flat, raster
 from tilework.codegen.matrix.arrays import ROW_BYTES, loaded_by
 from tilework.codegen.matrix.epilogue import Place, Tile, write_results
-from tilework.codegen.matrix.filling import SWIZZLED_ROWS, fill, swizzled
+from tilework.codegen.matrix.filling import fill
+from tilework.codegen.matrix.fragments import lane_of_fragment, place_in_slot
 from tilework.codegen.matrix.warps import Factor, Filling, WarpTiles, tiles_of
 from tilework.codegen.matrix.writer import Writer
 from tilework.dtypes import by_name, uint32
@@ -95,15 +96,9 @@ class _Slots:
     def place(self, own: Node, k: Node) -> Node:
         """The element at a row and a position of k, from the start of a slot on."""
         factor = self.factor
-        width = const_index(factor.width)
-        if factor.along_k:
-            line, column = own, k
-        else:
-            line = simplify.add(simplify.scale(simplify.idiv(own, width), factor.width), k)
-            column = simplify.mod(own, width)
-        return simplify.add(
-            simplify.scale(line, factor.width), swizzled(line, column, factor.dtype)
-        )
+        line, column = (own, k) if factor.along_k else (k, own)
+        lines = factor.rows if factor.along_k else factor.width
+        return place_in_slot(line, column, lines, factor.dtype)
 
     def at(self, slot: Node, place: Node) -> Node:
         """The address of a place in a slot."""
@@ -354,18 +349,14 @@ class _Emission:
         depth = FRAGMENT_BYTES // itemsize
         if itemsize > _WORD_BYTES or not (factor.along_k or itemsize == 2):
             return self._loaded(slots, slot, first, const_index(part * depth), side)
-        # The first operand's words go through rows first, the second one's through k.
-        matrix = simplify.idiv(self.lane, const_index(_ROWS))
-        fast = simplify.mod(matrix, const_index(2))
-        slow = simplify.idiv(matrix, const_index(2))
-        low, half = (fast, slow) if side == 0 else (slow, fast)
-        inside = simplify.mod(self.lane, const_index(SWIZZLED_ROWS))
-        own = simplify.add(first, simplify.scale(low, _ROWS))
-        k = simplify.add(const_index(part * depth), simplify.scale(half, depth // 2))
-        if factor.along_k:
-            own = simplify.add(own, inside)
-        else:
-            k = simplify.add(k, inside)
+        own, k = lane_of_fragment(
+            self.lane,
+            first,
+            const_index(part * depth),
+            depth,
+            is_first_operand=side == 0,
+            along_k=factor.along_k,
+        )
         address = slots.at(slot, slots.place(own, k))
         is_turned = not factor.along_k
         return self.out.emit(LOAD_FRAGMENT(address, attrs=FragmentAttrs(is_turned)))

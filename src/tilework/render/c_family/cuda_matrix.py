@@ -56,12 +56,29 @@ template <int N> HELPER void settle(i32 (&x)[N]) {
 #pragma unroll
   for (int i = 0; i < N; i++) asm volatile("" : "+r"(x[i]) :: "memory");
 }
+HELPER u32 pair_of(u16 low, u16 high) { return (u32)low | ((u32)high << 16); }
+"""
+_POWER_OF_TWO: Final = """\
 HELPER f32 power_of_two(f32 x) {
   f32 r;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
   return r;
 }
-HELPER u32 pair_of(u16 low, u16 high) { return (u32)low | ((u32)high << 16); }
+"""
+#: Two numbers at once from Ampere on.
+_ROUNDED_PAIR: Final = """\
+HELPER u32 rounded_pair_KIND(f32 low, f32 high) {
+  u32 r;
+#if __CUDA_ARCH__ >= 800
+  asm("cvt.rn.KINDx2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+#else
+  u16 a, b;
+  asm("cvt.rn.KIND.f32 %0, %1;" : "=h"(a) : "f"(low));
+  asm("cvt.rn.KIND.f32 %0, %1;" : "=h"(b) : "f"(high));
+  r = (u32)a | ((u32)b << 16);
+#endif
+  return r;
+}
 """
 #: From one group of eight rows of 128 bytes to the next.
 _GROUP_BYTES: Final = 8 * 128
@@ -251,11 +268,9 @@ def _put(function: _Function, node: Node) -> None:
 def _pair(function: _Function, node: Node) -> None:
     low, high = (function[source] for source in node.src)
     kind = PTX_TYPE[node.attrs.dtype.name]
-    name = function.define_later("u32")
-    function.emit(
-        f'asm("cvt.rn.{kind}x2.f32 %0, %1, %2;" : "=r"({name}) : "f"({high}), "f"({low}));'
-    )
-    function.names[node] = name
+    helper = f"rounded_pair_{kind}"
+    function.helpers[helper] = _ROUNDED_PAIR.replace("KIND", kind)
+    function.names[node] = function.define("u32", f"{helper}({low}, {high})")
 
 
 def _fold_quad(function: _Function, node: Node) -> None:
@@ -272,6 +287,7 @@ def _fold_quad(function: _Function, node: Node) -> None:
 
 
 def _power_of_two(function: _Function, node: Node) -> None:
+    function.helpers["power_of_two"] = _POWER_OF_TWO
     function.names[node] = function.define("f32", f"power_of_two({function[node.src[0]]})")
 
 

@@ -40,7 +40,7 @@ template <bool ALIGNED, class T, int N> HELPER void copy_chunk(T *to, const T *f
     return;
   }
 #endif
-#pragma unroll
+#pragma unroll 1
   for (int i = 0; i < N; i++) {
     T x = 0;
     if (i < inside) x = from[i];

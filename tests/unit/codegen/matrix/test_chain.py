@@ -3,87 +3,56 @@
 from __future__ import annotations
 
 import subprocess
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
+from tests.attention_kernels import SCALE, WIDTH, by_keys, by_queries, folds_of_rows
 
+from tilework.base.records import replace
 from tilework.codegen.analysis import analyse
-from tilework.codegen.matrix.chain import find_chain
+from tilework.codegen.matrix.chain import Chain, find_chain
 from tilework.codegen.matrix.chain_lower import lower_chain
 from tilework.codegen.passes.normalise import normalise_ranges
 from tilework.codegen.pipeline import lower_kernel
-from tilework.dtypes import bfloat16, float32
-from tilework.ir.build import cast, const, const_index
+from tilework.codegen.plan.extents import ceil_div, size
 from tilework.ir.interpret.blocks import run_blocks
-from tilework.ir.node import Node
-from tilework.ir.ops import math
-from tilework.ir.ops.index import RANGE, RangeAttrs
-from tilework.ir.ops.memory import INDEX, LOAD, PARAM, SINK, STORE, ParamAttrs
-from tilework.ir.ops.tensor import REDUCE, Fold, ReduceAttrs
 from tilework.ir.stage import Stage
 from tilework.ir.verify import verify
 from tilework.render.c_family.cuda import CudaRenderer
 from tilework.target.known.cuda import cuda_spec
+from tilework.target.spec import TargetSpec
 from tilework.toolchain.nvrtc import NvrtcToolchain
 
-HOPPER = cuda_spec(90)
-WIDTH = 64
-SCALE = 0.125
-ADD = ReduceAttrs(Fold.ADD, ())
+HOPPER, AMPERE = cuda_spec(90), cuda_spec(80)
+#: Machines, and warps, positions of a block and slots where warps compute.
+CREWS = [(HOPPER, None), (AMPERE, (1, 16, 3)), (AMPERE, (2, 32, 2))]
 
 
-def range_(size: int, number: int) -> Node:
-    return RANGE(const_index(size), attrs=RangeAttrs(number))
-
-
-def element(slot: int, lines: int, line: Node, column: Node) -> Node:
-    buffer = PARAM(attrs=ParamAttrs(slot, (lines * WIDTH,), bfloat16))
-    offset = math.ADD(math.MUL(line, const_index(WIDTH)), column)
-    return cast(LOAD(INDEX(buffer, offset)), float32)
-
-
-def of_row(slot: int, rows: int, row: Node) -> Node:
-    return LOAD(INDEX(PARAM(attrs=ParamAttrs(slot, (rows,), float32)), row))
-
-
-def by_keys(rows: int, keys: int, *, narrow: bool = True) -> Node:
-    """The gradients by keys and values of causal attention, of which folds of rows are known.
-
-    Slots: both results; queries, keys, values and the results' gradient; maximum, total, and mean.
-    """
-    key, column, row = range_(keys, 0), range_(WIDTH, 1), range_(rows, 2)
-    first, second = range_(WIDTH, 3), range_(WIDTH, 4)
-    products = math.MUL(element(2, rows, row, first), element(3, keys, key, first))
-    score = math.MUL(REDUCE(products, first, attrs=ADD), const(SCALE, float32))
-    seen = math.LT(key, math.ADD(row, const_index(1)))
-    score = math.WHERE(seen, score, const(float("-inf"), float32))
-    raised = math.EXP(math.SUB(score, of_row(6, rows, row)))
-    weight = math.FDIV(raised, of_row(7, rows, row))
-    arriving = math.MUL(element(5, rows, row, second), element(4, keys, key, second))
-    by_weight = REDUCE(arriving, second, attrs=ADD)
-    by_score = math.MUL(math.SUB(by_weight, of_row(8, rows, row)), weight)
-    by_score = math.WHERE(seen, by_score, const(0.0, float32))
-    by_score = math.MUL(by_score, const(SCALE, float32))
-    stores = []
-    for slot, (factor, other) in enumerate(((by_score, 2), (weight, 5))):
-        rounded = cast(cast(factor, bfloat16), float32) if narrow else factor
-        body = math.MUL(rounded, element(other, rows, row, column))
-        buffer = PARAM(attrs=ParamAttrs(slot, (keys * WIDTH,), bfloat16))
-        place = INDEX(buffer, math.ADD(math.MUL(key, const_index(WIDTH)), column))
-        stores.append(STORE(place, cast(REDUCE(body, row, attrs=ADD), bfloat16)))
-    return SINK(*stores)
-
-
-@pytest.mark.parametrize("settles", [False, True])
-def test_gradients_by_keys_and_values_come_from_one_kernel_without_races(*, settles: bool) -> None:
-    rows, keys = 72, 40
-    chain = find_chain(analyse(normalise_ranges(by_keys(rows, keys))), HOPPER)
+def by_crew(chain: Chain | None, cut: tuple[int, int, int] | None) -> tuple[Chain, int]:
+    """The chain with so many warps, positions and slots, and how many blocks its rows take."""
     assert chain is not None
-    linear = lower_chain(replace(chain, settles=settles), HOPPER)
+    if cut is None:
+        return chain, 1
+    groups, block, slots = cut
+    crew = replace(chain.crew, groups=groups)
+    chain = replace(chain, crew=crew, block=block, slots=slots)
+    return chain, ceil_div(size(chain.row), crew.rows)
+
+
+@pytest.mark.parametrize(
+    ("target", "cut", "settles"),
+    [(HOPPER, None, False), *((target, cut, True) for target, cut in CREWS)],
+)
+def test_gradients_by_keys_and_values_come_from_one_kernel_without_races(
+    target: TargetSpec, cut: tuple[int, int, int] | None, *, settles: bool
+) -> None:
+    rows, keys = 72, 40
+    found_chain = find_chain(analyse(normalise_ranges(by_keys(rows, keys))), target)
+    chain, blocks = by_crew(found_chain, cut)
+    linear = lower_chain(replace(chain, settles=settles), target)
     verify(linear, Stage.LINEAR, after="chain")
     draw = np.random.default_rng(3)
     q, k, v, g = (
@@ -103,7 +72,7 @@ def test_gradients_by_keys_and_values_come_from_one_kernel_without_races(*, sett
     found = [np.full((keys, WIDTH), np.nan, dtype=ml_dtypes.bfloat16) for _ in range(2)]
     folds = [x.astype(np.float32) for x in (most, total, mean)]
     buffers = [x.view(np.uint8).data.cast("B") for x in (*found, q, k, v, g, *folds)]
-    run_blocks(linear, buffers, blocks=1)
+    run_blocks(linear, buffers, blocks=blocks)
     for got, wanted in zip(found, (by_score.T @ wide_q, weights.T @ wide_g), strict=True):
         difference = np.abs(got.astype(np.float64) - wanted).max()
         assert difference <= 2**-6 * np.abs(wanted).max()
@@ -121,9 +90,15 @@ def test_factors_that_stay_float32_are_not_shortened() -> None:
     assert find_chain(kernel, HOPPER) is None
 
 
-def test_other_cards_have_no_chains() -> None:
-    kernel = analyse(normalise_ranges(by_keys(512, 512)))
-    assert find_chain(kernel, cuda_spec(89)) is None
+@pytest.mark.parametrize("capability", [80, 86, 89, 100, 120])
+def test_cards_without_warp_groups_have_chains_of_warps(capability: int) -> None:
+    lowered = lower_kernel(by_keys(512, 512), cuda_spec(capability))
+    names = {node.op.name for node in lowered.linear.src}
+    assert {"matrix_warp", "load_fragment", "copy_chunk", "power_of_two"} <= names
+
+
+def test_cards_without_products_of_a_dtype_have_no_chains() -> None:
+    assert find_chain(analyse(normalise_ranges(by_keys(512, 512))), cuda_spec(75)) is None
 
 
 def test_products_of_a_chain_are_not_waited_for_one_by_one(tmp_path: Path) -> None:
@@ -140,43 +115,14 @@ def test_products_of_a_chain_are_not_waited_for_one_by_one(tmp_path: Path) -> No
     assert code.count("WARPGROUP.DEPBAR") < products // 2
 
 
-def by_queries(rows: int, keys: int, width: int) -> Node:
-    """The gradient by queries of two heads that share keys and values, with a summand of scores.
-
-    Slots: the result; queries, keys, values and the results' gradient; what is added to scores;
-    maximum, total, and mean.
-    """
-
-    def wide(slot: int, lines: int, line: Node, column: Node) -> Node:
-        buffer = PARAM(attrs=ParamAttrs(slot, (lines * width,), bfloat16))
-        offset = math.ADD(math.MUL(line, const_index(width)), column)
-        return cast(LOAD(INDEX(buffer, offset)), float32)
-
-    head, row, column, key = range_(2, 0), range_(rows, 1), range_(width, 2), range_(keys, 3)
-    first, second = range_(width, 4), range_(width, 5)
-    line = math.ADD(math.MUL(head, const_index(rows)), row)
-    products = math.MUL(wide(1, 2 * rows, line, first), wide(2, keys, key, first))
-    score = math.MUL(REDUCE(products, first, attrs=ADD), const(SCALE, float32))
-    added = PARAM(attrs=ParamAttrs(5, (rows * keys,), float32))
-    offset = math.ADD(math.MUL(row, const_index(keys)), key)
-    score = math.ADD(score, LOAD(INDEX(added, offset)))
-    raised = math.EXP(math.SUB(score, of_row(6, 2 * rows, line)))
-    weight = math.FDIV(raised, of_row(7, 2 * rows, line))
-    arriving = math.MUL(wide(4, 2 * rows, line, second), wide(3, keys, key, second))
-    by_weight = REDUCE(arriving, second, attrs=ADD)
-    by_score = math.MUL(math.SUB(by_weight, of_row(8, 2 * rows, line)), weight)
-    by_score = math.MUL(by_score, const(SCALE, float32))
-    body = math.MUL(cast(cast(by_score, bfloat16), float32), wide(2, keys, key, column))
-    buffer = PARAM(attrs=ParamAttrs(0, (2 * rows * width,), bfloat16))
-    place = INDEX(buffer, math.ADD(math.MUL(line, const_index(width)), column))
-    return SINK(STORE(place, cast(REDUCE(body, key, attrs=ADD), bfloat16)))
-
-
-def test_heads_that_share_keys_and_a_summand_of_scores_take_a_chain_of_any_width() -> None:
+@pytest.mark.parametrize(("target", "cut"), CREWS[:2])
+def test_heads_that_share_keys_and_a_summand_of_scores_take_a_chain_of_any_width(
+    target: TargetSpec, cut: tuple[int, int, int] | None
+) -> None:
     rows, keys, width = 9, 37, 24
-    chain = find_chain(analyse(normalise_ranges(by_queries(rows, keys, width))), HOPPER)
-    assert chain is not None
-    linear = lower_chain(chain, HOPPER)
+    found_chain = find_chain(analyse(normalise_ranges(by_queries(rows, keys, width))), target)
+    chain, blocks = by_crew(found_chain, cut)
+    linear = lower_chain(chain, target)
     verify(linear, Stage.LINEAR, after="chain")
     draw = np.random.default_rng(4)
     q, k, v, g = (
@@ -195,41 +141,23 @@ def test_heads_that_share_keys_and_a_summand_of_scores_take_a_chain_of_any_width
     found = np.full((2 * rows, width), np.nan, dtype=ml_dtypes.bfloat16)
     folds = [x.astype(np.float32) for x in (most, total, mean)]
     buffers = [x.view(np.uint8).data.cast("B") for x in (found, q, k, v, g, added, *folds)]
-    run_blocks(linear, buffers, blocks=1, tasks=2)
+    tiles = (1, 2) if cut is None else (2 * blocks, 1)
+    run_blocks(linear, buffers, blocks=tiles[0], tasks=tiles[1])
     difference = np.abs(found.astype(np.float64) - wanted).max()
     assert difference <= 2**-6 * np.abs(wanted).max()
 
 
-def folds_of_rows(rows: int, keys: int) -> Node:
-    """Maximum, total and mean of each row of attention; the last row sees all keys.
-
-    Slots: these three; queries, keys, values and the results' gradient; what is added for a key.
-    """
-    row, key, first, second = (range_(size, n) for n, size in enumerate((rows, keys, WIDTH, WIDTH)))
-    products = math.MUL(element(3, rows, row, first), element(4, keys, key, first))
-    score = math.MUL(REDUCE(products, first, attrs=ADD), const(SCALE, float32))
-    score = math.ADD(score, of_row(7, keys, key))
-    seen = math.LT(key, math.ADD(row, const_index(keys - rows + 1)))
-    score = math.WHERE(seen, score, const(float("-inf"), float32))
-    most = REDUCE(score, key, attrs=ReduceAttrs(Fold.MAX, ()))
-    raised = math.EXP(math.SUB(score, most))
-    total = REDUCE(raised, key, attrs=ADD)
-    arriving = math.MUL(element(6, rows, row, second), element(5, keys, key, second))
-    by_weight = REDUCE(arriving, second, attrs=ADD)
-    mean = REDUCE(math.MUL(by_weight, math.FDIV(raised, total)), key, attrs=ADD)
-    stores = []
-    for slot, value in enumerate((most, total, mean)):
-        buffer = PARAM(attrs=ParamAttrs(slot, (rows,), float32))
-        stores.append(STORE(INDEX(buffer, row), value))
-    return SINK(*stores)
-
-
-def test_folds_of_all_rows_are_taken_against_their_greatest_score_without_races() -> None:
+@pytest.mark.parametrize(("target", "cut"), CREWS[:2])
+def test_folds_of_all_rows_are_taken_against_their_greatest_score_without_races(
+    target: TargetSpec, cut: tuple[int, int, int] | None
+) -> None:
     rows, keys = 16, 140
-    chain = find_chain(analyse(normalise_ranges(folds_of_rows(rows, keys))), HOPPER)
-    assert chain is not None
+    found_chain = find_chain(analyse(normalise_ranges(folds_of_rows(rows, keys))), target)
+    chain, _ = by_crew(found_chain, cut)
     assert chain.running is not None
-    linear = lower_chain(replace(chain, block=64, slots=2), HOPPER)  # a slot is filled again
+    if cut is None:
+        chain = replace(chain, block=64, slots=2)  # a slot is filled again
+    linear = lower_chain(chain, target)
     verify(linear, Stage.LINEAR, after="chain")
     draw = np.random.default_rng(5)
     q, k, v, g = (

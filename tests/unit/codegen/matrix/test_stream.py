@@ -5,91 +5,72 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+from tests.attention_kernels import SCALE, WIDTH, attention, expected, shared_heads
 
+from tilework.base.records import replace
 from tilework.codegen.analysis import analyse
-from tilework.codegen.matrix.stream import find_stream
+from tilework.codegen.matrix.stream import Stream, find_stream
 from tilework.codegen.matrix.stream_lower import lower_stream
 from tilework.codegen.passes.normalise import normalise_ranges
 from tilework.codegen.pipeline import lower_kernel
-from tilework.dtypes import DType, bfloat16, bool_, float32
-from tilework.ir.build import cast, const, const_index
+from tilework.codegen.plan.extents import ceil_div, size
+from tilework.dtypes import DType, bfloat16, float16, float32
 from tilework.ir.interpret.blocks import run_blocks
-from tilework.ir.node import Node
-from tilework.ir.ops import math
-from tilework.ir.ops.index import RANGE, RangeAttrs
-from tilework.ir.ops.memory import INDEX, LOAD, PARAM, SINK, STORE, ParamAttrs
-from tilework.ir.ops.tensor import REDUCE, Fold, ReduceAttrs
 from tilework.ir.stage import Stage
 from tilework.ir.verify import verify
 from tilework.target.known.cuda import cuda_spec
+from tilework.target.spec import TargetSpec
 
-HOPPER = cuda_spec(90)
-WIDTH = 64
-SCALE = 0.125
-
-
-def attention(rows: int, keys: int, *, causal: bool, weights: DType = bfloat16) -> Node:
-    """softmax(scale q k^T) v with everything in one kernel, at the KERNEL stage."""
-
-    def range_(size: int, number: int) -> Node:
-        return RANGE(const_index(size), attrs=RangeAttrs(number))
-
-    def load(slot: int, lines: int, line: Node, column: Node) -> Node:
-        buffer = PARAM(attrs=ParamAttrs(slot, (lines * WIDTH,), bfloat16))
-        offset = math.ADD(math.MUL(line, const_index(WIDTH)), column)
-        return cast(LOAD(INDEX(buffer, offset)), float32)
-
-    row, column = range_(rows, 0), range_(WIDTH, 1)
-
-    def score(key: Node, number: int) -> Node:
-        inner = range_(WIDTH, number)
-        products = math.MUL(load(1, rows, row, inner), load(2, keys, key, inner))
-        total = REDUCE(products, inner, attrs=ReduceAttrs(Fold.ADD, ()))
-        scaled = math.MUL(total, const(SCALE, float32))
-        if not causal:
-            return scaled
-        seen = math.LT(key, math.ADD(row, const_index(1)))
-        return math.WHERE(seen, scaled, const(float("-inf"), float32))
-
-    first, second, third = (range_(keys, number) for number in (10, 11, 12))
-    most = REDUCE(score(first, 20), first, attrs=ReduceAttrs(Fold.MAX, ()))
-    terms = [math.EXP(math.SUB(score(k, n), most)) for k, n in ((second, 21), (third, 22))]
-    total = REDUCE(terms[0], second, attrs=ReduceAttrs(Fold.ADD, ()))
-    weight = cast(cast(math.FDIV(terms[1], total), weights), float32)
-    result = REDUCE(
-        math.MUL(weight, load(3, keys, third, column)), third, attrs=ReduceAttrs(Fold.ADD, ())
-    )
-    buffer = PARAM(attrs=ParamAttrs(0, (rows * WIDTH,), bfloat16))
-    target = INDEX(buffer, math.ADD(math.MUL(row, const_index(WIDTH)), column))
-    return SINK(STORE(target, cast(result, bfloat16)))
+HOPPER, AMPERE, TURING = cuda_spec(90), cuda_spec(80), cuda_spec(75)
+ARRAYS = {bfloat16: np.dtype(ml_dtypes.bfloat16), float16: np.dtype(np.float16)}
 
 
-def expected(q: np.ndarray, k: np.ndarray, v: np.ndarray, *, causal: bool) -> np.ndarray:
-    q, k, v = (array.astype(np.float64) for array in (q, k, v))
-    scores = q @ k.T * SCALE
-    if causal:
-        scores = np.where(np.arange(len(k)) <= np.arange(len(q))[:, None], scores, -np.inf)
-    weights = np.exp(scores - scores.max(1, keepdims=True))
-    result: np.ndarray = weights @ v / weights.sum(1, keepdims=True)
-    return result
+def by_crew(stream: Stream, groups: int, block: int, slots: int) -> Stream:
+    """The same with so many warps, positions and slots."""
+    crew = replace(stream.crew, groups=groups)
+    return replace(stream, crew=crew, block=block, slots=slots)
+
+
+def is_close(stream: Stream, target: TargetSpec, dtype: DType, *, causal: bool) -> bool:
+    """Run a stream of attention over random numbers; is it what the kernel says?"""
+    rows, keys = size(stream.row), size(stream.key)
+    linear = lower_stream(stream, target)
+    verify(linear, Stage.LINEAR, after="stream")
+    draw = np.random.default_rng(3)
+    kind = ARRAYS[dtype]
+    q, k, v = (draw.standard_normal((n, WIDTH)).astype(kind) for n in (rows, keys, keys))
+    found = np.full((rows, WIDTH), np.nan, dtype=kind)
+    blocks = ceil_div(rows, stream.crew.rows) if stream.crew.is_warps else 1
+    run_blocks(linear, [x.view(np.uint8).data.cast("B") for x in (found, q, k, v)], blocks=blocks)
+    wanted = expected(q, k, v, causal=causal)
+    return bool(np.abs(found.astype(np.float64) - wanted).max() <= 2**-7 * np.abs(wanted).max())
 
 
 @pytest.mark.parametrize(("rows", "keys", "causal"), [(24, 40, False), (72, 136, True)])
 def test_one_pass_computes_what_the_kernel_says(rows: int, keys: int, *, causal: bool) -> None:
-    kernel = analyse(normalise_ranges(attention(rows, keys, causal=causal)))
-    stream = find_stream(kernel, HOPPER)
+    stream = find_stream(analyse(normalise_ranges(attention(rows, keys, causal=causal))), HOPPER)
     assert stream is not None
-    linear = lower_stream(stream, HOPPER)
-    verify(linear, Stage.LINEAR, after="stream")
-    draw = np.random.default_rng(3)
-    q, k, v = (
-        draw.standard_normal((lines, WIDTH)).astype(ml_dtypes.bfloat16)
-        for lines in (rows, keys, keys)
-    )
-    found = np.full((rows, WIDTH), np.nan, dtype=ml_dtypes.bfloat16)
-    run_blocks(linear, [x.view(np.uint8).data.cast("B") for x in (found, q, k, v)], blocks=1)
-    wanted = expected(q, k, v, causal=causal)
-    assert np.abs(found.astype(np.float64) - wanted).max() <= 2**-7 * np.abs(wanted).max()
+    assert is_close(stream, HOPPER, bfloat16, causal=causal)
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype", "causal", "cut"),
+    [
+        (AMPERE, bfloat16, False, (1, 32, 2)),
+        (AMPERE, float16, True, (2, 16, 3)),
+        (TURING, float16, True, (2, 16, 2)),
+        (TURING, float16, False, (1, 32, 2)),
+    ],
+)
+def test_warps_compute_what_the_kernel_says_without_races(
+    target: TargetSpec, dtype: DType, *, causal: bool, cut: tuple[int, int, int]
+) -> None:
+    """Copies that run beside the threads, loads that are held, and loads behind a block."""
+    sink = attention(40, 72, causal=causal, dtype=dtype)
+    stream = find_stream(analyse(normalise_ranges(sink)), target)
+    assert stream is not None
+    assert stream.crew.instruction.unit == "warp"
+    assert is_close(by_crew(stream, *cut), target, dtype, causal=causal)
 
 
 def test_the_pipeline_takes_one_pass_where_it_can() -> None:
@@ -104,59 +85,43 @@ def test_weights_that_stay_float32_are_not_shortened() -> None:
     assert find_stream(kernel, HOPPER) is None
 
 
-def test_other_cards_have_no_such_pass() -> None:
-    kernel = analyse(normalise_ranges(attention(256, 256, causal=False)))
-    assert find_stream(kernel, cuda_spec(89)) is None
+@pytest.mark.parametrize("capability", [80, 86, 89, 100, 120])
+def test_the_pipeline_takes_warps_on_cards_without_warp_groups(capability: int) -> None:
+    lowered = lower_kernel(attention(256, 256, causal=True), cuda_spec(capability))
+    names = {node.op.name for node in lowered.linear.src}
+    assert {"matrix_warp", "load_fragment", "copy_chunk", "fold_quad", "power_of_two"} <= names
+    assert lowered.threads % 32 == 0
 
 
-def shared_heads(rows: int, keys: int, width: int) -> Node:
-    """Two heads of queries that share keys and values, under a mask; rows without any are 0.
-
-    Slots: the result; queries, keys, values; the mask, one bool for each query and key.
-    """
-
-    def range_(size: int, number: int) -> Node:
-        return RANGE(const_index(size), attrs=RangeAttrs(number))
-
-    def load(slot: int, lines: int, line: Node, column: Node) -> Node:
-        buffer = PARAM(attrs=ParamAttrs(slot, (lines * width,), bfloat16))
-        offset = math.ADD(math.MUL(line, const_index(width)), column)
-        return cast(LOAD(INDEX(buffer, offset)), float32)
-
-    head, row, column = range_(2, 0), range_(rows, 1), range_(width, 2)
-    line = math.ADD(math.MUL(head, const_index(rows)), row)
-    lowest, zero = const(float("-inf"), float32), const(0.0, float32)
-    mask = PARAM(attrs=ParamAttrs(4, (rows * keys,), bool_))
-
-    def score(key: Node, number: int) -> Node:
-        inner = range_(width, number)
-        products = math.MUL(load(1, 2 * rows, line, inner), load(2, keys, key, inner))
-        total = REDUCE(products, inner, attrs=ReduceAttrs(Fold.ADD, ()))
-        scaled = math.MUL(total, const(SCALE, float32))
-        seen = LOAD(INDEX(mask, math.ADD(math.MUL(row, const_index(keys)), key)))
-        return math.WHERE(seen, scaled, lowest)
-
-    first, second, third = (range_(keys, number) for number in (10, 11, 12))
-    most = REDUCE(score(first, 20), first, attrs=ReduceAttrs(Fold.MAX, ()))
-    reference = math.WHERE(math.EQ(most, lowest), zero, most)
-    terms = [math.EXP(math.SUB(score(k, n), reference)) for k, n in ((second, 21), (third, 22))]
-    total = REDUCE(terms[0], second, attrs=ReduceAttrs(Fold.ADD, ()))
-    divisor = math.WHERE(math.EQ(total, zero), const(1.0, float32), total)
-    weight = cast(cast(math.FDIV(terms[1], divisor), bfloat16), float32)
-    body = math.MUL(weight, load(3, keys, third, column))
-    result = REDUCE(body, third, attrs=ReduceAttrs(Fold.ADD, ()))
-    buffer = PARAM(attrs=ParamAttrs(0, (2 * rows * width,), bfloat16))
-    target = INDEX(buffer, math.ADD(math.MUL(line, const_index(width)), column))
-    return SINK(STORE(target, cast(result, bfloat16)))
+def test_cards_without_products_of_a_dtype_have_no_such_pass() -> None:
+    kernel = analyse(normalise_ranges(attention(256, 256, causal=False, dtype=bfloat16)))
+    assert find_stream(kernel, TURING) is None
 
 
-@pytest.mark.parametrize("width", [24, pytest.param(256, marks=pytest.mark.slow)])
-def test_shared_heads_under_a_mask_of_any_width_take_one_pass(width: int) -> None:
+def test_few_rows_have_few_warps_and_many_rows_have_many() -> None:
+    crews = []
+    for rows in (16, 1 << 16):
+        stream = find_stream(analyse(normalise_ranges(attention(rows, 512, causal=False))), AMPERE)
+        assert stream is not None
+        crews.append(stream.crew.groups)
+    assert crews == [1, 8]
+
+
+@pytest.mark.parametrize(
+    ("target", "width"),
+    [(HOPPER, 24), (AMPERE, 24), pytest.param(HOPPER, 256, marks=pytest.mark.slow)],
+)
+def test_shared_heads_under_a_mask_of_any_width_take_one_pass(
+    target: TargetSpec, width: int
+) -> None:
     rows, keys = 10, 36
-    stream = find_stream(analyse(normalise_ranges(shared_heads(rows, keys, width))), HOPPER)
+    stream = find_stream(analyse(normalise_ranges(shared_heads(rows, keys, width))), target)
     assert stream is not None
-    assert stream.block == (64 if width == 256 else 128)
-    linear = lower_stream(stream, HOPPER)
+    if target is HOPPER:
+        assert stream.block == (64 if width == 256 else 128)
+    else:
+        stream = by_crew(stream, 1, 16, 2)
+    linear = lower_stream(stream, target)
     verify(linear, Stage.LINEAR, after="stream")
     draw = np.random.default_rng(5)
     q, k, v = (
@@ -167,7 +132,8 @@ def test_shared_heads_under_a_mask_of_any_width_take_one_pass(width: int) -> Non
     mask[3] = False
     found = np.full((2 * rows, width), np.nan, dtype=ml_dtypes.bfloat16)
     buffers = [x.view(np.uint8).data.cast("B") for x in (found, q, k, v, mask)]
-    run_blocks(linear, buffers, blocks=1, tasks=2)
+    tiles = (1, 2) if target is HOPPER else (2, 1)
+    run_blocks(linear, buffers, blocks=tiles[0], tasks=tiles[1])
     scores = q.astype(np.float64) @ k.astype(np.float64).T * SCALE
     scores = np.where(np.tile(mask, (2, 1)), scores, -1e300)
     weights = np.exp(scores - scores.max(1, keepdims=True))
