@@ -27,6 +27,10 @@ _MOST_AT_ONCE = 32
 Pads = tuple[tuple["Dim", "Dim"], ...]
 
 
+#: Axes that a tensor is rolled along at once: there are two parts for each.
+_ROLLED_AT_ONCE = 3
+
+
 class Joining(Linalg):
     """cat, stack, split, repeat, roll, pad and triangles."""
 
@@ -205,17 +209,26 @@ class Joining(Linalg):
         axes = [dims] if isinstance(dims, int) else list(dims)
         if len(moves) != len(axes):
             raise ShapeError("roll: needs a shift for each axis", got=f"{shifts} and {dims}")
-        x = self
-        for move, axis in zip(moves, axes, strict=True):
-            x = x._rolled(move, x._axis(axis, "roll"))
+        total: dict[int, int] = {}
+        for move, given in zip(moves, axes, strict=True):
+            axis = self._axis(given, "roll")
+            total[axis] = total.get(axis, 0) + move
+        found, x = list(total.items()), self
+        for at in range(0, len(found), _ROLLED_AT_ONCE):
+            x = x._rolled(found[at : at + _ROLLED_AT_ONCE])
         return x._apply(None) if x is self else x
 
-    def _rolled(self, move: int, axis: int) -> Self:
+    def _rolled(self, moves: Sequence[tuple[int, int]]) -> Self:
+        """Rolled along several axes: the parts of the first are rolled along the others."""
+        if not moves:
+            return self
+        (axis, move), rest = moves[0], moves[1:]
         length = self._fixed_size(axis, "roll")
         start = -move % length if length else 0
         if start == 0:
-            return self
-        return self._cut_axis(axis, start, length).cat(self._cut_axis(axis, 0, start), dim=axis)
+            return self._rolled(rest)
+        behind, before = self._cut_axis(axis, start, length), self._cut_axis(axis, 0, start)
+        return behind._rolled(rest).cat(before._rolled(rest), dim=axis)
 
     # --- padding -----------------------------------------------------------------------------
 

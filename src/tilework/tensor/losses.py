@@ -355,9 +355,10 @@ class Losses(Functional):
                 got=f"{format_shape(self._dims)} and {format_shape(other._dims)}",
                 expected="(..., n, d) and (..., m, d)",
             )
-        x, y = self.unsqueeze(-2), other.unsqueeze(-3)
+        # The other vectors lie side by side, element by element: many distances at a time.
+        x, y = self.unsqueeze(-1), other.transpose(-1, -2).contiguous().unsqueeze(-3)
         x, y = x._matched(y, "cdist", as_float=True)
-        return (x._wide() - y._wide()).norm(p, -1).cast(x.dtype)
+        return (x._wide() - y._wide()).norm(p, -2).cast(x.dtype)
 
     def pdist(self, p: float = 2.0) -> Self:
         """The p-norm of the difference of each two rows: those of row 0 with 1, 2, ... first.

@@ -84,6 +84,10 @@ class Sorting(Gathering):
 
     def _ranked(self, axis: int, descending: bool, first: int, count: int) -> Self:
         """The positions of `count` elements along `axis`, in order, from rank `first` on."""
+        if (first, count) == (0, 1) and (descending or not self.dtype.is_float):
+            # The first of the greatest ones, and NaN is greatest, as `argmax` has it.
+            fold = Fold.MAX if descending else Fold.MIN
+            return self._position_of(fold, axis, keepdim=True)
         attrs = tensor.SortAttrs(axis, bool(descending), first, count)
         return self.detach()._apply(tensor.SORT, attrs=attrs)
 

@@ -19,6 +19,7 @@ either way: intermediates move where windows are summed, as far as no long fold 
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 from tilework.ir.ops import math, tensor
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 #: What an element costs: in a vector, in a vector under a condition that differs inside of it, in
 #: a vector that another axis's vectors are transposed to, and alone (loads, stores).
 _VECTOR, _GATED, _TRANSPOSED, _LOADED, _STORED = 0.07, 0.25, 0.5, 2.0, 2.5
+#: What folding the lanes of a vector costs: a step takes two instructions.
+_FOLDED = 0.6
 #: What an element of windows costs where they are copied across the way in which they lie.
 _COPIED_WINDOW = 1.0
 #: A multiply-add in a vector, elements of a vector, and how much longer it takes with vectors of
@@ -120,8 +123,8 @@ def movable_buffers(
             ):
                 found.add(buffer)
     for kernel in kernels:
-        if kernel.copied_from is not None:
-            found.discard(kernel.copied_from[0])
+        if kernel.copied_from:
+            found.difference_update(buffer for buffer, _ in kernel.copied_from)
             found.difference_update(store.buffer for store in kernel.stores)
         if sum(bool(step.ranges) and step.node in contractions for step in kernel.steps) > 1:
             # A cascade has a plan of its own, which wants rows.
@@ -245,9 +248,19 @@ class _View:
         if found is None:
             one_lane = self._contraction if self.contracts else self._loops
             lanes = self.outputs if self.contracts else [*self.outputs, *self.summed]
-            costs = [one_lane(range_) for range_ in lanes if _size(range_) > 1]
+            costs = [
+                one_lane(range_) + self._fold_of_lanes(range_)
+                for range_ in lanes
+                if _size(range_) > 1
+            ]
             found = self._known[key] = min(costs, default=0.0)
         return found
+
+    def _fold_of_lanes(self, lane: Node) -> float:
+        """What it takes to fold the lanes of a vector where they run along a sum."""
+        if lane not in self.summed:
+            return 0.0
+        return _FOLDED * prod(_size(range_) for range_ in self.outputs)
 
     def _loops(self, lane: Node) -> float:
         total = 0.0
