@@ -210,11 +210,17 @@ class DiskCache:
         return True
 
     def _write(self, path: Path, raw: bytes) -> None:
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        temporary = path.parent / f"{_TEMPORARY}{os.getpid()}-{os.urandom(8).hex()}"
+        shelf = path.parent
+        temporary = shelf / f"{_TEMPORARY}{os.getpid()}-{os.urandom(8).hex()}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
-            with open(os.open(temporary, flags, 0o600), "wb") as file:
+            try:
+                descriptor = os.open(temporary, flags, 0o600)
+            except FileNotFoundError:  # the first entry of its shelf
+                with suppress(FileExistsError):
+                    os.mkdir(shelf, 0o700)
+                descriptor = os.open(temporary, flags, 0o600)
+            with open(descriptor, "wb") as file:
                 file.write(raw)
             os.replace(temporary, path)
         except BaseException:

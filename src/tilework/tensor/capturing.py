@@ -445,8 +445,9 @@ class _RecipeBuilder:
             storage = written()
             if storage is not None and storage.version.buffer is not None:
                 storages[id(storage)] = storage
-        for owner in gc.get_referrers(*versions.values()) if versions else ():
-            if isinstance(owner, Storage):
+        # Objects refer to their class: one thing to look for in all objects, and not each version.
+        for owner in gc.get_referrers(Storage) if versions else ():
+            if isinstance(owner, Storage) and id(owner.version) in versions:
                 storages[id(owner)] = owner
         found: list[Held] = []
         for storage in storages.values():
