@@ -31,7 +31,7 @@ _PACKAGE = str(Path(__file__).resolve().parent.parent) + os.sep
 FpMode = Literal["strict", "contract", "fast"]
 Autocast = Literal["", "float16", "bfloat16"]
 VerifyMode = Literal["off", "stage", "pass"]
-AllReduce = Literal["auto", "naive", "ring", "all2all"]
+AllReduce = Literal["auto", "naive", "ring", "all2all", "library"]
 
 
 class Affects(Flag):

@@ -6,7 +6,7 @@ captured, and have gradients.  How a fold goes between the devices is `choose_al
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, get_args
 
 from tilework.base.errors import ShapeError, UserError
@@ -157,5 +157,10 @@ def _folded(parts: Sequence[Tensor], op: Op) -> Tensor:
                 expected="one shape and dtype",
             )
     stacked = assemble([part.unsqueeze(0) for part in parts])
-    folds = {"sum": stacked.sum, "prod": stacked.prod, "max": stacked.max, "min": stacked.min}
+    folds: dict[str, Callable[..., Tensor]] = {
+        "sum": stacked.sum,
+        "prod": stacked.prod,
+        "max": stacked.max,
+        "min": stacked.min,
+    }
     return folds[op](0).cast(parts[0].dtype)

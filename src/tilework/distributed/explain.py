@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tilework.base import settings
 from tilework.base.records import dataclass
 from tilework.base.text import format_bytes
 from tilework.engine.copies import can_reach
 from tilework.engine.device import Device
-from tilework.engine.sharing import copies_between
+from tilework.engine.limits import limits_of_devices
+from tilework.engine.sharing import copies_between, folds_between
 from tilework.schedule.shard.allreduce import Choice, choose
 from tilework.tensor import realize
 
 if TYPE_CHECKING:
     from tilework.tensor.tensor import Tensor
+
+
+_PLAIN_SUM: Final = ("add", "float32")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +57,19 @@ def plan_transfers(*tensors: Tensor) -> tuple[Transfer, ...]:
 def explain(*tensors: Tensor) -> str:
     """What computing `tensors` moves between devices, as text; nothing runs."""
     rows = plan_transfers(*tensors)
-    if not rows:
-        return "nothing moves between devices"
-    total = sum(row.size_bytes for row in rows)
-    copies = "1 copy" if len(rows) == 1 else f"{len(rows)} copies"
-    lines = [f"{copies} between devices, {format_bytes(total)}:"]
-    return "\n".join([*lines, *[f"  {row}" for row in rows]])
+    nodes, device = realize.nodes_of([tensor._version_to_realize() for tensor in tensors])
+    folds = [
+        f"  {', '.join(names)}: {what}, {format_bytes(size)} on each, by a library"
+        for names, what, size in folds_between(nodes, device)
+    ]
+    lines = []
+    if rows:
+        total = sum(row.size_bytes for row in rows)
+        copies = "1 copy" if len(rows) == 1 else f"{len(rows)} copies"
+        lines = [f"{copies} between devices, {format_bytes(total)}:", *[f"  {row}" for row in rows]]
+    if folds:
+        lines += ["1 all-reduce:" if len(folds) == 1 else f"{len(folds)} all-reduces:", *folds]
+    return "\n".join(lines) or "nothing moves between devices"
 
 
 def choose_allreduce(size_bytes: int, devices: int, topology: str = "host") -> Choice:
@@ -67,14 +78,17 @@ def choose_allreduce(size_bytes: int, devices: int, topology: str = "host") -> C
     Args:
         size_bytes: of the value on each device.
         devices: how many take part.
-        topology: "host" for devices in the memory of one host, "links" for cards.
+        topology: "host" for devices in the memory of one host, "links" for cards; of these, what
+            libraries the open ones have for sums of float32 counts.
 
     Example:
         >>> choose_allreduce(4 << 20, 4).algorithm
         'all2all'
     """
     current = settings.current()
+    libraries = limits_of_devices().collectives_on if topology == "links" else ()
     return choose(
         size_bytes, devices, topology,
         wanted=current.allreduce, deterministic=current.deterministic,
+        has_library=any(_PLAIN_SUM in folds for _, folds in libraries),
     )  # fmt: skip

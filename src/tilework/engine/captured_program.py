@@ -21,7 +21,14 @@ from tilework.engine.link import LinkedSteps, Place
 from tilework.engine.prepack import PackedConstants
 from tilework.engine.queued import by_device
 from tilework.engine.stats import COUNTERS
-from tilework.engine.steps import KernelCall, Step, VariableBounds, check_variables, written_slots
+from tilework.engine.steps import (
+    FoldCall,
+    KernelCall,
+    Step,
+    VariableBounds,
+    check_variables,
+    written_slots,
+)
 from tilework.engine.validate import Report, run_validated
 
 if TYPE_CHECKING:
@@ -176,7 +183,7 @@ class CapturedProgram:
             seconds: list[float] = []
             for part in self._parts:
                 seconds += part.time(slots, values)
-        names = [s.code.name if isinstance(s, KernelCall) else "copy" for s in self.steps]
+        names = [name_of(step) for step in self.steps]
         return list(zip(names, seconds, strict=True))
 
     def _prepare(
@@ -194,6 +201,13 @@ class CapturedProgram:
         self._memory, self._parts, self._linked = memory, parts, linked
         if len(parts) == 1 and isinstance(parts[0], link.TableInstance):
             self.fast = FastTable(parts[0], self, slots)
+
+
+def name_of(step: Step) -> str:
+    """What people call a step."""
+    if isinstance(step, KernelCall):
+        return step.code.name
+    return "all-reduce" if isinstance(step, FoldCall) else "copy"
 
 
 class FastTable:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tilework.base.text import format_bytes, format_seconds, plural
-from tilework.engine.steps import CopyCall, KernelCall, Operand, PoisonCall
+from tilework.engine.steps import CopyCall, FoldCall, KernelCall, Operand, PoisonCall
 
 if TYPE_CHECKING:
     from tilework.engine.captured_program import CapturedProgram
@@ -56,9 +56,16 @@ def explain_program(
 
 
 def _row(
-    program: CapturedProgram, step: KernelCall | CopyCall, seconds: float | None
+    program: CapturedProgram, step: KernelCall | CopyCall | FoldCall, seconds: float | None
 ) -> tuple[str, ...]:
     time = "" if seconds is None else format_seconds(seconds)
+    if isinstance(step, FoldCall):
+        size = step.operands[-1].size_bytes
+        return (
+            f"all-reduce ({step.fold})", ", ".join(step.devices), "", time, "", "",
+            format_bytes(size), _rate(size, seconds, bytes_=True),
+            _place(program, step.operands[0]), _place(program, step.operands[-1]),
+        )  # fmt: skip
     if not isinstance(step, KernelCall):
         route = f"{step.source_device} to {step.target_device}"
         size = step.target.size_bytes

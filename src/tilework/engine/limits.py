@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from tilework.base.records import replace
 from tilework.engine.device import Device
-from tilework.schedule.schedule import DEFAULT_LIMITS
+from tilework.engine.folds import collectives_of
+from tilework.schedule.schedule import DEFAULT_LIMITS, kind_of
 
 if TYPE_CHECKING:
     from tilework.schedule.schedule import Limits
@@ -24,8 +25,10 @@ _NARROW: Final = frozenset({"float16", "bfloat16"})
 #: By identity whether a target has it; with the target, so that the identity stays its own.
 _asked_before: Final[dict[int, tuple[TargetSpec, bool]]] = {}
 _MOST_ASKED: Final = 64
-#: Limits by the kinds that lack it.
-_made_before: Final[dict[frozenset[str], Limits]] = {}
+#: By kind of devices, what a library folds between several.
+_Libraries = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+#: Limits by the kinds that lack it, and by libraries.
+_made_before: Final[dict[tuple[frozenset[str], _Libraries], Limits]] = {}
 
 
 def limits_of_devices() -> Limits:
@@ -34,18 +37,36 @@ def limits_of_devices() -> Limits:
     lacking = frozenset(
         kind for kind, spec in Device.specs() if kind in kinds and not _has_unit(spec)
     )
-    if not lacking:
+    libraries = _libraries()
+    if not lacking and not libraries:
         return DEFAULT_LIMITS
-    found = _made_before.get(lacking)
+    key = (lacking, libraries)
+    found = _made_before.get(key)
     if found is None:
-        found = _made_before[lacking] = replace(
+        found = _made_before[key] = replace(
             DEFAULT_LIMITS,
+            collectives_on=libraries,
             matrix_cascades_on=tuple([kind for kind in kinds if kind not in lacking]),
             recomputed_from=tuple(
                 [row for row in DEFAULT_LIMITS.recomputed_from if row[0] not in lacking]
             ),
         )
     return found
+
+
+def _libraries() -> _Libraries:
+    """By kind of which several devices are open, what a library folds between all of them."""
+    kinds: dict[str, list[str]] = {}
+    for name in Device.opened():
+        if kind_of(name) in DEFAULT_LIMITS.linked_on:
+            kinds.setdefault(kind_of(name), []).append(name)
+    found = []
+    for kind, names in sorted(kinds.items()):
+        rows = [collectives_of(Device[name]) for name in names] if len(names) > 1 else []
+        common = frozenset.intersection(*rows) if rows else frozenset()
+        if common:
+            found.append((kind, tuple(sorted(common))))
+    return tuple(found)
 
 
 def _has_unit(spec: TargetSpec) -> bool:

@@ -24,9 +24,11 @@ from tilework.engine.copies import copy_between, poison_bytes
 from tilework.engine.device import Device, OpenDevice, on_close
 from tilework.engine.expressions import Expression
 from tilework.engine.faults import note_checked
+from tilework.engine.folds import fold_in_order
 from tilework.engine.queued import by_device, in_order
 from tilework.engine.stats import COUNTERS
 from tilework.engine.steps import (
+    FoldCall,
     KernelCall,
     Operand,
     PoisonCall,
@@ -433,6 +435,8 @@ class HostInstance:
             started = time.perf_counter()
             if isinstance(call, PoisonCall):
                 poison_bytes(Device[call.device], part_of(slots, call.target))
+            elif isinstance(call, FoldCall):
+                fold_in_order(call, slots)
             else:
                 copy_between(
                     Device[call.target_device],

@@ -19,6 +19,7 @@ from tilework.engine.prepack import Copies, PackedConstants, split_packing
 from tilework.engine.prune import Range, live_steps
 from tilework.engine.steps import (
     CopyCall,
+    FoldCall,
     Operand,
     PlannedCall,
     PlannedStep,
@@ -197,7 +198,7 @@ class ProgramBuilder:
             if isinstance(step, PoisonCall):
                 if places[0][:2] in used:
                     steps.append(replace(step, target=operand(step.target, places[0])))
-            elif isinstance(step, PlannedCall):
+            elif isinstance(step, (PlannedCall, FoldCall)):
                 moved = tuple(map(operand, step.operands, places))
                 steps.append(replace(step, operands=moved))
             else:

@@ -24,6 +24,7 @@ from tilework.engine.device import Device
 from tilework.engine.link import LinkedSteps
 from tilework.engine.splits import Packing, Split, find_split
 from tilework.engine.steps import (
+    FoldCall,
     KernelCall,
     Operand,
     PlannedCall,
@@ -295,7 +296,7 @@ class _Rewrite:
         return replace(operand, slot=operand.slot + len(self.packed))
 
     def _moved(self, step: PlannedStep) -> PlannedStep:
-        if isinstance(step, PlannedCall):
+        if isinstance(step, (PlannedCall, FoldCall)):
             return replace(step, operands=tuple(map(self._moved_operand, step.operands)))
         if isinstance(step, PoisonCall):
             return replace(step, target=self._moved_operand(step.target))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from tilework.base.records import dataclass
 from tilework.base.text import format_bytes, format_seconds
 from tilework.engine.device import Device
-from tilework.engine.steps import KernelCall, PoisonCall
+from tilework.engine.steps import FoldCall, KernelCall, PoisonCall
 from tilework.runtime.driver import Copy
 
 if TYPE_CHECKING:
@@ -88,6 +88,9 @@ def profile_program(
             key = (step.code.name, step.device)
             moved = sum(operand.size_bytes for operand in step.operands)
             work = step.code.work
+        elif isinstance(step, FoldCall):
+            key, work = ("all-reduce", step.devices[0]), 0
+            moved = sum(operand.size_bytes for operand in step.operands)
         else:
             key, moved, work = ("copy", step.target_device), 2 * step.target.size_bytes, 0
         sums = found.setdefault(key, [0, 0.0, 0, 0])

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from tilework.base.records import dataclass
 from tilework.engine.kernels import written_slots
-from tilework.engine.steps import PlannedCall, PlannedStep, PoisonCall
+from tilework.engine.steps import FoldCall, PlannedCall, PlannedStep, PoisonCall
 from tilework.ir.node import Node, toposort
 from tilework.ir.ops.program import FAULT_IF
 
@@ -75,6 +75,8 @@ def live_steps(steps: Sequence[PlannedStep], operands: Sequence[Sequence[Range]]
 
 
 def _written(step: PlannedStep) -> Sequence[int]:
+    if isinstance(step, FoldCall):
+        return range(len(step.receivers))
     return written_slots(step.kernel) if isinstance(step, PlannedCall) else (0,)
 
 

@@ -24,10 +24,12 @@ from tilework.engine.copies import (
     poison_bytes,
 )
 from tilework.engine.device import Device
+from tilework.engine.folds import fold
 from tilework.engine.hazards import QueuedStep, plan_waits
 from tilework.engine.reading import access_of, read_in_place
 from tilework.engine.steps import (
     CopyCall,
+    FoldCall,
     KernelCall,
     Operand,
     PoisonCall,
@@ -173,6 +175,8 @@ class QueuedInstance:
             slots |= {operand.slot for operand in operands_of(step)}
             if isinstance(step, (KernelCall, PoisonCall)):
                 names.add(step.device)
+            elif isinstance(step, FoldCall):
+                names |= set(step.devices)
             else:
                 names |= {step.target_device, step.source_device}
         self._names = sorted(names)
@@ -336,6 +340,8 @@ def _host_unit(call: Step) -> _Unit:
     """A copy, or poison, which goes through the queue of kernels as uploads do."""
     if isinstance(call, CopyCall):
         return _copy(call)
+    if isinstance(call, FoldCall):
+        return _fold(call)
     if not isinstance(call, PoisonCall):
         raise InternalError("link: a kernel among the steps of the host", got=repr(call))
     device, target = call.device, call.target
@@ -344,6 +350,18 @@ def _host_unit(call: Step) -> _Unit:
         poison_bytes(Device[device], part_of(slots, target))
 
     return _Unit((device, False), run, ((target, True),))
+
+
+def _fold(call: FoldCall) -> _Unit:
+    """In the queue of copies of the first device; the others' queues meet it there."""
+    scratch: dict[int, Buffer] = {}
+
+    def run(slots: Sequence[Buffer | None], values: Mapping[str, int]) -> None:
+        fold(call, slots, scratch)
+
+    count = len(call.receivers)
+    touches = [(operand, number < count) for number, operand in enumerate(call.operands)]
+    return _Unit((call.devices[0], True), run, tuple(touches))
 
 
 def _copy(call: CopyCall) -> _Unit:

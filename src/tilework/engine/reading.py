@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilework.base.records import replace
 from tilework.engine.hazards import Access
-from tilework.engine.steps import CopyCall, KernelCall, Operand, Step, operands_of
+from tilework.engine.steps import CopyCall, FoldCall, KernelCall, Operand, Step, operands_of
 from tilework.ir.node import toposort
 from tilework.ir.ops.index import RANGE
 from tilework.ir.ops.memory import INDEX, LOAD, PARAM
@@ -63,7 +63,9 @@ def access_of(operand: Operand, writes: bool, places: Places) -> Access:
 
 def _accesses(step: Step, places: Places) -> list[Access]:
     """What a step touches, in the order of its operands."""
-    writes = step.code.writes if isinstance(step, KernelCall) else (0,)
+    writes: Sequence[int] = step.code.writes if isinstance(step, KernelCall) else (0,)
+    if isinstance(step, FoldCall):
+        writes = range(len(step.receivers))
     return [
         access_of(operand, position in writes, places)
         for position, operand in enumerate(operands_of(step))

@@ -18,7 +18,7 @@ from tilework.base.errors import DeviceError, TileworkError, UnsupportedError
 from tilework.engine import execute
 from tilework.engine.copies import copy_between
 from tilework.engine.device import Device
-from tilework.engine.steps import CopyCall, planned_steps
+from tilework.engine.steps import CopyCall, FoldCall, PlannedStep, planned_steps
 from tilework.schedule.call import transform_to_call
 
 if TYPE_CHECKING:
@@ -81,15 +81,31 @@ def copies_between(nodes: Sequence[Node], device: str) -> list[tuple[str, str, i
         nodes: TENSOR expressions.
         device: where what reads no buffer is computed.
     """
-    if not nodes:
-        return []
-    schedule = execute.schedule_of(transform_to_call(nodes).function)
-    devices = [slot.device or device for slot in schedule.slots]
     return [
         (step.source_device, step.target_device, step.source.size_bytes)
-        for step in planned_steps(schedule.linear, devices)
+        for step in _steps_of(nodes, device)
         if isinstance(step, CopyCall) and step.source_device != step.target_device
     ]
+
+
+def folds_between(nodes: Sequence[Node], device: str) -> list[tuple[tuple[str, ...], str, int]]:
+    """The folds that a library does between devices: which devices, how, bytes on each.
+
+    Args: as `copies_between`.
+    """
+    return [
+        (step.devices, f"{step.fold} of {step.dtype}", step.operands[-1].size_bytes)
+        for step in _steps_of(nodes, device)
+        if isinstance(step, FoldCall)
+    ]
+
+
+def _steps_of(nodes: Sequence[Node], device: str) -> tuple[PlannedStep, ...]:
+    if not nodes:
+        return ()
+    schedule = execute.schedule_of(transform_to_call(nodes).function)
+    devices = [slot.device or device for slot in schedule.slots]
+    return planned_steps(schedule.linear, devices)
 
 
 def end_all(names: Sequence[str]) -> None:

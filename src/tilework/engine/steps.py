@@ -18,6 +18,7 @@ from tilework.engine.kernels import written_slots as written_parameters
 from tilework.ir.node import Node, toposort
 from tilework.ir.ops.index import VARIABLE
 from tilework.ir.ops.memory import BUFFER_VIEW, PARAM, SINK
+from tilework.ir.ops.multi import ALLREDUCE
 from tilework.ir.ops.program import CALL
 from tilework.ir.ops.tensor import COPY
 from tilework.ir.symbolic import dims
@@ -70,6 +71,20 @@ class CopyCall:
 
 
 @dataclass(frozen=True, slots=True)
+class FoldCall:
+    """What each of several devices has, folded to some of them by a library, all at once.
+
+    `operands` are the results, each on the device of number `receivers[n]`, then the sources.
+    """
+
+    devices: tuple[str, ...]
+    fold: str
+    dtype: str
+    operands: tuple[Operand, ...]
+    receivers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PoisonCall:
     """Fill bytes that hold nothing any more with a pattern; made by the setting `poison` alone."""
 
@@ -77,8 +92,8 @@ class PoisonCall:
     target: Operand
 
 
-Step = KernelCall | CopyCall | PoisonCall
-PlannedStep = PlannedCall | CopyCall | PoisonCall
+Step = KernelCall | CopyCall | FoldCall | PoisonCall
+PlannedStep = PlannedCall | CopyCall | FoldCall | PoisonCall
 
 
 def operands_of(step: Step | PlannedStep) -> tuple[Operand, ...]:
@@ -127,11 +142,13 @@ def planned_steps(
     """
     steps: list[PlannedStep] = []
     for number, call in enumerate(linear.src):
-        is_kernel = _kind_of(call) is SINK
+        kind = _kind_of(call)
         operands = tuple([_operand(argument) for argument in call.src[1:]])
         device = _device_of(call, devices)
-        if is_kernel:
+        if kind is SINK:
             steps.append(PlannedCall(device, call.src[0], operands))
+        elif kind is ALLREDUCE:
+            steps.append(_fold_call(call, operands, devices))
         else:
             target, source = operands
             steps.append(CopyCall(device, devices[source.slot], target, source))
@@ -162,8 +179,16 @@ def compile_steps(steps: Sequence[PlannedStep]) -> tuple[Step, ...]:
     return tuple(found)
 
 
+def _fold_call(call: Node, operands: tuple[Operand, ...], devices: Sequence[str]) -> FoldCall:
+    body = call.src[0]
+    count = len(operands) - len(body.src)
+    names = tuple([devices[operand.slot] for operand in operands[count:]])
+    receivers = tuple([names.index(devices[operand.slot]) for operand in operands[:count]])
+    return FoldCall(names, body.attrs.fold.value, body.type.dtype.name, operands, receivers)
+
+
 def _kind_of(call: Node) -> Any:
-    if call.op is CALL and call.src and call.src[0].op in (SINK, COPY):
+    if call.op is CALL and call.src and call.src[0].op in (SINK, COPY, ALLREDUCE):
         if call.src[0].op is COPY and len(call.src) != 3:
             raise InternalError("link: a copy has a target and a source", got=repr(call))
         return call.src[0].op
@@ -240,6 +265,8 @@ def written_slots(steps: Sequence[Step | PlannedStep]) -> frozenset[int]:
         elif isinstance(step, PlannedCall):
             writes = written_parameters(step.kernel)
             found.update(step.operands[position].slot for position in writes)
+        elif isinstance(step, FoldCall):
+            found.update(operand.slot for operand in step.operands[: len(step.receivers)])
         else:
             found.add(step.target.slot)
     return frozenset(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tilework.base.errors import VerifyError
-from tilework.ir.ops import memory, tensor
+from tilework.ir.ops import memory, multi, tensor
 from tilework.ir.ops.program import CALL
 from tilework.ir.stage import Stage
 from tilework.ir.symbolic import dims
@@ -36,7 +36,7 @@ def check_schedule(schedule: Schedule) -> None:
         if call.op is not CALL:
             raise VerifyError("schedule: not a CALL", node=call)
         body = call.src[0]
-        if body not in seen and body.op is not tensor.COPY:
+        if body not in seen and body.op not in (tensor.COPY, multi.ALLREDUCE):
             verify(body, Stage.KERNEL, after="schedule")
         seen.add(body)
         for argument in call.src[1:]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tilework.base import settings
 from tilework.dtypes import uint8
 from tilework.ir.node import make
-from tilework.ir.ops import memory, tensor
+from tilework.ir.ops import memory, multi, tensor
 from tilework.ir.ops.program import CALL, LINEAR
 from tilework.schedule.memory_plan import (
     COMPUTE_LANE,
@@ -131,14 +131,32 @@ def _intermediates(lifetimes: Sequence[Lifetime]) -> Intermediates:
 
 def _body(group: Group) -> _Body:
     kernel = group.parts[0]
-    if kernel.copied_from is not None:
-        source, target = kernel.copied_from[0], kernel.stores[0].buffer
+    if kernel.copied_from:
+        source, target = kernel.copied_from[0][0], kernel.stores[0].buffer
         node = kernel.stores[0].step.node
+        if node.op is multi.ALLREDUCE:
+            return _all_reduce(kernel, node)
         body = sort_rows(node) if node.op is tensor.SORT else _copy(source, target)
         return _Body(body, [(target, target.dtype), (source, source.dtype)], 1, [kernel])
     built = KernelBody(group.parts, share_loops=group.share_loops)
     written = len({store.buffer for part in group.parts for store in part.stores})
     return _Body(built.sink, built.arguments, written, group.parts)
+
+
+def _all_reduce(kernel: Kernel, node: Node) -> _Body:
+    """The fold: results first, then what each device has."""
+    sources = [buffer for buffer, _ in kernel.copied_from]
+    targets = [store.buffer for store in kernel.stores]
+    params = [
+        make(
+            memory.PARAM, (),
+            memory.ParamAttrs(len(targets) + number, node.type.shape, each.dtype, each.device),
+        )
+        for number, each in enumerate(sources)
+    ]  # fmt: skip
+    body = make(node.op, tuple(params), node.attrs)
+    arguments = [(each, each.dtype) for each in (*targets, *sources)]
+    return _Body(body, arguments, len(targets), [kernel])
 
 
 def _copy(source: Buffer, target: Buffer) -> Node:
@@ -156,7 +174,7 @@ def _lifetimes(bodies: Sequence[_Body]) -> dict[Buffer, Lifetime]:
         for buffer, _ in body.arguments:
             first.setdefault(buffer, number)
             last[buffer] = number
-            if body.node.op is tensor.COPY:
+            if body.node.op in (tensor.COPY, multi.ALLREDUCE):
                 copied.add(buffer)
     return {
         buffer: Lifetime(
@@ -199,7 +217,9 @@ def _report(body: _Body) -> KernelReport:
     nodes = sum(part.size for part in body.parts)
     if body.node.op is tensor.COPY:
         kind = "copy"
-    elif body.parts[0].copied_from is not None:
+    elif body.node.op is multi.ALLREDUCE:
+        kind = "all-reduce"
+    elif body.parts[0].copied_from:
         kind = "sort"
     elif any(part.reduces for part in body.parts):
         kind = "reduction"

@@ -92,7 +92,7 @@ def build_schedule(function: Node, limits: Limits = DEFAULT_LIMITS) -> Schedule:
     """`create_schedule` without its caches."""
     with in_use(), no_collection():
         clock = _Clock(function)
-        lowered, inputs = lower_shards(function), 0
+        lowered, inputs = lower_shards(function, limits), 0
         if lowered is not function:
             inputs = num_inputs(function)
             function = lowered

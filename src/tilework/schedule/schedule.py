@@ -130,6 +130,9 @@ class Limits:
         scatters_chosen_on: kinds of devices on which a scatter of one element for each row of a
             constant is computed where it is read, and not stored.
         scatters_split_on: kinds of devices on which a long scatter of integers is done by parts.
+        collectives_on: by kind of devices, which folds of which dtypes a library carries out
+            between them.
+        linked_on: kinds of devices that have links to each other, and memory of their own.
         layouts_on: kinds of devices for which intermediates may be stored in another order than
             row by row.
         layouts_by_windows_on: of those, the kinds of devices on which only schedules that sum over
@@ -158,6 +161,8 @@ class Limits:
     scans_reading_twice_on: tuple[str, ...] = ("CUDA",)
     scatters_chosen_on: tuple[str, ...] = ("CUDA",)
     scatters_split_on: tuple[str, ...] = ("CPU",)
+    collectives_on: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
+    linked_on: tuple[str, ...] = ("CUDA",)
     layouts_on: tuple[str, ...] = ("CPU", "CUDA")
     layouts_by_windows_on: tuple[str, ...] = ("CUDA",)
     pitched_on: tuple[str, ...] = ("CUDA",)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilework.base.errors import AliasError, InternalError, UnsupportedError
 from tilework.dtypes import index
+from tilework.ir.fold import combine
 from tilework.ir.interpret import folds
 from tilework.ir.interpret.movement import MOVEMENT, positions
 from tilework.ir.interpret.scalars import (
@@ -287,6 +288,16 @@ def _unshard(state: _Evaluation, node: Node, sources: list[Value]) -> Value:
     return Value(shape, node.type.dtype, elements)
 
 
+def _all_reduce(state: _Evaluation, node: Node, sources: list[Value]) -> Value:
+    """Folded in the order of the devices, which is one of those that are allowed."""
+    total = sources[0]
+    step = scalar_function(combine(node.attrs.fold, node.src[0], node.src[0]))
+    for other in sources[1:]:
+        elements = list(map(step, total.elements, other.elements))
+        total = Value(total.shape, total.dtype, elements)
+    return total
+
+
 _SAME = frozenset(
     [
         tensor.CONTIGUOUS, tensor.DETACH, tensor.COPY, multi.RESHARD, control.STAGE, memory.SINK,
@@ -304,6 +315,7 @@ _CASES: dict[OpDef, Callable[[_Evaluation, Node, list[Value]], Value]] = {
     memory.AFTER: _after,
     index_ops.BIND: _bind,
     multi.UNSHARD: _unshard,
+    multi.ALLREDUCE: _all_reduce,
 }
 #: Ops whose meaning in the TENSOR stage is given here; leaves are bound by the caller.
 COVERED = frozenset([*_CASES, *_SAME, *MOVEMENT, math.CONST])

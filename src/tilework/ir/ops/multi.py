@@ -10,6 +10,7 @@ from tilework.base.errors import ShapeError
 from tilework.base.records import dataclass
 from tilework.ir.node import Attrs, Node
 from tilework.ir.ops.define import define_op
+from tilework.ir.ops.tensor import Fold
 from tilework.ir.stage import Stage
 from tilework.ir.types import Dim, Type, make_type
 
@@ -74,4 +75,33 @@ RESHARD = define_op(
     infer=lambda src, attrs: make_type(src[0].type.shape, src[0].type.dtype),
     stages=Stage.TENSOR,
     doc="x spread over devices in another way (or over one device, or from one).",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AllReduceAttrs(Attrs):
+    """How values are combined, and the device of this result."""
+
+    fold: Fold
+    device: str
+
+
+def _infer_all_reduce(src: tuple[Node, ...], attrs: AllReduceAttrs) -> Type:
+    first = src[0].type
+    if any(part.type != first for part in src):
+        raise ShapeError(
+            "allreduce: the values differ in shape or dtype",
+            got=", ".join(str(part.type) for part in src),
+        )
+    return first
+
+
+ALLREDUCE = define_op(
+    "allreduce",
+    operands=("*parts",),
+    attrs=AllReduceAttrs,
+    infer=_infer_all_reduce,
+    stages=Stage.TENSOR | Stage.SCHEDULE,
+    doc="One value of each of several devices folded element by element, in an order of the"
+    " library that does it, on one of them; all of them get the same bits.",
 )

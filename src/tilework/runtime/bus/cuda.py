@@ -329,6 +329,9 @@ def open_library() -> CudaLibrary:
 class _Calls:
     """`cuda.bindings.driver`, with statuses checked."""
 
+    #: Other libraries of NVIDIA see the cards that this one opens.
+    is_real: Final = True
+
     def __init__(self, module: Any) -> None:
         self._module = module
         self._call("cuInit", 0)

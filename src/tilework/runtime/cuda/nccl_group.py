@@ -26,6 +26,7 @@ from tilework.base.errors import (
     DeviceError,
     DeviceLostError,
     DeviceTimeoutError,
+    DeviceUnavailableError,
     InternalError,
     StaleHandleError,
     TileworkError,
@@ -35,7 +36,15 @@ from tilework.base.errors import (
 from tilework.base.ledger import LEDGER, Kind, Ledger
 from tilework.base.records import dataclass
 from tilework.runtime.bus.cuda import CudaCallError
-from tilework.runtime.cuda.nccl import LOST, Dtype, NcclCallError, Reduction, Status
+from tilework.runtime.cuda.nccl import (
+    EXTRA,
+    LOST,
+    Dtype,
+    NcclCallError,
+    Reduction,
+    Status,
+    open_nccl,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,6 +58,12 @@ REDUCTIONS: Final = {
     "add": Reduction.SUM, "mul": Reduction.PROD, "max": Reduction.MAX, "min": Reduction.MIN,
 }  # fmt: skip
 DTYPES: Final = {each.name.lower(): each for each in Dtype}
+#: What the library folds with our meaning: a maximum of floats must keep NaNs, and floats narrower
+#: than 32 bits are folded in float32 before they are rounded.
+MEANT_ALIKE: Final = frozenset(
+    [(fold, name) for fold in ("add", "mul") for name in ("float32", "float64")]
+    + [(fold, name) for fold in REDUCTIONS for name in DTYPES if "int" in name]
+)
 _WAIT_SECONDS: Final = 60.0
 _NAP_SECONDS: Final = 100e-6
 #: Recorded collectives of a group that are kept.
@@ -113,7 +128,10 @@ class NcclGroup:
             )
         if len(drivers) < self.size and unique_id is None:
             raise UserError("nccl: ranks of several processes need the name of their group")
-        self._open(library.unique_id() if unique_id is None else unique_id)
+        if unique_id is None:
+            with self._calling("name the group"):
+                unique_id = library.unique_id()
+        self._open(unique_id)
 
     # ---- making, and ending
 
@@ -168,13 +186,19 @@ class NcclGroup:
         comms, self._comms = self._comms, []
         for driver, comm in reversed(list(zip(self.drivers, comms, strict=False))):
             try:
-                if not driver.lost and not driver.is_closed:
+                if not driver.lost:
                     self._use(driver)
                 self._library.abort(comm)
             except (NcclCallError, CudaCallError) as error:
                 trace.warn("nccl", f"{driver.name}, ending a communicator: {error}")
             self._ledger.give_back(driver.name, Kind.QP)
         self._drop_graphs()
+
+    def end(self) -> None:
+        """A card of the group is being closed: give everything back at once.  Idempotent."""
+        if not self.is_closed:
+            self.is_closed = True
+            self.abort("one of its cards was closed")
 
     def close(self) -> None:
         """Give everything back, the last made first.  Idempotent."""
@@ -312,7 +336,7 @@ class NcclGroup:
     def _drop(self, recorded: _Recorded | None) -> None:
         rows = () if recorded is None else recorded.graphs
         for driver, (graph, instance) in zip(self.drivers, rows, strict=False):
-            if not driver.lost and not driver.is_closed:
+            if not driver.lost:
                 self._use(driver)
                 driver.library.graph_release(instance)
                 driver.library.graph_destroy(graph)
@@ -359,6 +383,31 @@ class NcclGroup:
             f"{name}: nccl: {what} failed", got=str(error),
             try_="close the devices of the group, and open them again",
         )  # fmt: skip
+
+
+def library_of(driver: CudaDriver) -> NcclFolds | None:
+    """The collectives that go with the library of a card; None where there are none."""
+    own: NcclFolds | None = getattr(driver.library, "collectives", None)
+    if own is not None:
+        return own
+    try:
+        return open_nccl() if getattr(driver.library, "is_real", False) else None
+    except DeviceUnavailableError:
+        return None
+
+
+def group_of(drivers: Sequence[CudaDriver]) -> NcclGroup:
+    """A group of cards, which each of them watches and ends when it is closed.
+
+    Raises: UnsupportedError without a library; what making a group raises.
+    """
+    library = library_of(drivers[0])
+    if library is None:
+        raise UnsupportedError("nccl: there is no library for these cards", try_=EXTRA)
+    group = NcclGroup(library, drivers)
+    for driver in drivers:
+        driver.peers.watch(group)
+    return group
 
 
 def _end_quietly(driver: CudaDriver, stream: int) -> None:

@@ -16,11 +16,13 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Protocol
 
 from tilework.base import faults
+from tilework.runtime.cuda.nccl_group import MEANT_ALIKE, group_of, library_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from tilework.runtime.buffer import Buffer
+    from tilework.runtime.cuda.nccl_group import NcclGroup
     from tilework.runtime.drivers.cuda import CudaDriver
 
 
@@ -35,6 +37,10 @@ class Collectives(Protocol):
 
     def abort(self, why: str) -> None:
         """End it at once."""
+        ...
+
+    def end(self) -> None:
+        """A card is being closed: give everything back."""
         ...
 
 
@@ -52,11 +58,46 @@ class CudaPeers:
         self.unsettled: set[CudaDriver] = set()
         #: Groups of cards whose collectives this card may be waiting for.
         self._groups: list[Collectives] = []
+        #: Of those the ones in which this card is the first.
+        self._own: list[NcclGroup] = []
+        self._folds: frozenset[tuple[str, str]] | None = None
 
     def watch(self, group: Collectives) -> None:
         """Ask a group for failures while this card is waited for, and end it when that fails."""
         self._groups = [each for each in self._groups if not each.is_closed]
         self._groups.append(group)
+
+    def folds(self) -> frozenset[tuple[str, str]]:
+        """Folds and dtypes that a library does between this card and others."""
+        if self._folds is None:
+            found = library_of(self._driver)
+            self._folds = frozenset() if found is None else MEANT_ALIKE
+        return self._folds
+
+    def fold(
+        self,
+        others: Sequence[CudaDriver],
+        fold: str,
+        dtype: str,
+        pairs: Sequence[tuple[Buffer, Buffer]],
+    ) -> None:
+        """Queue a fold of this card and others, in the queues of copies of all.
+
+        Args:
+            others: the other cards.
+            fold: add, mul, max or min.
+            dtype: of the elements.
+            pairs: (target, source) of each card, of this one first.
+        """
+        drivers = (self._driver, *others)
+        group = next((each for each in self._own if each.drivers == drivers), None)
+        if group is None:
+            self._own = [each for each in self._own if not each.is_closed]
+            group = group_of(drivers)
+            self._own.append(group)
+        for other in others:
+            self.depends_on(other)
+        group.all_reduce(fold, dtype, pairs)
 
     def check_groups(self) -> None:
         """Raise what groups have found out about cards that do not come."""
@@ -139,6 +180,8 @@ class CudaPeers:
 
     def close(self) -> None:
         """Give the queue up; all in it is done."""
+        for group in self._groups:
+            group.end()
         if self.stream:
             self._driver.library.stream_destroy(self.stream)
         self.forget()
@@ -150,6 +193,10 @@ class CudaPeers:
         self.stream = 0
         self.unsettled.clear()
         self._seen.clear()
+        for group in self._groups:
+            group.end()
+        self._groups.clear()
+        self._own.clear()
 
     def queue(self, *, is_copying: bool) -> int:
         """The queue of copies, made when it is first asked for, or that of kernels."""

@@ -171,8 +171,8 @@ class Kernel:
         self.fixed = False
         self.stores: list[Store] = []
         self.steps: list[Step] = []
-        #: COPY and SORT: the buffer version that is copied or sorted.
-        self.copied_from: tuple[Buffer, int] | None = None
+        #: COPY, SORT and ALLREDUCE: the buffer versions that are copied, sorted or folded.
+        self.copied_from: list[tuple[Buffer, int]] = []
         #: Versions that this kernel loads.
         self.reads: dict[tuple[Buffer, int], None] = {}
         self.seen_buffers: set[Buffer] = set()

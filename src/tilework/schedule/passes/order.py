@@ -126,8 +126,7 @@ class Ordering:
         for step in reader.steps:
             if (step.buffer, step.version) == place:
                 step.buffer, step.version = new
-        if reader.copied_from == place:
-            reader.copied_from = new
+        reader.copied_from = [new if each == place else each for each in reader.copied_from]
 
     def _snapshot(self, reader: Kernel, buffer: Buffer, version: int) -> None:
         """Have `reader` read a copy of the version, made while it still exists."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tilework.base.errors import InternalError, ScheduleCycleError, UserError
 from tilework.ir.node import toposort
-from tilework.ir.ops import index, math, memory, tensor
+from tilework.ir.ops import index, math, memory, multi, tensor
 from tilework.ir.symbolic import dims
 from tilework.schedule.passes.choice import chosen_axis
 from tilework.schedule.passes.kernel_graph import Buffer
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from tilework.ir.types import Shape
 
 IDENTITY = frozenset((tensor.DETACH, tensor.CONTIGUOUS))
+_ON_WHOLE = {
+    tensor.SORT: "its rows are sorted",
+    multi.ALLREDUCE: "folded with what other devices have",
+}
 _LEAVES = frozenset((math.CONST, tensor.IOTA, index.VARIABLE))
 _LOOKED_AT = 24
 _FREE_LAYOUT = frozenset((tensor.RESHAPE, *IDENTITY))
@@ -140,7 +144,7 @@ class Layout:
             self.memory[node] = (buffer, 0)
         elif op is memory.AFTER:
             self._after(node)
-        elif op is tensor.SCATTER and node not in self._in_place and not self._is_choice(node):
+        elif self._is_scattered(node):
             at = self._base(node.src[0], may_write_input=False)
             at[0].partial[at[1]] = True
             self.effects[node] = [Effect(node, node.src[0], node.src[1], at)]
@@ -158,20 +162,32 @@ class Layout:
             if not self._is_leaf(self.strip(node)):
                 self.force(node, "made contiguous")
         elif op is tensor.SCAN:
-            self.force(node, "a scan runs along its axis")
-            source = node.src[0]
-            wide = sum(size != 1 for size in source.type.shape)
-            if len(loaded_axes(source, _LOOKED_AT, self._is_read)) < wide:
-                # A running value must depend on all loops, or it would run on for each of them.
-                self.force(source, "repeated along an axis, and scanned")
+            self._scan(node)
         elif op is math.BITCAST and node.src[0].type.dtype.bits != node.type.dtype.bits:
             self.force(node.src[0], "its bytes are read as another dtype")
-        elif op is tensor.SORT:
-            self.force(node.src[0], "its rows are sorted")
-            self.memory[node] = (self._buffer_like(node), 0)
+        elif op in _ON_WHOLE:
+            self._on_whole(node)
 
-    def _is_choice(self, node: Node) -> bool:
-        return kind_of(self.device[node]) in self._chosen_on and chosen_axis(node) is not None
+    def _scan(self, node: Node) -> None:
+        self.force(node, "a scan runs along its axis")
+        source = node.src[0]
+        wide = sum(size != 1 for size in source.type.shape)
+        if len(loaded_axes(source, _LOOKED_AT, self._is_read)) < wide:
+            # A running value must depend on all loops, or it would run on for each of them.
+            self.force(source, "repeated along an axis, and scanned")
+
+    def _is_scattered(self, node: Node) -> bool:
+        """Is this a SCATTER into memory of its own?"""
+        if node.op is not tensor.SCATTER or node in self._in_place:
+            return False
+        is_choice = kind_of(self.device[node]) in self._chosen_on and chosen_axis(node) is not None
+        return not is_choice
+
+    def _on_whole(self, node: Node) -> None:
+        """What works on whole buffers has whole buffers to work on."""
+        for source in node.src:
+            self.force(source, _ON_WHOLE[node.op])
+        self.memory[node] = (self._buffer_like(node), 0)
 
     def _is_made_anywhere(self, node: Node) -> bool:
         """Whether any device can make `node` by itself in one kernel that reads no memory."""
@@ -196,7 +212,7 @@ class Layout:
     def _device_of(self, node: Node) -> str:
         if node.op is memory.PARAM:
             return str(node.attrs.device)
-        if node.op is tensor.COPY:
+        if node.op is tensor.COPY or node.op is multi.ALLREDUCE:
             return str(node.attrs.device)
         device = ""
         for source in node.src:

@@ -341,7 +341,7 @@ class Rangeify(StepMaker):
         for step in steps:
             counts[step.kernel] = counts.get(step.kernel, 0) + 1
         later = buffer.users_of(version)
-        if any(user.copied_from is not None and user.device != buffer.device for user in later):
+        if any(_is_awaited_by(user, buffer) for user in later):
             return None  # another device waits for it, and perhaps the user here for that device
         for step in steps:
             kernel = step.kernel
@@ -372,6 +372,12 @@ class Rangeify(StepMaker):
         if version == buffer.latest or buffer.readers.get(version):
             return True
         return buffer.partial.get(version + 1, True)
+
+
+def _is_awaited_by(user: Kernel, buffer: Buffer) -> bool:
+    """Whether another device gets what is in a buffer from a copy or fold of whole buffers."""
+    places = user.copied_from
+    return bool(places) and (user.device != buffer.device or len(places) > 1)
 
 
 def _latest(kernel: Kernel) -> int | None:

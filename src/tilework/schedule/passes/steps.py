@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tilework.base.errors import AliasError, InternalError
 from tilework.ir.node import make
-from tilework.ir.ops import math, tensor
+from tilework.ir.ops import math, multi, tensor
 from tilework.ir.ops.index import RANGE, VARIABLE, VariableAttrs
 from tilework.ir.symbolic import dims, simplify
 from tilework.ir.symbolic.simplify import FALSE, TRUE
@@ -33,6 +33,7 @@ VALUES = frozenset((math.CONST, tensor.IOTA, VARIABLE))
 FROM_MEMORY = {
     tensor.COPY: "copied from another device",
     tensor.SORT: "rows that are sorted",
+    multi.ALLREDUCE: "folded with what other devices have",
 }
 _FAR = 1 << 62
 
@@ -52,6 +53,7 @@ class StepMaker:
         self.kernels: list[Kernel] = []
         self.requests: dict[Node, dict[Key, Step]] = {}
         self.names = 0
+        self._folds: dict[tuple[tensor.Fold, tuple[Node, ...]], Kernel] = {}
         self.position = len(layout.order)
 
     # --- kernels and steps -----------------------------------------------------------------------
@@ -298,15 +300,23 @@ class StepMaker:
     # --- writes ----------------------------------------------------------------------------------
 
     def _from_memory(self, node: Node, buffer: Buffer) -> None:
-        """A kernel of its own for a COPY or SORT, which work on whole buffers."""
-        place = self.layout.in_memory(self.layout.strip(node.src[0]))
-        if place is None or numel(node) == 0:
+        """A kernel of its own for what works on whole buffers; one for all results of a fold."""
+        found = [self.layout.in_memory(self.layout.strip(source)) for source in node.src]
+        places = [place for place in found if place is not None]
+        if len(places) < len(found) or numel(node) == 0:
             return
-        kernel = self.new_kernel((), self.layout.device[node])
-        kernel.fixed = True
-        kernel.copied_from = place
-        kernel.reads[place] = None
-        place[0].readers.setdefault(place[1], []).append(kernel)
+        is_fold = node.op is multi.ALLREDUCE
+        key = (node.attrs.fold, node.src) if is_fold else None
+        kernel = self._folds.get(key) if key is not None else None
+        if kernel is None:
+            kernel = self.new_kernel((), self.layout.device[node])
+            kernel.fixed = True
+            kernel.copied_from = places
+            for place in places:
+                kernel.reads[place] = None
+                place[0].readers.setdefault(place[1], []).append(kernel)
+            if key is not None:
+                self._folds[key] = kernel
         step = Step(kernel, node, (), TRUE)
         self._store(kernel, buffer, 0, ZERO, step, FROM_MEMORY[node.op])
 

@@ -6,13 +6,15 @@
 *naive*: each device gets the values of all and folds them: one round of copies, the most bytes.
 *all2all*: device i gets chunk i of all values, folds it, and sends it to all.  *ring*: chunk i goes
 round once from device to device while it is folded, and round once more with the result; each
-device moves 2 (n - 1) / n of the bytes, to one neighbour alone.
+device moves 2 (n - 1) / n of the bytes, to one neighbour alone.  *library*: whoever the devices
+have for it does all of it in one step, where the devices say that there is somebody.
 
 The order in which values are added is part of what a run means: naive and all2all fold the parts in
 the order in which they lie along the tensor; chunk i of a ring begins with part i and goes on in
-that order, with part 0 after the last.  All devices get the same bits, since each chunk is folded
-once, or in one order.  With the setting `deterministic` no sum of rounded values is made of parts:
-what is summed is gathered, and each device does what one alone would do.
+that order, with part 0 after the last; a library has an order of its own.  All devices get the same
+bits, since each chunk is folded once, or in one order.  With the setting `deterministic` no sum of
+rounded values is made of parts: what is summed is gathered, and each device does what one alone
+would do.
 
 The dtype is the one that the fold accumulates in (float32 for narrower floats): it is rounded to a
 narrower one after the devices have met, not before.
@@ -22,9 +24,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from tilework.base.errors import UserError
+from tilework.base.errors import InternalError, UserError
 from tilework.base.records import dataclass
 from tilework.ir.fold import combine
 from tilework.ir.node import make
@@ -36,8 +38,9 @@ if TYPE_CHECKING:
     from tilework.ir.node import Node
     from tilework.ir.ops.tensor import Fold
 
-Algorithm = Literal["naive", "ring", "all2all"]
-ALGORITHMS: Final[tuple[Algorithm, ...]] = get_args(Algorithm)
+Algorithm = Literal["naive", "ring", "all2all", "library"]
+#: Those that are written here.
+ALGORITHMS: Final[tuple[Algorithm, ...]] = ("naive", "ring", "all2all")
 
 #: (from how many bytes on, algorithm) by how devices are connected; the last row that fits counts.
 #: `host` is measured (docs/several-devices.md has the times): in the memory of one host a copy
@@ -47,6 +50,8 @@ THRESHOLDS: Final[dict[str, tuple[tuple[int, Algorithm], ...]]] = {
     "host": ((0, "naive"), (1 << 18, "all2all")),
     "links": ((0, "naive"), (1 << 16, "all2all"), (1 << 22, "ring")),
 }
+#: From how many bytes on a library is asked instead, where there is one.
+LIBRARY_FROM: Final[dict[str, int]] = {"links": 1 << 16}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +88,7 @@ def sent_bytes(algorithm: Algorithm, devices: int, size_bytes: int) -> int:
 
 def choose(
     size_bytes: int, devices: int, topology: str = "host", *, wanted: str = "auto",
-    deterministic: bool = False,
+    deterministic: bool = False, has_library: bool = False,
 ) -> Choice:  # fmt: skip
     """Return which algorithm folds a value of `size_bytes` on each of `devices` devices.
 
@@ -93,6 +98,7 @@ def choose(
         topology: a row of `THRESHOLDS`.
         wanted: an algorithm to take in any case, or auto.
         deterministic: the order of additions must not depend on the algorithm.
+        has_library: whether the devices have somebody for this fold of this dtype.
 
     Raises:
         UserError: there is no such topology or algorithm.
@@ -104,18 +110,27 @@ def choose(
     rows = THRESHOLDS.get(topology)
     if rows is None:
         raise UserError("allreduce: unknown topology", got=topology, expected=sorted(THRESHOLDS))
-    if wanted != "auto":
+    missing = ""
+    if wanted == "library":
+        if has_library:
+            return Choice("library", devices, size_bytes, topology, "asked for")
+        missing = "; a library was asked for, and there is none for this fold"
+    elif wanted != "auto":
         for algorithm in ALGORITHMS:
             if wanted == algorithm:
                 return Choice(algorithm, devices, size_bytes, topology, "asked for")
         raise UserError("allreduce: unknown algorithm", got=wanted, expected=ALGORITHMS)
     if devices <= 2:
-        return Choice("naive", devices, size_bytes, topology, "two devices exchange their values")
+        reason = f"two devices exchange their values{missing}"
+        return Choice("naive", devices, size_bytes, topology, reason)
+    least = LIBRARY_FROM.get(topology, size_bytes + 1)
+    if has_library and not deterministic and size_bytes >= least:
+        return Choice("library", devices, size_bytes, topology, f"from {least} B on")
     found: Algorithm = "naive"
     for least, algorithm in rows:
         if size_bytes >= least and not (deterministic and algorithm == "ring"):
             found, since = algorithm, least
-    return Choice(found, devices, size_bytes, topology, f"from {since} B on")
+    return Choice(found, devices, size_bytes, topology, f"from {since} B on{missing}")
 
 
 #: Brings a value from the device of one number to that of another.
@@ -135,6 +150,8 @@ def fold_all(
     """
     if len(values) == 1:
         return tuple(values)
+    if algorithm == "library":
+        raise InternalError("allreduce: a library's fold is no graph of copies")
     if algorithm == "naive":
         return tuple([fold_to(fold, values, send, number) for number in range(len(values))])
     shape: Any = values[0].type.shape

@@ -17,6 +17,7 @@ from tilework.ir.fold import combine
 from tilework.ir.node import make, toposort
 from tilework.ir.ops import index, math, memory, multi, tensor
 from tilework.ir.ops.multi import Box, Layout
+from tilework.schedule.schedule import DEFAULT_LIMITS, kind_of
 from tilework.schedule.shard import indexing, spec
 from tilework.schedule.shard.allreduce import choose, fold_all
 from tilework.schedule.shard.cutting import cut
@@ -36,8 +37,10 @@ from tilework.schedule.shard.written_views import has_elements, rebased, views_b
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tilework.dtypes import DType
     from tilework.ir.node import Node
     from tilework.ir.types import Shape
+    from tilework.schedule.schedule import Limits
 
 _SPREADS: Final = frozenset((multi.UNSHARD, multi.RESHARD))
 _LIGHT: Final = frozenset((math.CONST, tensor.IOTA, index.VARIABLE, index.BIND, *MOVES))
@@ -46,11 +49,12 @@ _UNARY: Final = frozenset((tensor.CONTIGUOUS, tensor.DETACH))
 _DEPTH: Final = 32
 
 
-def lower_shards(function: Node) -> Node:
+def lower_shards(function: Node, limits: Limits = DEFAULT_LIMITS) -> Node:
     """Return the function with every value on one device; an output over several becomes several.
 
     Args:
         function: SINK of outputs over PARAMs.
+        limits: how devices are connected, and what libraries fold between them.
 
     Returns:
         A SINK whose outputs are the parts of the outputs, in the order of their devices.
@@ -61,7 +65,7 @@ def lower_shards(function: Node) -> Node:
     order = toposort(function)
     if not any(node.op in _SPREADS for node in order):
         return function
-    return _Lowering(order).run(function)
+    return _Lowering(order, limits).run(function)
 
 
 def num_inputs(function: Node) -> int:
@@ -71,8 +75,9 @@ def num_inputs(function: Node) -> int:
 
 
 class _Lowering:
-    def __init__(self, order: Sequence[Node]) -> None:
+    def __init__(self, order: Sequence[Node], limits: Limits) -> None:
         self.order = order
+        self._limits = limits
         self.values: dict[Node, Value] = {}
         self._known: dict[tuple[Node, Layout], list[Node]] = {}
         self._costs: dict[tuple[Node, Layout], int] = {}
@@ -481,17 +486,26 @@ class _Lowering:
             shape = rows[0].type.shape
             sizes = prod(spec.bounds_of(None, size)[1] for size in shape)
             fixed = all(isinstance(size, int) for size in shape)
+            names = [value.layout.devices[member] for member in members]
+            dtype = rows[0].type.dtype
             choice = choose(
-                sizes * rows[0].type.dtype.itemsize,
+                sizes * dtype.itemsize,
                 len(members),
+                self._topology(names),
                 wanted=self._algorithm if fixed else "naive",
                 deterministic=self._is_fixed,
+                has_library=fixed and self._has_library(names, fold, dtype),
             )
 
             def send(part: Node, source: int, to: int, members: Any = members) -> Node:
                 return send_part(value.layout, part, members[source], members[to])
 
-            folded = fold_all(choice.algorithm, fold, rows, send)
+            if choice.algorithm == "library":
+                together = tuple([make(tensor.CONTIGUOUS, (row,), None) for row in rows])
+                attrs = [multi.AllReduceAttrs(fold, name) for name in names]
+                folded = tuple([make(multi.ALLREDUCE, together, each) for each in attrs])
+            else:
+                folded = fold_all(choice.algorithm, fold, rows, send)
             for member, part in zip(members, folded, strict=True):
                 found[member] = part
             for number, group in enumerate(groups):
@@ -501,6 +515,15 @@ class _Lowering:
         value.parts = [value.finished(part) for part in found if part is not None]
         value.groups = None
         return value.parts
+
+    def _topology(self, names: Sequence[str]) -> str:
+        return "links" if all(kind_of(name) in self._limits.linked_on for name in names) else "host"
+
+    def _has_library(self, names: Sequence[str], fold: tensor.Fold, dtype: DType) -> bool:
+        """Whether somebody folds values between these devices, which are all of this process."""
+        known = dict(self._limits.collectives_on)
+        row = (fold.value, dtype.name)
+        return all(row in known.get(name.partition(":")[0], ()) for name in names)
 
     def _scattered(self, value: Spread, target: Layout, shape: Shape) -> list[Node]:
         """Reduce-scatter: each device folds what it needs, if that lies within its group."""
