@@ -138,7 +138,7 @@ class DiskCache:
     def path_of(self, key: str) -> Path:
         """Return the file that holds, or would hold, `key`."""
         name = _key_digest(key)[:20].hex()
-        return Path(self.folder or "") / name[:2] / (name[2:] + _SUFFIX)
+        return Path(self.folder or "") / name[0] / (name[1:] + _SUFFIX)
 
     def sweep(self) -> None:
         """Bring the folder below its limit now, unless another process is doing so."""
