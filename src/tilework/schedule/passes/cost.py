@@ -101,16 +101,19 @@ class Costs:
     def distinct(self, node: Node) -> Cost:
         """The cost of computing `node` with each value that it needs computed and loaded once.
 
-        `own` adds up what the operands of a value cost, also where they are computed from the same
-        values.  A value of very many others has its `own` cost.
+        Loads are counted by their bytes, as shares of 4 for each element of `node`.  `own` adds up
+        what the operands of a value cost, also where they are computed from the same values.  A
+        value of very many others has its `own` cost.
         """
         work, loads, is_heavy = 0.0, 0.0, False
+        count = max(numel(node), 1)
         stack, seen = [node], {node}
         while stack:
             top = stack.pop()
             own = self.seen[top]
             if top is not node and (own is LOADED or own is FREE or top.op is tensor.REDUCE):
-                work, loads = work + own.work, loads + own.loads
+                share = min(1.0, numel(top) / count) * width(top) if own is LOADED else 1.0
+                work, loads = work + own.work, loads + own.loads * share
                 is_heavy = is_heavy or own.is_heavy
                 continue
             if len(seen) > _LOOKED_AT:
@@ -129,6 +132,16 @@ class Costs:
         return cost_of(
             node, {**{s: self.seen[s] for s in node.src}, **dict.fromkeys(sources, FREE)}
         )
+
+
+def narrows(node: Node) -> bool:
+    """Is this a cast of more bytes to fewer?"""
+    return node.op is math.CAST and node.src[0].type.dtype.itemsize > node.type.dtype.itemsize
+
+
+def width(node: Node) -> float:
+    """The bytes of an element, as a share of those of a float32."""
+    return node.type.dtype.bits / 32
 
 
 def _ends(order: list[Node]) -> set[Node]:

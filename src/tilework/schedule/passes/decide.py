@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tilework.ir.ops import math, tensor
 from tilework.ir.ops.index import RANGE
+from tilework.schedule.passes.cost import narrows
 from tilework.schedule.passes.movement import MOVEMENT
 from tilework.schedule.passes.prepare import IDENTITY, numel
 from tilework.schedule.schedule import kind_of
@@ -53,7 +54,7 @@ def reason_to_store(
         return None
     if gathers_apart(node, steps, costs, limits):
         return "gathered once, beside a contraction, whose results leave all at once"
-    if recomputes and len(steps) > 1 and node in costs.follows and _narrows(node):
+    if recomputes and len(steps) > 1 and node in costs.follows and narrows(node):
         return f"a contraction, rounded, read at {len(steps)} different indices"
     cost = costs.distinct(node) if recomputes else costs.own[node]
     if len(steps) > limits.uses and (cost.loads or cost.is_heavy or cost.work > limits.cheap_work):
@@ -98,10 +99,6 @@ def _widens(node: Node, *, sums: bool) -> bool:
     if node.op is math.ADD and first.op is not math.CAST:
         first, second = second, first
     return first.op is math.CAST and _widens(first, sums=sums) and _repeats(second)
-
-
-def _narrows(node: Node) -> bool:
-    return node.op is math.CAST and node.src[0].type.dtype.itemsize > node.type.dtype.itemsize
 
 
 def _repeats(node: Node) -> bool:
