@@ -5,21 +5,39 @@ The fraction of a turn is computed in integers: the mantissa times a window of 1
 What is left after the nearest quarter turn is known to 2**-136 of a turn, and the nearest that a
 float64 comes to a quarter turn is about 2**-64, so that two words of the remainder are right.
 Windows are picked by selects, one bit of their number at a time; no table is read.
+
+Angles below 2**20, as almost all are, have fewer than 2**20 quarter turns: these times the three
+words of pi/2 are taken away one after the other.  The first difference is exact, and what the third
+word leaves out is below 2**-140.  Both ways end in the same two words, but for the last bits of the
+second.
 """
 
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from tilework.codegen.decompose import coefficients
-from tilework.codegen.decompose.builder import Raw, Value, fma, polynomial, where
+from tilework.codegen.decompose.builder import (
+    Raw,
+    Value,
+    fma,
+    polynomial,
+    unless_rare,
+    where,
+)
 from tilework.codegen.decompose.words import Words, ordered_sum, quotient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LOW_HALF = 0xFFFFFFFF
 MANTISSA = (1 << 52) - 1
 SMALL = 0.5  # angles below are their own remainder
 LEAD = 53  # zero bits before the table, for the least exponent that is not small
 TWO_TO_52_BITS = 0x4330000000000000
+NEAR = 2.0**20  # angles below are reduced by three words of pi/2
+MAGIC = 1.5 * 2.0**52
 
 
 def _table() -> list[int]:
@@ -98,11 +116,46 @@ def reduce_angle(magnitude: Value[Raw]) -> tuple[Value[Raw], Value[Raw], Value[R
     turn_high, turn_low, _ = (4 * 2.0**-64 * word for word in coefficients.FLOAT64["HALF_PI"])
     angle = total * turn_high
     error = fma(total, turn_high, -angle) + fma(total, turn_low, rest * turn_high)
+    angle, error = _in_order(angle, error)
     small = magnitude.less(SMALL)
     return (
         where(small, 0, quarter),
         where(small, magnitude, angle),
         where(small, 0.0, error),
+    )
+
+
+def _in_order(high: Value[Raw], low: Value[Raw]) -> tuple[Value[Raw], Value[Raw]]:
+    """Return the same sum as its float64 and the rest; `high` is the larger one, if any is."""
+    total = high + low
+    return total, low - (total - high)
+
+
+def _reduce_near(magnitude: Value[Raw]) -> tuple[Value[Raw], Value[Raw], Value[Raw]]:
+    """Return the same for angles below NEAR."""
+    first, second, third = coefficients.FLOAT64["HALF_PI"]
+    shifted = fma(magnitude, 2.0 / math.pi, MAGIC)
+    count = shifted - MAGIC
+    near = fma(count, -first, magnitude)  # exact
+    product = count * second
+    total = near - product
+    # What is near may be less than the product, so that either may be rounded off.
+    back = total + product
+    rest = (near - back) + ((back - total) - product)
+    low = rest - fma(count, second, -product)
+    return (shifted.bits("uint64") & 3, *_in_order(total, fma(count, -third, low)))
+
+
+def _reduced(
+    x: Value[Raw],
+    compute: Callable[[Value[Raw], Value[Raw], Value[Raw]], Value[Raw]],
+) -> Value[Raw]:
+    """Return what `compute` makes of the quarter turns of x and what they leave."""
+    magnitude = x.abs()
+    return unless_rare(
+        magnitude.less(NEAR).equal(False),
+        lambda: compute(*reduce_angle(magnitude)),
+        lambda: compute(*_reduce_near(magnitude)),
     )
 
 
@@ -125,29 +178,38 @@ def _finish(x: Value[Raw], bits: Value[Raw]) -> Value[Raw]:
 
 def sin(x: Value[Raw]) -> Value[Raw]:
     """Return the sine of x radians; NaN for an infinity."""
-    n, high, low = reduce_angle(x.abs())
-    (sine, sine_rest), (cosine, cosine_rest) = _sine_and_cosine(high, low)
-    odd = (n & 1).equal(1)
-    chosen = where(odd, cosine + cosine_rest, sine + sine_rest).bits("uint64")
-    sign = x.bits("uint64") & (1 << 63)
-    return _finish(x, chosen ^ ((n >> 1) << 63) ^ sign)
+
+    def compute(n: Value[Raw], high: Value[Raw], low: Value[Raw]) -> Value[Raw]:
+        (sine, sine_rest), (cosine, cosine_rest) = _sine_and_cosine(high, low)
+        odd = (n & 1).equal(1)
+        chosen = where(odd, cosine + cosine_rest, sine + sine_rest).bits("uint64")
+        sign = x.bits("uint64") & (1 << 63)
+        return _finish(x, chosen ^ ((n >> 1) << 63) ^ sign)
+
+    return _reduced(x, compute)
 
 
 def cos(x: Value[Raw]) -> Value[Raw]:
     """Return the cosine of x radians; NaN for an infinity."""
-    n, high, low = reduce_angle(x.abs())
-    (sine, sine_rest), (cosine, cosine_rest) = _sine_and_cosine(high, low)
-    odd = (n & 1).equal(1)
-    chosen = where(odd, sine + sine_rest, cosine + cosine_rest).bits("uint64")
-    return _finish(x, chosen ^ (((n + 1) >> 1) << 63))
+
+    def compute(n: Value[Raw], high: Value[Raw], low: Value[Raw]) -> Value[Raw]:
+        (sine, sine_rest), (cosine, cosine_rest) = _sine_and_cosine(high, low)
+        odd = (n & 1).equal(1)
+        chosen = where(odd, sine + sine_rest, cosine + cosine_rest).bits("uint64")
+        return _finish(x, chosen ^ (((n + 1) >> 1) << 63))
+
+    return _reduced(x, compute)
 
 
 def tan(x: Value[Raw]) -> Value[Raw]:
     """Return the tangent of x radians; NaN for an infinity."""
-    n, high, low = reduce_angle(x.abs())
-    sine, cosine = (ordered_sum(*words) for words in _sine_and_cosine(high, low))
-    odd = (n & 1).equal(1)
-    above, above_low = (where(odd, -c, s) for s, c in zip(sine, cosine, strict=True))
-    below, below_low = (where(odd, s, c) for s, c in zip(sine, cosine, strict=True))
-    found, found_low = quotient((above, above_low), (below, below_low))
-    return _finish(x, (found + found_low).bits("uint64") ^ (x.bits("uint64") & (1 << 63)))
+
+    def compute(n: Value[Raw], high: Value[Raw], low: Value[Raw]) -> Value[Raw]:
+        sine, cosine = (ordered_sum(*words) for words in _sine_and_cosine(high, low))
+        odd = (n & 1).equal(1)
+        above, above_low = (where(odd, -c, s) for s, c in zip(sine, cosine, strict=True))
+        below, below_low = (where(odd, s, c) for s, c in zip(sine, cosine, strict=True))
+        found, found_low = quotient((above, above_low), (below, below_low))
+        return _finish(x, (found + found_low).bits("uint64") ^ (x.bits("uint64") & (1 << 63)))
+
+    return _reduced(x, compute)
