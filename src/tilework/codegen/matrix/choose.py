@@ -169,7 +169,7 @@ def _rings(contraction: Contraction, target: TargetSpec) -> list[Ring]:
         return []
     a, b = operands
     found = []
-    for instruction in exact_instructions(target, contraction, a.dtype, _UNIT):
+    for instruction in exact_instructions(target, contraction, (a.dtype, b.dtype), _UNIT):
         if instruction.n * b.dtype.itemsize % ROW_BYTES and not b.along_k:
             continue  # rows along n are whole
         depth = ROW_BYTES // a.dtype.itemsize
@@ -237,22 +237,23 @@ def _fewest_tiles(rows: int, sizes: tuple[int, ...], limits: tuple[int, ...]) ->
 
 
 def exact_instructions(
-    target: TargetSpec, contraction: Contraction, operand: DType, unit: str
+    target: TargetSpec, contraction: Contraction, operands: tuple[DType, DType], unit: str
 ) -> list[MatrixInstruction]:
     """Those of a unit whose sums are what the kernel asks for, or differ as the settings allow."""
     result = contraction.reduce.type.dtype
     shortened = "tf32" if settings.current().allow_tf32 else ""
-    name = shortened if operand is float32 else operand.name
-    if operand.is_float:
+    names = [shortened if operand is float32 else operand.name for operand in operands]
+    if operands[0].is_float:
         accumulator = result.name
     else:
-        accumulator = "int32" if _sums_are_exact(contraction, operand) else ""
+        is_exact = all(_sums_are_exact(contraction, operand) for operand in operands)
+        accumulator = "int32" if is_exact else ""
     memory = "shared" if unit == _UNIT else "register"
     return [
         found
         for found in target.matrix_instructions
         if found.unit == unit
-        and found.a_dtype == found.b_dtype == name
+        and [found.a_dtype, found.b_dtype] == names
         and found.accumulator_dtype == accumulator
         and found.b_memory == memory
     ]

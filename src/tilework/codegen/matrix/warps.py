@@ -25,12 +25,14 @@ from tilework.codegen.matrix.choose import exact_instructions
 from tilework.codegen.matrix.operands import is_plain_product, narrowed, of_one_dtype
 from tilework.codegen.plan.contraction import Contraction, orientations
 from tilework.codegen.plan.extents import ceil_div, number, product, size
+from tilework.codegen.plan.offset_factors import OffsetFactor, offset_factor
 from tilework.codegen.plan.plan import Part, Plan, Staged
+from tilework.dtypes import int32, int64, uint32
 from tilework.ir.node import toposort
 from tilework.ir.ops.index import Unit
 from tilework.ir.ops.memory import LOAD, PARAM, STORE
 from tilework.ir.ops.tensor import REDUCE
-from tilework.ir.ops.warp_matrix import FRAGMENT_BYTES, FRAGMENT_ROWS, WARP_THREADS
+from tilework.ir.ops.warp_matrix import FRAGMENT_BYTES, FRAGMENT_ROWS, SUMS, WARP_THREADS
 from tilework.ir.symbolic import simplify
 from tilework.ir.types import Memory
 
@@ -48,6 +50,8 @@ _MOST_WARPS = 8
 #: Registers of a thread that sums may take, and what the rest of a thread takes.
 _SUM_REGISTERS, _OTHER_REGISTERS = 128, 72
 _REGISTER_BYTES = 4
+#: Sums of a thread for the products of two fragments.
+FRAGMENT_SUMS = 2 * SUMS
 #: Slots that are worth their memory, where copies run beside the threads and where threads hold.
 _MOST_SLOTS, _HELD_SLOTS = 4, 2
 #: Of tiles at least so much is no padding.
@@ -90,6 +94,7 @@ class Factor:
         filling: Who brings its elements.
         lanes: Elements that are moved at once.
         rows: Rows of a tile.
+        offset: Where the kernel adds something to `value`: the factor as it was written.
     """
 
     value: Node
@@ -98,6 +103,7 @@ class Factor:
     filling: Filling
     lanes: int
     rows: int = 0
+    offset: OffsetFactor | None = None
 
     @property
     def dtype(self) -> DType:
@@ -187,7 +193,14 @@ class WarpTiles:
     def registers(self) -> int:
         """Registers of one thread for sums."""
         words = 2 if self.contraction.reduce.type.dtype.itemsize > _REGISTER_BYTES else 1
-        return self.sums * words * (1 + self.is_promoted)
+        return self.sums * words * (1 + self.is_promoted) + sum(self.factor_sums)
+
+    @property
+    def factor_sums(self) -> tuple[int, int]:
+        """Sums of one factor that a thread has, for what is added to the other one."""
+        each = [side // FRAGMENT_ROWS * FRAGMENT_SUMS for side in self.warp_sides]
+        rows, columns = each
+        return (rows if self.b.offset else 0, columns if self.a.offset else 0)
 
     @property
     def slot_bytes(self) -> int:
@@ -212,13 +225,11 @@ def choose_warp_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan | None:
 
 def best_tiles(kernel: Kernel, target: TargetSpec) -> CostedTiles | None:
     """The tiles with the least estimated time; None where such instructions do not apply."""
-    if not applies(target):
-        return None
     if kernel.overwritten or any(effect.op is not STORE for effect in kernel.sink.src):
         return None
     best: CostedTiles | None = None
     for swapped, contraction in enumerate(orientations(kernel)):
-        for tiles in _candidates(contraction, target):
+        for tiles in _candidates(kernel, contraction, target):
             cost = _cycles(kernel, tiles, target)
             if best is None or cost < best.cycles:
                 best = CostedTiles(tiles, bool(swapped), cost)
@@ -230,7 +241,7 @@ def all_tiles(kernel: Kernel, target: TargetSpec) -> list[tuple[GpuPlan, WarpTil
     return [
         (_plan(kernel, tiles, swapped=bool(swapped)), tiles)
         for swapped, contraction in enumerate(orientations(kernel))
-        for tiles in _candidates(contraction, target)
+        for tiles in _candidates(kernel, contraction, target)
     ]
 
 
@@ -249,16 +260,47 @@ def applies(target: TargetSpec) -> bool:
 
 
 def _factors(
-    contraction: Contraction, target: TargetSpec
+    kernel: Kernel, contraction: Contraction, target: TargetSpec
 ) -> tuple[Factor, Factor, tuple[Node, ...]] | None:
     """Both factors and the order of k; None where they are of two dtypes, or no loads."""
+    offsets = _with_offsets(kernel, contraction)
     values = of_one_dtype(narrowed(contraction.a), narrowed(contraction.b))
+    if offsets is not None:
+        values = (offsets[0].narrow, offsets[1].narrow)
     if values is None or any(not _is_loaded(value) for value in values):
         return None
     k = _ordered(contraction.k, values, target)
     owns = (contraction.m, contraction.n)
     a, b = (_factor(value, own, k, target) for value, own in zip(values, owns, strict=True))
+    if offsets is not None:
+        a, b = (
+            replace(factor, offset=found if found.has_offset else None)
+            for factor, found in zip((a, b), offsets, strict=True)
+        )
     return a, b, k
+
+
+def _with_offsets(
+    kernel: Kernel, contraction: Contraction
+) -> tuple[OffsetFactor, OffsetFactor] | None:
+    """Both factors as bytes and what is added to them, modulo 2**32; None where they are others.
+
+    A sum in 64 bits is one of 32 where that is known to hold it.
+    """
+    result = contraction.reduce.type.dtype
+    if result not in (int32, uint32, int64):
+        return None
+    a, b = (offset_factor(kernel, contraction.k, f) for f in (contraction.a, contraction.b))
+    if a is None or b is None or not (a.is_bytes and b.is_bytes):
+        return None
+    if result is int64:
+        intervals = a.interval(), b.interval()
+        if None in intervals:
+            return None
+        tops = [max(map(abs, found)) for found in intervals if found is not None]
+        if prod(tops) * product(contraction.k) > int32.maximum:
+            return None
+    return a, b
 
 
 def _is_loaded(value: Node) -> bool:
@@ -333,14 +375,16 @@ def _lanes(value: Node, ranges: Sequence[Node], target: TargetSpec) -> int:
 # ---- tiles
 
 
-def _candidates(contraction: Contraction, target: TargetSpec) -> list[WarpTiles]:
+def _candidates(kernel: Kernel, contraction: Contraction, target: TargetSpec) -> list[WarpTiles]:
     if not is_plain_product(contraction):
         return []
-    found = _factors(contraction, target)
+    found = _factors(kernel, contraction, target)
     if found is None:
         return []
     a, b, k = found
-    instructions = exact_instructions(target, contraction, a.dtype, "warp")
+    if not applies(target) and not (a.dtype.is_integer and a.dtype.itemsize == 1):
+        return []  # warp groups go faster; they take no offsets, nor bytes of two kinds
+    instructions = exact_instructions(target, contraction, (a.dtype, b.dtype), "warp")
     return [
         tiles
         for instruction in instructions
@@ -428,6 +472,7 @@ def _step_cycles(tiles: WarpTiles, target: TargetSpec) -> float:
     """Cycles of one slot of one tile: the slowest of what goes on side by side."""
     instruction, warps = tiles.instruction, prod(tiles.warps)
     products = tiles.a.rows * tiles.b.rows * tiles.depth
+    products += products * sum(tiles.factor_sums) // tiles.sums
     rate = instruction.m * instruction.n * instruction.k / instruction.cycles \
         if instruction.cycles else _PRODUCTS_PER_CYCLE  # fmt: skip
     rows = tiles.a.rows + tiles.b.rows

@@ -29,21 +29,24 @@ from tilework.codegen.matrix.arrays import ROW_BYTES, loaded_by
 from tilework.codegen.matrix.epilogue import Place, Tile, write_results
 from tilework.codegen.matrix.filling import fill
 from tilework.codegen.matrix.fragments import lane_of_fragment, place_in_slot
-from tilework.codegen.matrix.warps import Factor, Filling, WarpTiles, tiles_of
+from tilework.codegen.matrix.warps import FRAGMENT_SUMS, Factor, Filling, WarpTiles, tiles_of
 from tilework.codegen.matrix.writer import Writer
-from tilework.dtypes import by_name, uint32
+from tilework.codegen.plan.extents import product
+from tilework.dtypes import by_name, int32, uint32
 from tilework.ir.build import bitcast, cast, const_bits, const_index
 from tilework.ir.ops import math
 from tilework.ir.ops.control import BARRIER, BROADCAST, STACK
 from tilework.ir.ops.index import LanesAttrs, Unit
 from tilework.ir.ops.matrix import PICK, CountAttrs
 from tilework.ir.ops.memory import INDEX, LOAD, STORE, LoadAttrs
+from tilework.ir.ops.tensor import REDUCE
 from tilework.ir.ops.warp_matrix import (
     COPY_CHUNK,
     COPY_COMMIT,
     COPY_WAIT,
     FRAGMENT_BYTES,
     FRAGMENT_ROWS,
+    FRAGMENT_WORDS,
     LOAD_FRAGMENT,
     MATRIX_WARP,
     SUMS,
@@ -248,7 +251,8 @@ class _Emission:
                 out.emit(simplify.scale(simplify.idiv(warp, across), rows)),
                 out.emit(simplify.scale(simplify.mod(warp, across), columns)),
             )
-            sums = self._zeros()
+            sums = self._zeros(tiles.sums)
+            self.factor_sums = [self._zeros(n) if n else None for n in tiles.factor_sums]
             self._steps(sums)
             self._write_results(sums)
 
@@ -267,11 +271,11 @@ class _Emission:
         for slots, first in zip(self.slots, self.firsts, strict=True):
             slots.start(self.batch, first)
 
-    def _zeros(self) -> Node:
+    def _zeros(self, count: int) -> Node:
         """Accumulators of one thread."""
         dtype = by_name(self.tiles.instruction.accumulator_dtype)
         zero = const_bits(0, dtype)
-        return self.out.variable(BROADCAST(zero, attrs=LanesAttrs(self.tiles.sums)))
+        return self.out.variable(BROADCAST(zero, attrs=LanesAttrs(count)))
 
     def _of(self, filling: Filling) -> list[_Slots]:
         return [slots for slots in self.slots if slots.factor.filling is filling]
@@ -289,7 +293,7 @@ class _Emission:
                     slots.store(at, slots.load(at, simplify.TRUE))
             if is_copied:
                 out.emit(COPY_COMMIT(at))
-        partial = self._zeros() if tiles.is_promoted else sums
+        partial = self._zeros(tiles.sums) if tiles.is_promoted else sums
         with out.loop(tiles.steps) as step:
             if is_copied:
                 out.emit(COPY_WAIT(step, attrs=CountAttrs(tiles.slots - 2)))
@@ -321,7 +325,7 @@ class _Emission:
     # ---- products
 
     def _products(self, sums: Node, slot: Node) -> None:
-        tiles, instruction = self.tiles, self.tiles.instruction
+        tiles = self.tiles
         counts = [side // FRAGMENT_ROWS for side in tiles.warp_sides]
         for part in range(ROW_BYTES // FRAGMENT_BYTES):
             fragments = [
@@ -329,16 +333,36 @@ class _Emission:
                 for side in (0, 1)
                 for number in range(counts[side])
             ]
-            attrs = WarpMatrixAttrs(
-                counts[0],
-                counts[1],
-                instruction.m,
-                instruction.n,
-                instruction.k,
-                tiles.a.dtype.name,
-                tiles.is_promoted and part == 0,
-            )
-            self.out.assign(sums, MATRIX_WARP(sums, *fragments, attrs=attrs))
+            a, b = fragments[: counts[0]], fragments[counts[0] :]
+            self._multiply(sums, a, b, is_first=tiles.is_promoted and part == 0)
+            of_rows, of_columns = self.factor_sums
+            if of_rows is not None:
+                self._multiply(of_rows, a, [self._ones()])
+            if of_columns is not None:
+                self._multiply(of_columns, [self._ones()], b)
+
+    def _multiply(
+        self, sums: Node, a: list[Node], b: list[Node], *, is_first: bool = False
+    ) -> None:
+        """Add the products of fragments to sums."""
+        instruction = self.tiles.instruction
+        kinds = [factor.dtype.name for factor in (self.tiles.a, self.tiles.b)]
+        attrs = WarpMatrixAttrs(
+            len(a),
+            len(b),
+            instruction.m,
+            instruction.n,
+            instruction.k,
+            kinds[0],
+            is_first,
+            kinds[1] if kinds[0] != kinds[1] else "",
+        )
+        self.out.assign(sums, MATRIX_WARP(sums, *a, *b, attrs=attrs))
+
+    def _ones(self) -> Node:
+        """A fragment of bytes that are all 1: its product with a factor are that one's sums."""
+        word = const_bits(0x0101_0101, uint32)
+        return self.out.emit(STACK(*[word] * FRAGMENT_WORDS))
 
     def _fragment(self, side: int, slot: Node, row: int, part: int) -> Node:
         """What a lane multiplies of 16 rows and 32 bytes along k."""
@@ -390,15 +414,23 @@ class _Emission:
         rows, columns = tiles.warp_sides
         each = columns // 8 * SUMS
         zero, lane = const_index(0), self.lane
+        core, of_rows, of_columns = self._parts()
+        stores = self._stores(core, of_rows, of_columns)
         for number in range(rows // FRAGMENT_ROWS):
 
             def known(position: Node, half: int, first: int = number * each) -> dict[Node, Node]:
                 at = simplify.add(position, const_index(first))
-                value = cast(PICK(sums, at), contraction.reduce.type.dtype)
-                return {contraction.reduce: value}
+                found = {core: cast(PICK(sums, at), core.type.dtype)}
+                by_rows, by_columns = self.factor_sums
+                if by_rows is not None:
+                    inside = first // each * FRAGMENT_SUMS + SUMS // 2 * half
+                    found[of_rows] = PICK(by_rows, const_index(inside))
+                if by_columns is not None:
+                    found[of_columns] = PICK(by_columns, position)
+                return found
 
             tile = Tile(
-                tuple(self.kernel.stores),
+                stores,
                 _as_one(contraction.m, tiles.a.rows),
                 _as_one(contraction.n, tiles.b.rows),
                 contraction.batch,
@@ -411,6 +443,37 @@ class _Emission:
             leads = simplify.equal(lane, zero)
             place = Place(zero, lane, leads, self.batch, zero, starts, self.firsts)
             write_results(out, tile, place, None)
+
+    def _parts(self) -> tuple[Node, Node, Node]:
+        """The sum of products of what is multiplied, and those of each factor, as nodes."""
+        reduce = self.tiles.contraction.reduce
+        if self.factor_sums == [None, None]:
+            return reduce, reduce, reduce
+        a, b = (cast(factor.value, int32) for factor in (self.tiles.a, self.tiles.b))
+        core, rows, columns = (
+            REDUCE(value, *reduce.src[1:], attrs=reduce.attrs) for value in (math.MUL(a, b), a, b)
+        )
+        return core, rows, columns
+
+    def _stores(self, core: Node, of_rows: Node, of_columns: Node) -> tuple[Node, ...]:
+        """The kernel's stores, with what offsets add to the sums of products.
+
+        sum (a + p) (b + q)  =  sum a b + p sum b + q sum a + count p q,  modulo 2**32
+        """
+        tiles, stores = self.tiles, tuple(self.kernel.stores)
+        reduce = tiles.contraction.reduce
+        if core is reduce:
+            return stores
+        p, q = (None if f.offset is None else f.offset.offset() for f in (tiles.a, tiles.b))
+        total = core
+        if p is not None:
+            total = math.ADD(total, math.MUL(p, of_columns))
+        if q is not None:
+            total = math.ADD(total, math.MUL(q, of_rows))
+        if p is not None and q is not None:
+            count = const_bits(product(tiles.k) & 0xFFFF_FFFF, int32)
+            total = math.ADD(total, math.MUL(count, math.MUL(p, q)))
+        return tuple(simplify.substitute(stores, {reduce: cast(total, reduce.type.dtype)}))
 
 
 def _as_one(ranges: tuple[Node, ...], side: int) -> tuple[tuple[Node, int], ...]:

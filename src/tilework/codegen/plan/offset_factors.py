@@ -84,6 +84,12 @@ class OffsetFactor:
         """The factor as an integer of 16 bits or fewer; None where it may be a wider one."""
         if not self.has_offset:
             return self.narrow
+        found = self.interval()
+        is_short = found is not None and _INT16[0] <= found[0] and found[1] <= _INT16[1]
+        return cast(self.whole, int32) if is_short else None
+
+    def interval(self) -> tuple[int, int] | None:
+        """The least and the greatest that the factor may be; None where it may be of 32 bits."""
         low = self.narrow.dtype.minimum + self.constant
         high = self.narrow.dtype.maximum + self.constant
         for is_added, node in self.others:
@@ -91,7 +97,7 @@ class OffsetFactor:
                 return None
             least, most = node.dtype.minimum, node.dtype.maximum
             low, high = (low + least, high + most) if is_added else (low - most, high - least)
-        return cast(self.whole, int32) if _INT16[0] <= low and high <= _INT16[1] else None
+        return low, high
 
 
 def offset_factor(kernel: Kernel, k: Iterable[Node], factor: Node) -> OffsetFactor | None:

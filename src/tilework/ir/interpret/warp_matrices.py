@@ -109,8 +109,9 @@ def _elements(fragment: Any, dtype: DType) -> list[Any]:
 def _matrix_warp(node: Node, target: int, sources: list[int]) -> Any:
     attrs = node.attrs
     dtype = by_name(attrs.dtype)
+    other = by_name(attrs.b_dtype or attrs.dtype)
     keep = _keeper(node, dtype)
-    count = attrs.rows + attrs.columns
+    kinds = [dtype] * attrs.rows + [other] * attrs.columns
     each = max(4 // dtype.itemsize, 1)
     halves = 1 if dtype.itemsize > 4 else 2
 
@@ -124,13 +125,14 @@ def _matrix_warp(node: Node, target: int, sources: list[int]) -> Any:
 
     def step(frame: Frame) -> None:
         member = member_of(frame, node)
-        mine = [_elements(frame[slot], dtype) for slot in sources[1 : 1 + count]]
+        own = zip(sources[1:], kinds, strict=False)
+        mine = [_elements(frame[slot], kind) for slot, kind in own]
         shared = member.share_in_warp(mine)
         row, column = divmod(member.thread % WARP_THREADS, 4)
         zero = 0.0 if node.type.dtype.is_float else 0
         sums = [zero] * len(frame[sources[0]]) if attrs.is_first else list(frame[sources[0]])
-        own = shared[4 * row : 4 * row + 4]
-        rows = [row_of(own, i, low, 2) for i in range(attrs.rows) for low in (0, 1)]
+        quad = shared[4 * row : 4 * row + 4]
+        rows = [row_of(quad, i, low, 2) for i in range(attrs.rows) for low in (0, 1)]
         columns = []
         for j, eighth, right in product(range(attrs.columns), (0, 1), (0, 1)):
             lanes = shared[4 * (2 * column + right) : 4 * (2 * column + right) + 4]

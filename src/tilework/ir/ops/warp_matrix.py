@@ -127,6 +127,7 @@ class WarpMatrixAttrs(Attrs):
         m, n, k: The instruction's own shape.
         dtype: The dtype of the elements of both operands, by name.
         is_first: Whether the accumulators count as 0.
+        b_dtype: That of the second operand's, where it is another of as many bits; else empty.
     """
 
     rows: int
@@ -136,6 +137,7 @@ class WarpMatrixAttrs(Attrs):
     k: int
     dtype: str
     is_first: bool = False
+    b_dtype: str = ""
 
 
 def _infer_matrix(src: tuple[Node, ...], attrs: WarpMatrixAttrs) -> Type:

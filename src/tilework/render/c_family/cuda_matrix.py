@@ -90,6 +90,7 @@ PTX_TYPE: Final = {
     "fp8e4m3": "e4m3",
     "fp8e5m2": "e5m2",
     "int8": "s8",
+    "uint8": "u8",
 }
 
 

@@ -183,7 +183,15 @@ def _instructions(
 
 def _depth(attrs: WarpMatrixAttrs) -> int:
     """Elements along k in a fragment."""
-    widths = {"int8": 1, "fp8e4m3": 1, "fp8e5m2": 1, "float16": 2, "bfloat16": 2, "float32": 4}
+    widths = {
+        "int8": 1,
+        "uint8": 1,
+        "fp8e4m3": 1,
+        "fp8e5m2": 1,
+        "float16": 2,
+        "bfloat16": 2,
+        "float32": 4,
+    }
     width = widths.get(attrs.dtype)
     if width is None:
         raise RenderError("CudaRenderer: no matrix instruction for a dtype", got=attrs.dtype)
@@ -193,11 +201,14 @@ def _depth(attrs: WarpMatrixAttrs) -> int:
 def _helper(function: _Function, accumulator: Node, attrs: WarpMatrixAttrs) -> str:
     """One instruction that adds to sums, which inlining keeps in registers."""
     is_double = attrs.dtype == _DOUBLE
+    other_dtype = attrs.b_dtype or attrs.dtype
     kind = "f64" if is_double else PTX_TYPE.get(attrs.dtype)
-    if kind is None:
-        raise RenderError("CudaRenderer: no matrix instruction for a dtype", got=attrs.dtype)
+    other = "f64" if is_double else PTX_TYPE.get(other_dtype)
+    if kind is None or other is None:
+        got = f"{attrs.dtype}, {other_dtype}"
+        raise RenderError("CudaRenderer: no matrix instruction for dtypes", got=got)
     shape = f"m{attrs.m}n{attrs.n}k{attrs.k}"
-    name = f"warp_{shape}_{kind}"
+    name = f"warp_{shape}_{kind}_{other}"
     if name in function.helpers:
         return name
     is_float = accumulator.type.dtype.is_float
@@ -220,7 +231,7 @@ def _helper(function: _Function, accumulator: Node, attrs: WarpMatrixAttrs) -> s
     arguments = ", ".join(f"{word} {name_}" for name_ in names)
     function.helpers[name] = (
         f"HELPER void {name}({type_} *s, {arguments}) {{\n"
-        f'  asm("mma.sync.aligned.{shape}.row.col.{result}.{kind}.{kind}.{result} {braces};"\n'
+        f'  asm("mma.sync.aligned.{shape}.row.col.{result}.{kind}.{other}.{result} {braces};"\n'
         f"      : {outputs} : {inputs});\n}}\n"
     )
     return name

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from tilework.base.errors import UnsupportedError
-from tilework.base.records import dataclass
+from tilework.base.records import dataclass, replace
 from tilework.target.spec import (
     CopyEngine,
     Limits,
@@ -93,6 +93,18 @@ def _mma(
     )
 
 
+def _mma_bytes(m: int, n: int, k: int, rate: int) -> tuple[MatrixInstruction, ...]:
+    """Those of bytes, each operand signed or not."""
+    signed = _mma(m, n, k, "int8", "int32", rate=rate)
+    others = [
+        (a, b) for a in ("int8", "uint8") for b in ("int8", "uint8") if (a, b) != ("int8",) * 2
+    ]
+    mixed = [
+        replace(signed, name=f"mma_m{m}n{n}k{k}_{a}_{b}", a_dtype=a, b_dtype=b) for a, b in others
+    ]
+    return (signed, *mixed)
+
+
 def _wgmma(n: int, k: int, dtype: str, accumulator: str = "float32") -> MatrixInstruction:
     """A product of four warps, whose operands are read from swizzled shared memory."""
     return MatrixInstruction(
@@ -116,7 +128,7 @@ def _ampere(rate: int, double_rate: int) -> tuple[MatrixInstruction, ...]:
         _mma(16, 8, 16, "float16", rate=rate),
         _mma(16, 8, 16, "bfloat16", rate=rate),
         _mma(16, 8, 8, "tf32", rate=rate // 2),
-        _mma(16, 8, 32, "int8", "int32", rate=2 * rate),
+        *_mma_bytes(16, 8, 32, 2 * rate),
         _mma(8, 8, 4, "float64", "float64", rate=double_rate),
     )
 
@@ -127,7 +139,7 @@ def _ada(rate: int, double_rate: int) -> tuple[MatrixInstruction, ...]:
     return (*_ampere(rate, double_rate), *narrow)
 
 
-_TURING = (_mma(16, 8, 8, "float16", rate=512), _mma(8, 8, 16, "int8", "int32", rate=1024))
+_TURING = (_mma(16, 8, 8, "float16", rate=512), *_mma_bytes(8, 8, 16, 1024))
 _AMPERE, _SMALL_AMPERE = _ampere(1024, 64), _ampere(512, 2)
 _ADA, _BLACKWELL = _ada(512, 2), _ada(1024, 64)
 _HOPPER = (

@@ -28,6 +28,8 @@ from tilework.dtypes import (
     fp8e5m2,
     int8,
     int32,
+    int64,
+    uint8,
 )
 from tilework.ir.build import cast, const_bits, const_index
 from tilework.ir.interpret.blocks import run_blocks
@@ -61,6 +63,8 @@ ARRAYS = {
     fp8e5m2: np.dtype(ml_dtypes.float8_e5m2),
     int8: np.dtype(np.int8),
     int32: np.dtype(np.int32),
+    uint8: np.dtype(np.uint8),
+    int64: np.dtype(np.int64),
 }
 
 
@@ -502,3 +506,117 @@ def test_rows_that_start_anywhere_are_filled_element_by_element() -> None:
     tiles = tiles_of(kernel, plan, AMPERE)
     assert tiles is not None
     assert {tiles.a.filling, tiles.b.filling} == {Filling.COMPUTED}
+
+
+def quantised(
+    sizes: tuple[int, int, int],
+    dtypes: tuple[DType, DType],
+    *,
+    points: tuple[object, object],
+    result: DType = int32,
+    padded: int = 0,
+) -> Node:
+    """sum (a - point) (b - point) of matrices, the second transposed.
+
+    A point is a number, or None for one that is loaded for each row (slot 3) or column (slot 4).
+    The last `padded` values of k are outside: the first factor is 0 there.
+    """
+    m, n, k = sizes
+    row, column, inner = ranges(m, n, k)
+    own = [((row, k), (inner, 1)), ((column, k), (inner, 1))]
+    factors = []
+    for side, (line, size) in enumerate(((row, m), (column, n))):
+        at = offset(*own[side])
+        value = cast(load(1 + side, size * k, dtypes[side], at), int32)
+        point = points[side]
+        if point is None:
+            point = cast(load(3 + side, size, dtypes[side], line), int32)
+        else:
+            point = const_bits(int(str(point)) & 0xFFFF_FFFF, int32)
+        factors.append(math.SUB(value, point))
+    if padded:
+        inside = math.LT(inner, const_index(k - padded))
+        factors[0] = math.WHERE(inside, factors[0], const_bits(0, int32))
+    total = REDUCE(math.MUL(*factors), inner, attrs=ReduceAttrs(Fold.ADD, ()))
+    target = PARAM(attrs=ParamAttrs(0, (m * n,), result))
+    return SINK(STORE(INDEX(target, offset((row, n), (column, 1))), cast(total, result)))
+
+
+@pytest.mark.parametrize("target", [TURING, AMPERE])
+@pytest.mark.parametrize(
+    ("kinds", "points"),
+    [
+        ((uint8, int8), (128, 0)),
+        ((uint8, uint8), (3, 250)),
+        ((int8, int8), (-7, 5)),
+        ((int8, uint8), (0, None)),
+        ((uint8, int8), (None, None)),
+    ],
+)
+def test_bytes_less_their_zero_points_are_multiplied_as_bytes(
+    target: object, kinds: tuple[DType, DType], points: tuple[object, object]
+) -> None:
+    m, n, k = 24, 40, 144
+    draw = np.random.default_rng(11)
+    a, b = (
+        draw.integers(kind.minimum, kind.maximum + 1, (size, k)).astype(ARRAYS[kind])
+        for kind, size in zip(kinds, (m, n), strict=True)
+    )
+    own = [
+        draw.integers(kind.minimum, kind.maximum + 1, size).astype(ARRAYS[kind])
+        for kind, size in zip(kinds, (m, n), strict=True)
+    ]
+    found = run(quantised((m, n, k), kinds, points=points), [a, b, *own], (m, n), int32,
+                target=target)  # fmt: skip
+    wide_a, wide_b = (
+        x.astype(np.int64) - (lines[:, None] if point is None else int(str(point)))
+        for x, lines, point in zip((a, b), own, points, strict=True)
+    )
+    assert (found == wide_a @ wide_b.T).all()
+
+
+def test_places_outside_of_a_sum_hold_the_zero_point() -> None:
+    m, n, k = 20, 24, 70
+    draw = np.random.default_rng(12)
+    a, b = draw.integers(0, 256, (m, k)).astype(np.uint8), drawn((n, k), int8)
+    sink = quantised((m, n, k), (uint8, int8), points=(77, 3), padded=6)
+    found = run(sink, [a, b], (m, n), int32)
+    wide_a, wide_b = a.astype(np.int64) - 77, b.astype(np.int64) - 3
+    assert (found == wide_a[:, :-6] @ wide_b[:, :-6].T).all()
+
+
+@pytest.mark.parametrize("capability", [75, 80, 89, 90, 100, 120])
+def test_products_with_zero_points_take_matrix_instructions_on_every_card(capability: int) -> None:
+    sink = quantised((512, 512, 512), (uint8, int8), points=(None, 0))
+    lowered = lower_kernel(sink, cuda_spec(capability))
+    products = [node for node in lowered.linear.src if node.op is MATRIX_WARP]
+    assert {(node.attrs.dtype, node.attrs.b_dtype) for node in products} <= {
+        ("uint8", "int8"),
+        ("int8", "uint8"),
+    }
+    assert products
+
+
+@pytest.mark.parametrize(("points", "is_taken"), [((3, 5), True), ((3, None), False)])
+def test_sums_of_64_bits_are_those_of_32_where_those_hold_them(
+    points: tuple[object, object], *, is_taken: bool
+) -> None:
+    """A point of 32 bits may make them longer."""
+    m, n, k = 24, 16, 70
+    row, column, inner = ranges(m, n, k)
+    a = load(1, m * k, uint8, offset((row, k), (inner, 1)))
+    b = load(2, n * k, int8, offset((column, k), (inner, 1)))
+    loaded = load(3, n, int32, column)
+    shifted = [
+        math.SUB(cast(x, int32), loaded if point is None else const_bits(int(str(point)), int32))
+        for x, point in zip((a, b), points, strict=True)
+    ]
+    total = summed(*shifted, inner, result=int64)
+    target = PARAM(attrs=ParamAttrs(0, (m * n,), int64))
+    sink = SINK(STORE(INDEX(target, offset((row, n), (column, 1))), total))
+    assert bool(all_tiles(analyse(normalise_ranges(sink)), AMPERE)) is is_taken
+    if is_taken:
+        draw = np.random.default_rng(13)
+        left, right = draw.integers(0, 256, (m, k)).astype(np.uint8), drawn((n, k), int8)
+        found = run(sink, [left, right], (m, n), int64)
+        assert (found == (left.astype(np.int64) - 3) @ (right.astype(np.int64) - 5).T).all()
