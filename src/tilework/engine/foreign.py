@@ -19,6 +19,7 @@ LIBRARY: Final = _OWN + "nn/"
 _STANDARD: Final = tuple(
     {sysconfig.get_path("stdlib") + "/", sysconfig.get_path("platstdlib") + "/"}
 )
+_STANDARD_NAMES: Final = sys.stdlib_module_names | set(sys.builtin_module_names)
 _ARRAYS: Final = "/site-packages/numpy/"  # keeps state of its own for errors and printing
 
 
@@ -32,16 +33,30 @@ def is_foreign(filename: str) -> bool:
 
 
 def file_of(cls: type) -> str:
-    """The file that a class is written in; `<frozen` for those that are in none."""
+    """The file that a class is written in, as `file_of_module` gives it."""
     module = sys.modules.get(cls.__module__)
-    return getattr(module, "__file__", None) or "<frozen"
+    return getattr(module, "__file__", None) or _place_of(cls.__module__)
+
+
+def file_of_module(module: types.ModuleType) -> str:
+    """The file of a module; `<frozen` for Python's own that have none, `` for the user's.
+
+    What is typed at a prompt or into a notebook, or made while the program runs, has no file.
+    """
+    return getattr(module, "__file__", None) or _place_of(module.__name__)
+
+
+def _place_of(name: object) -> str:
+    is_own = isinstance(name, str) and name.partition(".")[0] in _STANDARD_NAMES
+    return "<frozen" if is_own else ""
 
 
 @functools.lru_cache(maxsize=16384)
 def is_foreign_code(code: types.CodeType) -> bool:
     """Whether calls that run this code are not watched."""
-    if code.co_filename == "<string>" and code.co_name.startswith("__"):
-        return True  # what dataclasses and named tuples generate reads its arguments alone
+    name = getattr(code, "co_qualname", code.co_name)
+    if code.co_filename == "<string>" and name.startswith("__"):
+        return True  # what dataclasses generate reads its arguments alone
     return is_foreign(code.co_filename)
 
 

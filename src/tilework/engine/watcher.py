@@ -33,6 +33,7 @@ from tilework.engine.draws import Draws, is_generator, is_iterator
 from tilework.engine.foreign import (
     LIBRARY,
     file_of,
+    file_of_module,
     is_foreign,
     is_foreign_code,
     is_watchable_global,
@@ -358,7 +359,7 @@ class Watcher:
     def _module_parts(
         self, value: types.ModuleType, names: frozenset[str], name: str
     ) -> list[tuple[Any, str]]:
-        if is_foreign(getattr(value, "__file__", None) or "<frozen"):
+        if is_foreign(file_of_module(value)):
             return []
         found: list[tuple[Any, str]] = []
         for key in names & value.__dict__.keys():
@@ -409,19 +410,25 @@ class Watcher:
     def _class_parts(self, cls: type, names: frozenset[str], name: str) -> list[tuple[Any, str]]:
         """Class attributes that hold data, and which methods it has: these are seen when called."""
         found: list[tuple[Any, str]] = []
+        filename = file_of(cls)
+        # A class of the user's may come to have what it inherits now.
+        is_final = is_foreign(filename) or filename.startswith(LIBRARY)
+        seen: set[str] = set()
         for base in cls.__mro__:
             if base is object or is_foreign(file_of(base)):
                 continue
             for key in names & base.__dict__.keys():
                 part = base.__dict__[key]
+                owner = base if is_final or key in seen else cls
+                seen.add(key)
                 if isinstance(part, types.FunctionType | property):
-                    self._note("class", base, key, part, f"{name}.{key}")
+                    self._note("class", owner, key, part, f"{name}.{key}")
                     if isinstance(part, types.FunctionType):
                         self._note_function(part, f"{name}.{key}")
                     continue
                 if callable(part) or hasattr(type(part), "__get__"):
                     continue
-                self._note("class", base, key, part, f"{name}.{key}")
+                self._note("class", owner, key, part, f"{name}.{key}")
                 found.append((part, f"{name}.{key}"))
         return found
 
