@@ -81,6 +81,15 @@ group.finish()
 """
 
 
+#: Before the program: the cards of each process are in software.
+_EMULATED = """
+from tilework.backends import cuda
+from tilework.testing.emulators.cuda import EmulatedCuda
+from tilework.testing.emulators.cuda_device import emulated_backend
+cuda.BACKEND = emulated_backend(EmulatedCuda(cards=2))
+"""
+
+
 def _port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
@@ -99,9 +108,13 @@ def _start(path: Path, port: int, rank: int, size: int) -> subprocess.Popen[str]
     )  # fmt: skip
 
 
-def test_MDV_15_two_processes_give_the_bits_of_one_with_two_devices(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["CPU", "CUDA"])
+def test_MDV_15_two_processes_give_the_bits_of_one_with_two_devices(
+    tmp_path: Path, kind: str
+) -> None:
     path = tmp_path / "program.py"
-    path.write_text(_PROGRAM)
+    program = _PROGRAM.replace("CPU:", f"{kind}:").replace("init(", f"init({kind!r}, ")
+    path.write_text((_EMULATED if kind == "CUDA" else "") + program)
     port = _port()
     ranks = [_start(path, port, rank, 2) for rank in range(2)]
     alone = subprocess.run(
