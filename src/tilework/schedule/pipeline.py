@@ -97,7 +97,7 @@ def build_schedule(function: Node, limits: Limits = DEFAULT_LIMITS) -> Schedule:
             inputs = num_inputs(function)
             function = lowered
             clock.ended("shards", function)
-        function = sum_integers(function, limits)
+        function = sum_integers(function)
         clock.ended("integer-sums", function)
         function = round_before_turning(function, limits.matrix_cascades_on)
         function = round_sources(function)

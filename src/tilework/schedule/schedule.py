@@ -140,9 +140,6 @@ class Limits:
         pitched_on: kinds of devices on which rows of intermediates start at multiples of 16 bytes.
         joins_equal_loops_on: kinds of devices on which small kernels become one launch only if they
             have the same loops.
-        signed_bytes_alone_on: kinds of devices whose instructions for sums of integers take signed
-            bytes, and nothing subtracted from them; other sums of converted integers stay in
-            floats there.
     """
 
     nodes: int = 512
@@ -167,7 +164,6 @@ class Limits:
     layouts_by_windows_on: tuple[str, ...] = ("CUDA",)
     pitched_on: tuple[str, ...] = ("CUDA",)
     joins_equal_loops_on: tuple[str, ...] = ("CUDA",)
-    signed_bytes_alone_on: tuple[str, ...] = ("CUDA",)
 
     def memory_work_of(self, device: str) -> int:
         """Work that reading or writing one element costs on a device."""

@@ -14,19 +14,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tilework.dtypes import decode, int8, int32, round_to
+from tilework.dtypes import decode, int32, round_to
 from tilework.ir.build import cast, const_like
 from tilework.ir.node import make, toposort
-from tilework.ir.ops import math, memory, tensor
+from tilework.ir.ops import math, tensor
 from tilework.ir.ops.tensor import REDUCE, Fold
 from tilework.ir.symbolic import dims
 from tilework.schedule.passes.integer_factors import IntegerFactors, expanded
-from tilework.schedule.schedule import DEFAULT_LIMITS, kind_of
 
 if TYPE_CHECKING:
     from tilework.ir.node import Node
-    from tilework.schedule.passes.integer_factors import Scaled
-    from tilework.schedule.schedule import Limits
 
 #: More factors would have to be multiplied in an order that neither overflows nor underflows.
 _MOST_FACTORS: Final = 2
@@ -37,12 +34,11 @@ _MOVED: Final = frozenset(
 )
 
 
-def sum_integers(function: Node, limits: Limits = DEFAULT_LIMITS) -> Node:
+def sum_integers(function: Node) -> Node:
     """TENSOR -> TENSOR, with sums of dequantised products done in integers.
 
     Args:
         function: SINK of outputs over PARAMs.
-        limits: on which devices sums of what stay in floats.
 
     Ensures: values that differ by roundings alone, of which there are fewer; where a factor is
     infinite or NaN, no value is finite unless no factor of a term was.
@@ -53,14 +49,14 @@ def sum_integers(function: Node, limits: Limits = DEFAULT_LIMITS) -> Node:
         src = tuple([done[source] for source in node.src])
         new = node if src == node.src else make(node.op, src, node.attrs)
         if new.op is REDUCE:
-            new = _in_integers(new, known, limits)
+            new = _in_integers(new, known)
         else:
             known.look_at(new)
         done[node] = new
     return done[function]
 
 
-def _in_integers(node: Node, known: IntegerFactors, limits: Limits) -> Node:
+def _in_integers(node: Node, known: IntegerFactors) -> Node:
     """A sum of products of integers and factors; the node itself if it is no such sum."""
     product = node.src[0]
     if node.attrs.fold is not Fold.ADD or product.op is not math.MUL:
@@ -80,16 +76,8 @@ def _in_integers(node: Node, known: IntegerFactors, limits: Limits) -> Node:
     count = dims.greatest(dims.product([product.type.shape[axis] for axis in axes]))
     if count < 2 or count * first.greatest * second.greatest > int32.maximum:
         return node
-    if not (_is_signed_byte(first) and _is_signed_byte(second)):
-        kinds = {kind_of(n.attrs.device) for n in toposort(product) if n.op is memory.PARAM}
-        if not kinds.isdisjoint(limits.signed_bytes_alone_on):
-            return node
     total = REDUCE(math.MUL(first.integer, second.integer), attrs=node.attrs)
     return _scaled(cast(total, dtype), [_without(factor, axes) for factor in factors])
-
-
-def _is_signed_byte(found: Scaled) -> bool:
-    return int8.minimum <= found.low and found.high <= int8.maximum
 
 
 def _without(factor: Node, axes: tuple[int, ...]) -> Node:
