@@ -19,6 +19,7 @@ from tilework.engine import execute
 from tilework.engine.copies import copy_between
 from tilework.engine.device import Device
 from tilework.engine.steps import CopyCall, FoldCall, PlannedStep, planned_steps
+from tilework.engine.world import give_up, is_of_the_world
 from tilework.schedule.call import transform_to_call
 
 if TYPE_CHECKING:
@@ -112,8 +113,11 @@ def end_all(names: Sequence[str]) -> None:
     """After a failure: wait until no device works any more on what the run was to make.
 
     A device that does not come to an end within its deadline is lost, as for every wait; that is
-    noted, and the first error stays the one that is raised.
+    noted, and the first error stays the one that is raised.  Other processes that take part in the
+    run end theirs: what comes next from here would be something else than they expect.
     """
+    if any(map(is_of_the_world, names)):
+        give_up()
     for name in names:
         device = Device.opened_as(name)
         if device is None or device.is_closed:

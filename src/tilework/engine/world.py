@@ -32,6 +32,17 @@ def rank_of(name: str) -> int | None:
     return parse_device_name(name).index if name.startswith(PREFIX) else None
 
 
+def is_of_the_world(name: str) -> bool:
+    """Whether all processes know a device by this name."""
+    return name.startswith(PREFIX)
+
+
+def give_up() -> None:
+    """After a run that failed here: the other processes need not wait for it."""
+    links = current_links()
+    links.spoil(f"a run of rank {links.rank} failed")
+
+
 def is_elsewhere(name: str) -> bool:
     """Whether a device is another process's."""
     rank = rank_of(name)

@@ -25,6 +25,10 @@ class Transport(Protocol):
         """Receive as many bytes as `target` has from a rank."""
         ...
 
+    def spoil(self, why: str) -> None:
+        """End the group: all others find their connections closed."""
+        ...
+
 
 _current: Final[list[Transport]] = []
 

@@ -129,6 +129,8 @@ class Links:
 
     def barrier(self) -> None:
         """Wait until all ranks are here.  Raises: as `send` and `receive`."""
+        with self._lock:
+            self._check_open()
         token = bytearray(1)
         if self.rank:
             self.send(0, memoryview(b"b"))

@@ -22,6 +22,7 @@ from tilework.base.forks import new_outer_lock
 from tilework.engine import execute
 from tilework.engine.sharing import check_can_share, end_all
 from tilework.engine.stale import ruined
+from tilework.engine.world import is_of_the_world
 from tilework.ir.node import make, sweep, toposort
 from tilework.ir.ops.memory import AFTER
 from tilework.ir.ops.multi import RESHARD
@@ -123,7 +124,13 @@ def _realize_group(roots: list[Version]) -> None:
         values.update(version.bindings or {})
     for version in leaves:
         values.update(version.bindings or {})
-    groups = dict.fromkeys([each.device for each in (*order, *leaves) if is_group(each.device)])
+    groups = dict.fromkeys(
+        [
+            each.device
+            for each in (*order, *leaves)
+            if is_group(each.device) or is_of_the_world(each.device)
+        ]
+    )
     for name in groups:
         check_can_share(split_name(name))
     try:

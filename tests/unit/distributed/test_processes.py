@@ -13,7 +13,13 @@ from pathlib import Path
 import pytest
 
 from tilework import Tensor, distributed
-from tilework.base.errors import DeviceUnavailableError, SettingsError, UserError
+from tilework.base.errors import (
+    BoundsError,
+    DeviceLostError,
+    DeviceUnavailableError,
+    SettingsError,
+    UserError,
+)
 from tilework.distributed import World
 from tilework.engine.device import Device
 
@@ -152,6 +158,17 @@ def test_a_group_of_one_works_as_one_device(alone: distributed.Processes) -> Non
     x = Tensor([1.0, 2.0]).shard(alone.devices).realize()
     assert (x + 1).tolist() == [2.0, 3.0]
     assert (alone.rank, alone.size, alone.device, alone.sent_bytes) == (0, 1, "WORLD+CPU", 0)
+
+
+def test_a_run_that_fails_ends_the_group_for_the_others_too() -> None:
+    group = distributed.init(here=World())
+    x = Tensor([1.0, 2.0]).to(group.device).realize()
+    index = Tensor([5]).to(group.device).realize()
+    with pytest.raises(BoundsError):
+        x.gather(0, index).realize()
+    with pytest.raises(DeviceLostError, match="failed before"):
+        group.barrier()
+    group.finish()
 
 
 def test_a_process_belongs_to_one_group(alone: distributed.Processes) -> None:
