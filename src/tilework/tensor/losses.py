@@ -61,8 +61,9 @@ class Losses(Functional):
 
         def compute(x: Self) -> Self:
             distance = (x - target).abs()
-            low = distance.square() * (0.5 / beta)
-            return (distance < beta).where(low, distance - 0.5 * beta)._reduced(reduction)
+            is_near = distance < beta
+            low = is_near.where(distance, 0.0).square() * (0.5 / beta)
+            return is_near.where(low, distance - 0.5 * beta)._reduced(reduction)
 
         return self._loss(compute)
 
@@ -82,8 +83,9 @@ class Losses(Functional):
         def compute(x: Self) -> Self:
             distance = (x - target).abs()
             high = (distance - 0.5 * delta) * delta
-            low = distance.square() * 0.5
-            return (distance <= delta).where(low, high)._reduced(reduction)
+            is_near = distance <= delta
+            low = is_near.where(distance, 0.0).square() * 0.5
+            return is_near.where(low, high)._reduced(reduction)
 
         return self._loss(compute)
 

@@ -270,6 +270,7 @@ class Special(CrossEntropy):
             factor = math.prod([power + i for i in range(order - 1)]) / math.factorial(order)
             total = total + part * (bernoulli * factor)
             part = part * inverse * inverse
+        total = self.eq(math.inf).where(0.0, total)
         return (moved < _SHIFT).where(math.nan, total)
 
     def multigammaln(self, p: int) -> Self:
@@ -376,7 +377,15 @@ class Special(CrossEntropy):
         x = self._as_float()
         if eps is not None:
             x = x.clamp(eps, 1 - eps)
-        return (x / (1 - x)).log()
+
+        def slope(x: Self) -> Self:
+            product = x * (1 - x)
+            steep = product.eq(0).where(math.inf, product.reciprocal())
+            return (product < 0).where(math.nan, steep)
+
+        plain = x.detach()
+        found = (plain / (1 - plain)).log()
+        return found._with_gradient(lambda sources, g: (g * slope(sources[0]),), x)
 
     def sinc(self) -> Self:
         """sin(pi * self) / (pi * self), 1 at 0."""

@@ -93,6 +93,7 @@ def _pow(step: Step, g: Tensor) -> Gradients:
 def _atan2(step: Step, g: Tensor) -> Gradients:
     x, y = step.sources
     length = x.hypot(y)  # whose square may be beyond the dtype
+    length = (length == 0).where(math.inf, length)  # the origin has every angle, and no slope
     return g * (y / length) / length, -(g * (x / length) / length)
 
 
