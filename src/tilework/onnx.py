@@ -10,5 +10,9 @@ Example:
 
 from tilework.frontends.onnx.graph import ValueInfo
 from tilework.frontends.onnx.runner import OnnxRunner
+from tilework.tensor.wrong_calls import tell
 
 __all__ = ["OnnxRunner", "ValueInfo"]
+
+
+tell(__name__, ("OnnxRunner",))

@@ -16,7 +16,8 @@ import tilework
 SNAPSHOT = Path(__file__).parent / "public.txt"
 PUBLIC = (
     "tilework", "tilework.distributed", "tilework.nn", "tilework.nn.functional",
-    "tilework.nn.init", "tilework.nn.optim", "tilework.nn.state", "tilework.nn.utils",
+    "tilework.nn.distributions", "tilework.nn.func", "tilework.nn.init", "tilework.nn.optim",
+    "tilework.nn.state", "tilework.nn.utils",
     "tilework.nn.utils.parametrize", "tilework.nn.utils.rnn", "tilework.onnx",
 )  # fmt: skip
 EXTENSION = (

@@ -4,7 +4,8 @@
     |-- UserError            ShapeError(ValueError) DTypeError(TypeError) IndexingError(IndexError)
     |                        SettingsError(ValueError) ModelFileError(ValueError)
     |                        AliasError(ValueError) BoundsError(IndexError) PlanError(ValueError)
-    |                        PermissionDeniedError(PermissionError)
+    |                        PermissionDeniedError(PermissionError) FileAccessError(OSError)
+    |                        MissingFileError(FileNotFoundError)
     |                        CaptureError(RuntimeError) StaleHandleError StaleOutputError
     |-- UnsupportedError     RenderError UnsupportedDeviceError
     |-- ToolchainError       CompileError
@@ -132,6 +133,14 @@ class PlanError(UserError, ValueError):
 
 class PermissionDeniedError(UserError, PermissionError):
     """The operating system, a peer or a manifest refuses the access."""
+
+
+class FileAccessError(UserError, OSError):
+    """A file cannot be read or written: it is a folder, the disk is full, or the like."""
+
+
+class MissingFileError(UserError, FileNotFoundError):
+    """There is no such file or folder."""
 
 
 class CaptureError(UserError, RuntimeError):

@@ -6,7 +6,7 @@ lists, dictionaries) reaches are its state.
 
 from __future__ import annotations
 
-from tilework.nn import functional, init, optim, state, utils
+from tilework.nn import distributions, func, functional, init, media, optim, state, utils
 from tilework.nn.layers.attention import MultiheadAttention
 from tilework.nn.layers.convolution import (
     Conv1d,
@@ -51,6 +51,7 @@ from tilework.nn.layers.transformer import (
     TransformerEncoder,
     TransformerEncoderLayer,
 )
+from tilework.tensor.wrong_calls import tell
 
 __all__ = [
     "GRU", "LSTM", "RNN", "BatchNorm", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Bilinear",
@@ -59,10 +60,12 @@ __all__ = [
     "InstanceNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LSTMCell", "LayerNorm",
     "LayerNorm2d", "Linear", "ModuleDict", "ModuleList", "MultiheadAttention", "PReLU", "RMSNorm",
     "RNNCell", "Sequential", "Transformer", "TransformerDecoder", "TransformerDecoderLayer",
-    "TransformerEncoder", "TransformerEncoderLayer", "functional", "init", "optim", "state",
-    "utils",
+    "TransformerEncoder", "TransformerEncoderLayer", "distributions", "func", "functional",
+    "init", "media", "optim", "state", "utils",
 ]  # fmt: skip
 __all__ += sorted(LAYERS)
+
+tell(__name__, __all__)
 
 
 def __getattr__(name: str) -> type[FunctionLayer]:

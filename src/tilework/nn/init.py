@@ -12,6 +12,7 @@ from typing import Any, Final
 from tilework.base.errors import ShapeError, UserError
 from tilework.base.integers import product
 from tilework.tensor.tensor import Tensor
+from tilework.tensor.wrong_calls import tell
 
 __all__ = [
     "calculate_gain", "constant_", "dirac_", "eye_", "kaiming_normal_", "kaiming_uniform_",
@@ -278,3 +279,6 @@ def _kaiming(tensor: Tensor, a: float, mode: str, nonlinearity: str, what: str) 
         raise UserError(f"{what}: unknown mode", got=mode, expected="fan_in or fan_out")
     fan = _fans(tensor, what)[mode == "fan_out"]
     return calculate_gain(nonlinearity, a) / math.sqrt(max(fan, 1))
+
+
+tell(__name__, __all__)

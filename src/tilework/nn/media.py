@@ -10,6 +10,7 @@ from typing import Any
 from tilework import dtypes
 from tilework.base.errors import ModelFileError, ShapeError, UnsupportedError
 from tilework.tensor.tensor import Tensor
+from tilework.tensor.wrong_calls import tell
 
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 
@@ -41,8 +42,9 @@ def read_image(file: str | Path | bytes, channels: int = 3, device: str | None =
         raise ShapeError("read_image: unknown channels", got=channels, expected="1, 3 or 4")
     import numpy as np
 
+    content = _opened(file)
     try:
-        with pictures.open(_opened(file)) as picture:
+        with pictures.open(content) as picture:
             pixels = np.asarray(picture.convert(_MODES[channels]))
     except (OSError, SyntaxError, ValueError, pictures.DecompressionBombError) as error:
         raise ModelFileError(
@@ -90,8 +92,9 @@ def read_audio(file: str | Path | bytes, device: str | None = None) -> tuple[Ten
         UnsupportedError: soundfile is not installed.
     """
     sounds = _library("soundfile", "soundfile")
+    content = _opened(file)
     try:
-        samples, rate = sounds.read(_opened(file), dtype="float32", always_2d=True)
+        samples, rate = sounds.read(content, dtype="float32", always_2d=True)
     except (OSError, RuntimeError, TypeError) as error:
         raise ModelFileError(
             "read_audio: this is no sound", got=_described(file), try_=str(error)
@@ -134,8 +137,11 @@ def _library(module: str, package: str) -> Any:
 
 
 def _opened(file: str | Path | bytes) -> Any:
-    return io.BytesIO(file) if isinstance(file, bytes) else file
+    return io.BytesIO(file if isinstance(file, bytes) else Path(file).read_bytes())
 
 
 def _described(file: str | Path | bytes) -> str:
     return f"{len(file)} bytes" if isinstance(file, bytes) else str(file)
+
+
+tell(__name__, ("read_image", "write_image", "read_audio", "write_audio"))

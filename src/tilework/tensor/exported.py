@@ -41,6 +41,7 @@ from tilework.tensor.signature import (
 )
 from tilework.tensor.tensor import Tensor
 from tilework.tensor.version import Chain, Storage, apply_chain, from_buffer, merge_bindings
+from tilework.tensor.wrong_calls import tell
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -419,3 +420,6 @@ class Exported:
             return Tensor.__new__(Tensor)._set(storage, chain, seen, bindings)
 
         return rebuild(self._result, tensor_at, self._result_values)
+
+
+tell(__name__, ("export", "load"))

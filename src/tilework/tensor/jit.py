@@ -37,6 +37,7 @@ from tilework.tensor.captured import Bound, Captured, Mismatch
 from tilework.tensor.capturing import capture_call, surroundings
 from tilework.tensor.quick import MISS, Quick, make_quick
 from tilework.tensor.tensor import Tensor
+from tilework.tensor.wrong_calls import tell
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -389,3 +390,6 @@ def _match(captured: Captured, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         return captured.match(surroundings(), args, kwargs)
     except Mismatch:
         return None
+
+
+tell(__name__, ("jit",))

@@ -7,11 +7,16 @@ means what it means there: `dim` of `max`, which asks for positions too, is an a
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tilework.base.errors import DTypeError
+from tilework.base.late import late_module
+
+if TYPE_CHECKING:
+    import inspect
+else:
+    inspect = late_module("inspect")
 
 #: What the others call an argument -> what it may be called here; the first that a method has.
 _NAMES: Final[dict[str, tuple[str, ...]]] = {
@@ -71,6 +76,22 @@ def translated(
     return places, found
 
 
+def title_of(function: Callable[..., Any], args: tuple[Any, ...]) -> str:
+    """How users call a function: constructors, and objects that are called, by their class."""
+    is_of_class = function.__name__ in ("__init__", "__call__") and bool(args)
+    return type(args[0]).__name__ if is_of_class else function.__name__
+
+
+def where_to_read(function: Callable[..., Any], args: tuple[Any, ...]) -> str:
+    """The words that say where the arguments are explained."""
+    owner = "Tensor." if function.__module__.startswith("tilework.tensor.") else ""
+    title = title_of(function, args)
+    is_method = "." in function.__qualname__ and title == function.__name__ and not owner
+    if is_method and args:
+        owner = f"{args[0].__name__ if isinstance(args[0], type) else type(args[0]).__name__}."
+    return f"help({'' if title == 'Tensor' else owner}{title}) says what it takes"
+
+
 def refused(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> DTypeError | None:
@@ -82,9 +103,9 @@ def refused(
         own = [name for name in signature.parameters if name not in ("self", "cls")]
         is_bound = len(own) < len(signature.parameters)
         return DTypeError(
-            f"{function.__name__}: {error}",
+            f"{title_of(function, args)}: {error}",
             got=f"{len(args) - is_bound} by place, by name {', '.join(kwargs) or 'none'}",
             expected=", ".join(own) or "no arguments",
-            try_=f"help(Tensor.{function.__name__}) says what it takes",
+            try_=where_to_read(function, args),
         )
     return None

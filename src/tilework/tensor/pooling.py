@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Self
 
 from tilework import dtypes
@@ -263,6 +264,10 @@ class Pooling(Resizing):
     def _parts(self, axis: int, count: int, value: Any) -> tuple[Self, Self]:
         """(..., count, longest part, ...) along `axis`, filled with `value`; and the mask of it."""
         size = self._fixed_size(axis, "adaptive pool")
+        if count * math.prod(each for each in self._dims if isinstance(each, int)) >= 2**63:
+            raise ShapeError(
+                "adaptive pool: there are more elements than 64 bits count", got=f"size {count}"
+            )
         starts = [i * size // count for i in range(count)]
         ends = [ceil_div((i + 1) * size, count) for i in range(count)]
         longest = max([b - a for a, b in zip(starts, ends, strict=True)], default=0)

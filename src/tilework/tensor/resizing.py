@@ -102,6 +102,10 @@ class Resizing(Signals):
                 got=f"size {new} for {format_shape(self._dims)}",
                 expected="sizes from 1 on",
             )
+        if math.prod(self.shape[:first]) * math.prod(new) >= 2**63:
+            raise ShapeError(
+                "interpolate: there are more elements than 64 bits count", got=f"sizes {new}"
+            )
         if size is not None or recompute:
             return new, tuple([a / b for a, b in zip(old, new, strict=True)])
         return new, tuple([1 / each for each in found])

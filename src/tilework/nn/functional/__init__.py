@@ -143,6 +143,7 @@ from tilework.nn.functional.windows import (
     fold,
     unfold,
 )
+from tilework.tensor.wrong_calls import tell
 
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",
@@ -168,3 +169,5 @@ __all__ = [
     "triplet_margin_loss", "triplet_margin_with_distance_loss", "unfold", "upsample",
     "upsample_bilinear", "upsample_nearest",
 ]  # fmt: skip
+
+tell(__name__, __all__)

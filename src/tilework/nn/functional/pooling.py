@@ -5,10 +5,40 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tilework.base.errors import ShapeError
 from tilework.tensor.tensor import Tensor
 
 Ints = int | Sequence[int]
 OptionalInts = int | Sequence[int] | None
+
+
+def check_padding(what: str, kernel_size: Ints, padding: Ints, dilation: Ints = 1) -> None:
+    """See that no window of a pooling lies in the padding alone.
+
+    Args:
+        what: who asks.
+        kernel_size: of a window.
+        padding: on each side.
+        dilation: the distance of a window's elements.
+
+    Raises:
+        ShapeError: the padding is more than half of a window along an axis.
+    """
+    given = [
+        list(each) if isinstance(each, Sequence) else [each]
+        for each in (kernel_size, padding, dilation)
+    ]
+    if not all(isinstance(number, int) for each in given for number in each):
+        return  # what is no number is told by the pooling
+    axes = max(len(each) for each in given)
+    spread = [each * axes if len(each) == 1 else each for each in given]
+    for size, pad, step in zip(*spread, strict=False):
+        if 2 * pad > (size - 1) * step + 1:
+            raise ShapeError(
+                f"{what}: the padding is more than half of a window",
+                got=f"padding {padding}, kernel_size {kernel_size}, dilation {dilation}",
+                expected=f"padding of at most {((size - 1) * step + 1) // 2}",
+            )
 
 
 def max_pool1d(
@@ -33,6 +63,7 @@ def max_pool1d(
 
     Shape: (n, c, l) -> (n, c, ol), and the same in int64 for the places
     """
+    check_padding("max_pool1d", kernel_size, padding, dilation)
     return input.max_pool1d(
         kernel_size, stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode,
         return_indices=return_indices,
@@ -59,6 +90,7 @@ def avg_pool1d(
 
     Shape: (n, c, l) -> (n, c, ol)
     """
+    check_padding("avg_pool1d", kernel_size, padding)
     return input.avg_pool1d(
         kernel_size, stride, padding=padding, ceil_mode=ceil_mode,
         count_include_pad=count_include_pad,
@@ -150,6 +182,7 @@ def max_pool2d(
 
     Shape: (n, c, h, w) -> (n, c, oh, ow), and the same in int64 for the places
     """
+    check_padding("max_pool2d", kernel_size, padding, dilation)
     return input.max_pool2d(
         kernel_size, stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode,
         return_indices=return_indices,
@@ -178,6 +211,7 @@ def avg_pool2d(
 
     Shape: (n, c, h, w) -> (n, c, oh, ow)
     """
+    check_padding("avg_pool2d", kernel_size, padding)
     return input.avg_pool2d(
         kernel_size, stride, padding=padding, ceil_mode=ceil_mode,
         count_include_pad=count_include_pad, divisor_override=divisor_override,
@@ -270,6 +304,7 @@ def max_pool3d(
 
     Shape: (n, c, d, h, w) -> (n, c, od, oh, ow), and the same in int64 for the places
     """
+    check_padding("max_pool3d", kernel_size, padding, dilation)
     return input.max_pool3d(
         kernel_size, stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode,
         return_indices=return_indices,
@@ -298,6 +333,7 @@ def avg_pool3d(
 
     Shape: (n, c, d, h, w) -> (n, c, od, oh, ow)
     """
+    check_padding("avg_pool3d", kernel_size, padding)
     return input.avg_pool3d(
         kernel_size, stride, padding=padding, ceil_mode=ceil_mode,
         count_include_pad=count_include_pad, divisor_override=divisor_override,

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, ClassVar, Final
 
-from tilework.base.errors import UserError
+from tilework.base.errors import DTypeError, UserError
 from tilework.nn.functional.activations import chosen_axis
+from tilework.nn.functional.pooling import check_padding
 from tilework.tensor.tensor import Tensor
+from tilework.tensor.wrong_calls import REFUSALS, blamed, check_values, describe
 
 _NEEDED: Final = object()
 
@@ -57,6 +59,13 @@ class FunctionLayer:
             if value is _NEEDED:
                 raise UserError(f"{kind}: {name} is missing", got=found, expected=name)
             self.arguments[own] = value
+        kept = dict(self.arguments)
+        if self.method == "pad" and isinstance(kept["padding"], int):
+            del kept["padding"]  # one number for all sides, which the call makes of it
+        check_values(getattr(Tensor, self.method), kind, kept)
+        if self.method.startswith(("max_pool", "avg_pool")):
+            window = ("kernel_size", "padding", "dilation")
+            check_padding(kind, *[self.arguments.get(each, 1) for each in window])
 
     def __call__(self, x: Tensor, *others: Any) -> Any:
         """Apply the layer; `others` are what its method takes first, such as a target."""
@@ -70,7 +79,18 @@ class FunctionLayer:
                 k: (v,) * (x.ndim - 2) for k, v in each.items() if isinstance(v, int | float)
             }
             arguments = arguments | numbers
-        found = getattr(x, self.method)(*others, **self.fixed, **arguments)
+        method = getattr(type(x), self.method, None)
+        if method is None:
+            raise DTypeError(
+                f"{type(self).__name__}: this is no tensor", got=describe(x), expected="a tensor"
+            )
+        try:
+            found = method(x, *others, **self.fixed, **arguments)
+        except REFUSALS as error:
+            wrong = blamed(error, method, (x, *others), {**self.fixed, **arguments})
+            if wrong is None:
+                raise
+            raise wrong from None
         return x.assign(found) if self.inplace else found
 
     def __repr__(self) -> str:
@@ -101,6 +121,10 @@ class Sequential(list[Any]):
     def __init__(self, *layers: Any) -> None:
         is_one = len(layers) == 1 and isinstance(layers[0], Iterable)
         super().__init__(layers[0] if is_one else layers)
+        if wrong := [each for each in self if not callable(each)]:
+            raise DTypeError(
+                "Sequential: this cannot be called", got=describe(wrong[0]), expected="layers"
+            )
 
     def __call__(self, x: Tensor) -> Tensor:
         """Apply all layers."""

@@ -31,6 +31,7 @@ def also_named(**names: str) -> Callable[[Callable[..., None]], Callable[..., No
                     named[own] = named.pop(further)
             function(*given, **named)
 
+        construct.further_names = names  # type: ignore[attr-defined]  # read where calls are told
         return construct
 
     return wrap

@@ -99,7 +99,7 @@ class _Recurrent:
     def _step(self, x: Tensor, h: Tensor, state: State) -> State:
         raise NotImplementedError
 
-    def __call__(self, x: Any, state: Any = None) -> tuple[Any, Any]:
+    def __call__(self, x: Tensor | PackedSequence, state: Any = None) -> tuple[Any, Any]:
         """Apply the layer.
 
         Args:

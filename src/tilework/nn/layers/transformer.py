@@ -283,8 +283,8 @@ class Transformer:
         dim_feedforward: int = 2048,
         dropout: float = 0.1,
         activation: Activation = "relu",
-        custom_encoder: Any = None,
-        custom_decoder: Any = None,
+        custom_encoder: Callable[..., Any] | None = None,
+        custom_decoder: Callable[..., Any] | None = None,
         layer_norm_eps: float = 1e-5,
         batch_first: bool = False,
         norm_first: bool = False,
@@ -297,12 +297,12 @@ class Transformer:
         self.d_model = d_model
         self.nhead = nhead
         self.batch_first = batch_first
-        self.encoder = custom_encoder
+        self.encoder: Any = custom_encoder
         if custom_encoder is None:
             layer = TransformerEncoderLayer(*shared)
             norm = LayerNorm(d_model, layer_norm_eps, bias=bias)
             self.encoder = TransformerEncoder(layer, num_encoder_layers, norm)
-        self.decoder = custom_decoder
+        self.decoder: Any = custom_decoder
         if custom_decoder is None:
             last = LayerNorm(d_model, layer_norm_eps, bias=bias)
             self.decoder = TransformerDecoder(

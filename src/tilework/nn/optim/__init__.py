@@ -31,6 +31,7 @@ from tilework.nn.optim.schedule import (
     StepLR,
 )
 from tilework.nn.optim.sgd import LARS, SGD, Muon
+from tilework.tensor.wrong_calls import tell
 
 __all__ = [
     "ASGD", "EMA", "LAMB", "LARS", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam",
@@ -41,3 +42,5 @@ __all__ = [
     "PolynomialLR", "RAdam", "RMSprop", "ReduceLROnPlateau", "Rprop", "Schedule", "SequentialLR",
     "StepLR", "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm",
 ]  # fmt: skip
+
+tell(__name__, __all__)

@@ -135,8 +135,9 @@ class LAMB(Moments):
         super().__init__(params, lr, (b1, b2), eps, weight_decay, device, fused, maximize=maximize)
         self.adam = adam
         # b1 and b2 to the power of the number of steps: state, so that captures carry them on.
-        self.b1_t = self._number(1.0)
-        self.b2_t = self._number(1.0)
+        # In float64: 1 - b2 is 0.001 in the first step, and its roundings would add up later.
+        self.b1_t = self._number(1.0, dtypes.float64)
+        self.b2_t = self._number(1.0, dtypes.float64)
         self.greatest = self._state(self.params) if amsgrad else []
 
     def _begin(self) -> list[Tensor]:
@@ -376,7 +377,7 @@ class Adamax(Moments):
         maximize: bool = False,
     ) -> None:
         super().__init__(params, lr, betas, eps, weight_decay, maximize=maximize)
-        self.b1_t = self._number(1.0)
+        self.b1_t = self._number(1.0, dtypes.float64)
 
     def _begin(self) -> list[Tensor]:
         self.b1_t *= self._as(self.b1, self.b1_t)

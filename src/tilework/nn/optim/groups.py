@@ -19,6 +19,8 @@ Params = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[Mapping[str,
 FIRST_RATE = "initial_lr"
 #: Arguments that decide which state there is: they are given once.
 _FIXED = frozenset({"adam", "amsgrad", "centered", "device", "fused", "history_size"})
+#: Arguments of PyTorch's that say how it computes, and change nothing here.
+_IDLE = frozenset({"foreach", "capturable", "fused"})
 #: What a group may hold besides arguments.
 _ALLOWED = frozenset({"name", "param_names", FIRST_RATE})
 
@@ -155,6 +157,13 @@ def taking_groups(init: Callable[..., None]) -> Callable[..., None]:
         if "_arguments" in self.__dict__:
             init(self, *args, **kwargs)
             return
+        for name in [*_IDLE - signature.parameters.keys(), "differentiable"]:
+            if kwargs.pop(name, False) and name == "differentiable":
+                raise UserError(
+                    f"{type(self).__name__}: a step is no part of a gradient",
+                    got="differentiable=True",
+                    try_="nn.func.grad of a loss, and arithmetic with parameters",
+                )
         bound = signature.bind(self, *args, **kwargs)
         bound.apply_defaults()
         own, params, *_ = bound.arguments

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tilework import dtypes
-from tilework.base.errors import ModelFileError, UnsupportedError
+from tilework.base.errors import DTypeError, ModelFileError, UnsupportedError
 from tilework.base.integers import product
 from tilework.dtypes import DType
 from tilework.engine.device import Device
@@ -57,6 +57,7 @@ def safe_save(
 
     Raises:
         OSError: the file can't be written; an old file is as it was.
+        DTypeError: a name is no text, or a value no tensor.
 
     Example:
         >>> import tempfile, os
@@ -65,6 +66,13 @@ def safe_save(
         >>> safe_load(path)["w"].tolist()
         [1.0, 2.0]
     """
+    for name, value in tensors.items():
+        if not isinstance(name, str) or not isinstance(value, Tensor):
+            raise DTypeError(
+                "safe_save: this is no tensor with a name",
+                got=f"{type(value).__name__} under {name!r}",
+                expected="tensors by names",
+            )
     if tensors:
         Tensor.realize(*tensors.values())
     header: dict[str, Any] = {}

@@ -22,6 +22,7 @@ from tilework.nn.utils.parametrizations import (
     weight_norm,
 )
 from tilework.nn.utils.vectors import parameters_to_vector, vector_to_parameters
+from tilework.tensor.wrong_calls import tell
 
 __all__ = [
     "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "fuse_conv_bn_eval",
@@ -29,3 +30,5 @@ __all__ = [
     "parameters_to_vector", "parametrizations", "parametrize", "remove_spectral_norm",
     "remove_weight_norm", "rnn", "spectral_norm", "vector_to_parameters", "weight_norm",
 ]  # fmt: skip
+
+tell(__name__, __all__)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from tilework.base.errors import UserError
 from tilework.tensor.tensor import Tensor
+from tilework.tensor.wrong_calls import tell
 
 #: The attribute of a class that holds the class a layer had before.
 _BEFORE: Final = "_class_before_parametrizations"
@@ -172,3 +173,6 @@ def _computed(name: str) -> property:
         return held()
 
     return property(get)
+
+
+tell(__name__, ("register_parametrization", "remove_parametrizations", "is_parametrized"))

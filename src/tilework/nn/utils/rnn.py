@@ -12,6 +12,7 @@ from typing import NamedTuple
 from tilework import dtypes
 from tilework.base.errors import ShapeError, UserError
 from tilework.tensor.tensor import Tensor
+from tilework.tensor.wrong_calls import tell
 
 
 class PackedSequence(NamedTuple):
@@ -232,3 +233,17 @@ def _numbers(lengths: Tensor | Sequence[int]) -> list[int]:
 
 def _positions(numbers: Sequence[int]) -> Tensor:
     return Tensor(list(numbers), dtype=dtypes.int64, requires_grad=False)
+
+
+tell(
+    __name__,
+    (
+        "PackedSequence",
+        "pack_padded_sequence",
+        "pack_sequence",
+        "pad_packed_sequence",
+        "pad_sequence",
+        "unpack_sequence",
+        "unpad_sequence",
+    ),
+)

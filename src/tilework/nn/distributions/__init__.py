@@ -1,0 +1,36 @@
+"""Random numbers by their laws: draws, densities, entropies and divergences.
+
+Names, arguments and shapes are those of `torch.distributions`.  Parameters that are plain numbers
+are checked; tensors are not read for that.
+
+Example:
+    >>> from tilework.nn.distributions import Normal, kl_divergence
+    >>> law = Normal(Tensor([0.0, 1.0]), 2.0)
+    >>> law.sample((3,)).shape
+    (3, 2)
+    >>> kl_divergence(law, law).tolist()
+    [0.0, 0.0]
+"""
+
+from __future__ import annotations
+
+from tilework.nn.distributions.continuous import (
+    Beta,
+    Exponential,
+    Gamma,
+    Laplace,
+    LogNormal,
+    Normal,
+    Uniform,
+)
+from tilework.nn.distributions.discrete import Bernoulli, Categorical, Poisson
+from tilework.nn.distributions.distribution import Distribution
+from tilework.nn.distributions.divergence import kl_divergence
+from tilework.tensor.wrong_calls import tell
+
+__all__ = [
+    "Bernoulli", "Beta", "Categorical", "Distribution", "Exponential", "Gamma", "Laplace",
+    "LogNormal", "Normal", "Poisson", "Uniform", "kl_divergence",
+]  # fmt: skip
+
+tell(__name__, __all__)

@@ -1,0 +1,98 @@
+"""How far one distribution is from another, in nats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from tilework.base.errors import UnsupportedError
+from tilework.nn.distributions.continuous import Beta, Exponential, Gamma, Laplace, Normal, Uniform
+from tilework.nn.distributions.discrete import Bernoulli, Categorical, Poisson
+from tilework.nn.distributions.distribution import Distribution
+from tilework.tensor.tensor import Tensor
+
+
+def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
+    """The mean of log(p / q) under p.
+
+    Args:
+        p: what is drawn from.
+        q: of the same kind.
+
+    Raises:
+        UnsupportedError: there is no formula for this pair.
+
+    Example:
+        >>> kl_divergence(Normal(0.0, 1.0), Normal(1.0, 1.0)).item()
+        0.5
+    """
+    formula = _FORMULAS.get(type(p)) if type(p) is type(q) else None
+    if formula is None:
+        raise UnsupportedError(
+            "kl_divergence: there is no formula for this pair",
+            got=f"{type(p).__name__} and {type(q).__name__}",
+            expected=f"two of {', '.join(kind.__name__ for kind in _FORMULAS)}",
+            try_="the mean of p.log_prob(x) - q.log_prob(x) over draws x of p",
+        )
+    return formula(p, q)
+
+
+def _normal(p: Normal, q: Normal) -> Tensor:
+    ratio = (p.scale / q.scale).square()
+    distance = ((p.loc - q.loc) / q.scale).square()
+    return (ratio + distance - 1 - ratio.log()) * 0.5
+
+
+def _laplace(p: Laplace, q: Laplace) -> Tensor:
+    ratio, distance = p.scale / q.scale, (p.loc - q.loc).abs()
+    return -ratio.log() + distance / q.scale + ratio * (-distance / p.scale).exp() - 1
+
+
+def _exponential(p: Exponential, q: Exponential) -> Tensor:
+    ratio = q.rate / p.rate
+    return -ratio.log() + ratio - 1
+
+
+def _uniform(p: Uniform, q: Uniform) -> Tensor:
+    found = ((q.high - q.low) / (p.high - p.low)).log()
+    return ((q.low > p.low) | (q.high < p.high)).where(float("inf"), found)
+
+
+def _gamma(p: Gamma, q: Gamma) -> Tensor:
+    a, b = p.concentration, q.concentration
+    found = b * (p.rate / q.rate).log() + b.lgamma() - a.lgamma()
+    return found + (a - b) * a.digamma() + (q.rate - p.rate) * (a / p.rate)
+
+
+def _beta(p: Beta, q: Beta) -> Tensor:
+    a, b = p.concentration1, p.concentration0
+    total = a + b
+    of_totals = q.concentration1 + q.concentration0
+    found = q._log_beta() - p._log_beta()
+    found = found + (a - q.concentration1) * a.digamma() + (b - q.concentration0) * b.digamma()
+    return found + (of_totals - total) * total.digamma()
+
+
+def _bernoulli(p: Bernoulli, q: Bernoulli) -> Tensor:
+    ones = _share(p.probs, q.probs)
+    return ones + _share(1 - p.probs, 1 - q.probs)
+
+
+def _categorical(p: Categorical, q: Categorical) -> Tensor:
+    return _share(p.probs, q.probs).sum(-1)
+
+
+def _share(p: Tensor, q: Tensor) -> Tensor:
+    """p log(p / q): 0 where p is, infinite where q alone is."""
+    return p.xlogy(p) - p.xlogy(q)
+
+
+def _poisson(p: Poisson, q: Poisson) -> Tensor:
+    return p.rate * (p.rate.log() - q.rate.log()) - (p.rate - q.rate)
+
+
+_FORMULAS: Final[dict[type, Callable[[Any, Any], Tensor]]] = {
+    Normal: _normal, Laplace: _laplace, Exponential: _exponential, Uniform: _uniform,
+    Gamma: _gamma, Beta: _beta, Bernoulli: _bernoulli, Categorical: _categorical,
+    Poisson: _poisson,
+}  # fmt: skip
