@@ -1,6 +1,6 @@
 """Programs on a card that compiles and computes nothing: what they launch, without a GPU.
 
-    python -m benchmarks.gpu.dry gpt2
+    python -m benchmarks.gpu.dry gpt2 [--layers 2]
 
 prints how long the first call takes with nothing in the caches, the kernels that NVIDIA's compiler
 takes longest for, and those that take a card longest by what they move and compute at its rates.
@@ -34,8 +34,10 @@ from tilework.testing.emulators.cuda import EmulatedCuda
 #: What an H200 says of itself, by the numbers of CUDA's header; then its memory.
 _H200: Final = {16: 132, 38: 60 << 20, 36: 3_201_000, 37: 6144, 13: 1_980_000}
 _MEMORY_BYTES: Final = 140 << 30
-#: Bytes, and operations with matrix units and without, of a second; threads that keep it busy.
-_BANDWIDTH, _MATRIX, _PLAIN, _BUSY = 4.2e12, 6e14, 1e13, 132 * 1024
+#: Bytes, and operations with matrix units and without, of a second.
+_BANDWIDTH, _MATRIX, _PLAIN = 4.2e12, 6e14, 1e13
+#: Threads that keep a card busy: with matrix units a block of three warp groups a multiprocessor.
+_BUSY, _MATRIX_BUSY = 132 * 1024, 132 * 384
 #: Linux's MAP_NORESERVE, which this Python does not name.
 _NO_RESERVE: Final = 0x4000
 #: Longer copies are left out: nobody looks at the numbers.
@@ -110,8 +112,8 @@ class _Row:
     @property
     def seconds(self) -> float:
         """About how long all its launches take a card."""
-        share = min(1.0, self.threads / _BUSY)
-        rate = (_MATRIX if self.has_matrix else _PLAIN) * share
+        busy, most = (_MATRIX_BUSY, _MATRIX) if self.has_matrix else (_BUSY, _PLAIN)
+        rate = most * min(1.0, self.threads / busy)
         return self.count * max(self.work / rate, self.moved_bytes / _BANDWIDTH)
 
 
@@ -180,10 +182,14 @@ class Dry:
         slow = sorted(self.built.items(), key=lambda item: -item[1])
         lines += [f"{seconds:8.2f} s  {name}" for name, seconds in slow[:rows]]
         total = sum(row.count for row in self.launched.values())
-        lines.append(f"{len(self.launched)} kernels launched {total} times")
+        seconds = sum(row.seconds for row in self.launched.values())
+        lines.append(
+            f"{len(self.launched)} kernels launched {total} times, {1e3 * seconds:.1f} ms in all"
+        )
         long = sorted(self.launched.items(), key=lambda item: -item[1].seconds)
         lines += [
             f"{1e3 * row.seconds:8.3f} ms {row.count:4} x {row.threads:9} threads"
+            f" {'matrix' if row.has_matrix else 'plain '}"
             f" {row.moved_bytes / 1e6:9.1f} MB {row.work / 1e9:9.2f} G  {name}"
             for name, row in long[:rows]
         ]
@@ -195,12 +201,15 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("program", choices=sorted(programs.PROGRAMS))
     parser.add_argument("--capability", type=int, default=90)
+    parser.add_argument("--layers", type=int, help="of gpt2; 12 by default")
     parser.add_argument("--rows", type=int, default=30)
     parser.add_argument("--plans", action="store_true", help="leave NVIDIA's compiler out")
     arguments = parser.parse_args()
     dry = Dry(arguments.capability, builds=not arguments.plans)
     cuda.BACKEND = dry.backend()  # type: ignore[misc]
     Device.DEFAULT = "CUDA"
+    if arguments.layers:
+        programs._LAYERS = arguments.layers  # type: ignore[misc]
     program: Callable[[int], None] = programs.PROGRAMS[arguments.program]
     with override(cache_dir=None):
         program(1)
