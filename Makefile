@@ -7,8 +7,10 @@ PY := $(VENV)/bin/python
 # Workers of pytest: one per core of the affinity mask.
 JOBS ?= auto
 PYTEST_ARGS ?=
+# NVIDIA's checker of kernels, of the CUDA toolkit.
+SANITIZER ?= compute-sanitizer
 
-.PHONY: help demo test test-full test-poison coverage check format wheel-compiled clean-venv
+.PHONY: help demo test test-full test-poison coverage check format sanitize-gpu wheel-compiled clean-venv
 .DEFAULT_GOAL := help
 
 help:
@@ -20,6 +22,7 @@ help:
 	@echo "make check      ruff, mypy, import-linter, size limits"
 	@echo "make wheel-compiled  a wheel whose hot modules are compiled ahead, in dist/"
 	@echo "make format     rewrite the sources as ruff formats them"
+	@echo "make sanitize-gpu  the conformance kernels under compute-sanitizer; needs an NVIDIA card"
 
 $(PY):
 	$(PYTHON) -c 'import sys; sys.exit(not ((3, 11) <= sys.version_info[:2] < (3, 14)))' \
@@ -65,6 +68,13 @@ check: $(VENV)/.installed-dev
 format: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff check --fix-only .
 	$(VENV)/bin/ruff format .
+
+# Accesses, races in shared memory, and barriers of all kernels of the behaviour suite, on a card.
+sanitize-gpu: $(VENV)/.installed-dev
+	set -e; for tool in memcheck racecheck synccheck; do \
+	  $(SANITIZER) --tool $$tool --target-processes all --error-exitcode 1 \
+	    $(PY) -m tilework conformance CUDA $(CONFORMANCE_ARGS); \
+	done
 
 # Needs a C compiler.  CC and PIP_ARGS are the environment's.
 wheel-compiled: $(VENV)/.installed-dev

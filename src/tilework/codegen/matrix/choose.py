@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tilework.base import settings
 from tilework.base.records import dataclass, replace
@@ -28,10 +28,14 @@ from tilework.ir.ops.memory import STORE
 from tilework.ir.types import Memory
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tilework.dtypes import DType
     from tilework.ir.node import Node
     from tilework.target.spec import MatrixInstruction, TargetSpec
 
+#: A way to cut a contraction: a ring, or tiles of warps.
+Cut = TypeVar("Cut")
 #: The unit whose products run beside other work and read TILE memory.
 _UNIT = "warp_group"
 #: Multiply-adds of 16-bit operands in one cycle of a multiprocessor; narrower ones go faster.
@@ -125,29 +129,46 @@ class Ring:
 def choose_ring_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan | None:
     """The plan with the least estimated time; None where matrix instructions do not apply."""
     found = best_ring(kernel, target)
-    return None if found is None else _plan(found.ring, found.swapped)
+    return None if found is None else _plan(found.cut, found.swapped)
 
 
 @dataclass(frozen=True, slots=True)
-class Costed:
-    """A ring, which orientation of the contraction it is of, and its estimated cycles."""
+class Costed(Generic[Cut]):
+    """A way to cut a contraction, which orientation of it that is of, and its estimated cycles."""
 
-    ring: Ring
+    cut: Cut
     swapped: bool
     cycles: float
 
 
-def best_ring(kernel: Kernel, target: TargetSpec) -> Costed | None:
-    """The ring with the least estimated time; None where matrix instructions do not apply."""
+def cheapest(
+    kernel: Kernel, cuts_of: Callable[[Contraction], list[Cut]], cycles_of: Callable[[Cut], float]
+) -> Costed[Cut] | None:
+    """The cut with the least estimated time; None where there is none.
+
+    Args:
+        kernel: A kernel.
+        cuts_of: The ways to cut one orientation of its contraction.
+        cycles_of: What one of them takes.
+    """
     if kernel.overwritten or any(effect.op is not STORE for effect in kernel.sink.src):
         return None
-    best: Costed | None = None
+    best: Costed[Cut] | None = None
     for swapped, contraction in enumerate(orientations(kernel)):
-        for ring in _rings(contraction, target):
-            cost = _cycles(kernel, ring, target)
-            if best is None or cost < best.cycles:
-                best = Costed(ring, bool(swapped), cost)
+        for cut in cuts_of(contraction):
+            cycles = cycles_of(cut)
+            if best is None or cycles < best.cycles:
+                best = Costed(cut, bool(swapped), cycles)
     return best
+
+
+def best_ring(kernel: Kernel, target: TargetSpec) -> Costed[Ring] | None:
+    """The ring with the least estimated time; None where matrix instructions do not apply."""
+    return cheapest(
+        kernel,
+        lambda contraction: _rings(contraction, target),
+        lambda ring: _cycles(kernel, ring, target),
+    )
 
 
 def ring_of(kernel: Kernel, plan: Plan, target: TargetSpec) -> Ring | None:

@@ -32,8 +32,27 @@ if TYPE_CHECKING:
     from tilework.ir.ops.matrix import BoxedAttrs
 
 
+class InRows:
+    """A factor of a product whose elements lie in rows of a slot."""
+
+    __slots__ = ()
+
+    #: The factor without casts that keep every value.
+    value: Node
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype in a slot."""
+        return self.value.type.dtype
+
+    @property
+    def width(self) -> int:
+        """Elements in one row of a slot."""
+        return ROW_BYTES // self.dtype.itemsize
+
+
 @dataclass(frozen=True, slots=True)
-class Operand:
+class Operand(InRows):
     """One factor in a ring of slots.
 
     Attributes:
@@ -64,16 +83,6 @@ class Operand:
         """How many parts cover all rows."""
         pairs = zip(self.own, self.parts, strict=True)
         return prod(ceil_div(size(range_), part) for range_, part in pairs)
-
-    @property
-    def dtype(self) -> DType:
-        """The dtype in a slot."""
-        return self.value.type.dtype
-
-    @property
-    def width(self) -> int:
-        """Elements in one row of a slot."""
-        return ROW_BYTES // self.dtype.itemsize
 
     @property
     def chunks(self) -> int:

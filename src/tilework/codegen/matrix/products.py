@@ -53,7 +53,7 @@ def best_product(kernel: Kernel, target: TargetSpec) -> Product | None:
     """The plan with the least estimated time; None where matrix instructions do not apply."""
     found = best_ring(kernel, target)
     if found is not None:
-        ring = found.ring
+        ring = found.cut
         is_moved = ring.a.array is not None and ring.b.array is not None
         return Product(
             ring.contraction,
@@ -67,7 +67,7 @@ def best_product(kernel: Kernel, target: TargetSpec) -> Product | None:
     other = best_tiles(kernel, target)
     if other is None:
         return None
-    tiles = other.tiles
+    tiles = other.cut
     is_moved = Filling.COMPUTED not in (tiles.a.filling, tiles.b.filling)
     return Product(
         tiles.contraction,

@@ -13,16 +13,17 @@ turned as they are loaded.
 
 from __future__ import annotations
 
-from enum import Enum
 from math import prod
 from typing import TYPE_CHECKING
 
-from tilework.base.records import dataclass, replace
+from tilework.base.records import replace
 from tilework.codegen.analysis import Kernel, stride
 from tilework.codegen.gpu.plan import GpuPlan
-from tilework.codegen.matrix.arrays import ROW_BYTES, loaded_by
-from tilework.codegen.matrix.choose import exact_instructions
+from tilework.codegen.matrix.arrays import loaded_by
+from tilework.codegen.matrix.choose import cheapest, exact_instructions
 from tilework.codegen.matrix.operands import is_plain_product, narrowed, of_one_dtype
+from tilework.codegen.matrix.warp_cost import tiles_cycles
+from tilework.codegen.matrix.warp_tiles import Factor, Filling, WarpTiles
 from tilework.codegen.plan.contraction import Contraction, orientations
 from tilework.codegen.plan.extents import ceil_div, number, product, size
 from tilework.codegen.plan.offset_factors import OffsetFactor, offset_factor
@@ -30,210 +31,45 @@ from tilework.codegen.plan.plan import Part, Plan, Staged
 from tilework.dtypes import int32, int64, uint32
 from tilework.ir.node import toposort
 from tilework.ir.ops.index import Unit
-from tilework.ir.ops.memory import LOAD, PARAM, STORE
+from tilework.ir.ops.memory import LOAD, PARAM
 from tilework.ir.ops.tensor import REDUCE
-from tilework.ir.ops.warp_matrix import FRAGMENT_BYTES, FRAGMENT_ROWS, SUMS, WARP_THREADS
 from tilework.ir.symbolic import simplify
 from tilework.ir.types import Memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tilework.dtypes import DType
+    from tilework.codegen.matrix.choose import Costed
     from tilework.ir.node import Node
-    from tilework.target.spec import MatrixInstruction, TargetSpec
+    from tilework.target.spec import TargetSpec
 
 #: Rows and columns of one warp, and warps along both.
 _WARP_SIDES = (64, 32, 16)
 _WARPS = (1, 2, 4)
 _MOST_WARPS = 8
-#: Registers of a thread that sums may take, and what the rest of a thread takes.
-_SUM_REGISTERS, _OTHER_REGISTERS = 128, 72
-_REGISTER_BYTES = 4
-#: Sums of a thread for the products of two fragments.
-FRAGMENT_SUMS = 2 * SUMS
+#: Registers of a thread that sums may take.
+_SUM_REGISTERS = 128
 #: Slots that are worth their memory, where copies run beside the threads and where threads hold.
 _MOST_SLOTS, _HELD_SLOTS = 4, 2
 #: Of tiles at least so much is no padding.
 _LEAST_SHARE = 1 / 8
 #: The least bytes of one copy; threads move the elements of shorter ones.
 _LEAST_COPY_BYTES = 4
-#: Cycles of a multiprocessor in which it issues what one warp does to copy a chunk, and in which a
-#: thread computes one element, and for each node that computes it.
-_COPY_ISSUES, _COMPUTED, _COMPUTED_NODE = 6.0, 60.0, 1.0
-#: Warp instructions of one multiprocessor in a cycle.
-_ISSUES_PER_CYCLE = 4.0
-#: Bytes of TILE memory a cycle; the share of far bandwidth that copies reach.
-_TILE_BYTES, _FAR_SHARE = 128.0, 0.85
-#: How much of the shorter of work and far reads is not hidden by the longer.
-_OVERLAP = 0.1
-#: Cycles until the first slot has come, and for each 1024 results of a tile at its end.
-_START, _FINISH = 1200.0, 56.0
-#: Warps of a multiprocessor that hide each other's waits, and how much it costs to have few.
-_HIDING_WARPS, _UNHIDDEN = 8, 0.5
-#: Multiply-adds of a multiprocessor in one cycle where nothing says how fast its matrix unit is.
-_PRODUCTS_PER_CYCLE = 512.0
-
-
-class Filling(Enum):
-    """How a slot comes to its elements."""
-
-    COPIED = "copied"
-    HELD = "held"
-    COMPUTED = "computed"
-
-
-@dataclass(frozen=True, slots=True)
-class Factor:
-    """One factor of a contraction in slots of TILE memory.
-
-    Attributes:
-        value: The factor without casts that keep every value.
-        own: Its ranges of m or n, which count as one.
-        along_k: Do neighbours along k lie side by side in a slot?
-        filling: Who brings its elements.
-        lanes: Elements that are moved at once.
-        rows: Rows of a tile.
-        offset: Where the kernel adds something to `value`: the factor as it was written.
-    """
-
-    value: Node
-    own: tuple[Node, ...]
-    along_k: bool
-    filling: Filling
-    lanes: int
-    rows: int = 0
-    offset: OffsetFactor | None = None
-
-    @property
-    def dtype(self) -> DType:
-        """The dtype in a slot."""
-        return self.value.type.dtype
-
-    @property
-    def width(self) -> int:
-        """Elements in one row of a slot; as many values of k are in a slot."""
-        return ROW_BYTES // self.dtype.itemsize
-
-    @property
-    def slot_elements(self) -> int:
-        """Elements of one slot, those of boxes that are not full included."""
-        boxes = self.rows if self.along_k else ceil_div(self.rows, self.width) * self.width
-        return boxes * self.width
-
-    @property
-    def pieces(self) -> int:
-        """Moves that fill one slot."""
-        return self.rows * self.width // self.lanes
-
-
-@dataclass(frozen=True, slots=True)
-class WarpTiles:
-    """A contraction cut into tiles of blocks and warps.
-
-    Attributes:
-        contraction: What is computed; its factor `a` gives the rows.
-        instruction: The matrix instruction of the target.
-        a, b: The factors.
-        k: The ranges of k, which count as one; the last moves fastest.
-        warps: Warps along the rows and the columns.
-        slots: Slots of each factor.
-    """
-
-    contraction: Contraction
-    instruction: MatrixInstruction
-    a: Factor
-    b: Factor
-    k: tuple[Node, ...]
-    warps: tuple[int, int]
-    slots: int
-
-    @property
-    def threads(self) -> int:
-        """Threads of a block."""
-        return prod(self.warps) * WARP_THREADS
-
-    @property
-    def depth(self) -> int:
-        """Values of k in a slot."""
-        return self.a.width
-
-    @property
-    def steps(self) -> int:
-        """How many slots a tile takes."""
-        return ceil_div(product(self.k), self.depth)
-
-    @property
-    def sides(self) -> tuple[int, int]:
-        """Tiles along the rows and the columns."""
-        down, across = product(self.contraction.m), product(self.contraction.n)
-        return ceil_div(down, self.a.rows), ceil_div(across, self.b.rows)
-
-    @property
-    def tiles(self) -> int:
-        """How many tiles there are."""
-        return product(self.contraction.batch) * prod(self.sides)
-
-    @property
-    def warp_sides(self) -> tuple[int, int]:
-        """Rows and columns of one warp."""
-        return self.a.rows // self.warps[0], self.b.rows // self.warps[1]
-
-    @property
-    def is_promoted(self) -> bool:
-        """Are sums inside of the matrix unit too short, so that each slot's go to float32?"""
-        return self.a.dtype.is_float and self.a.dtype.itemsize == 1
-
-    @property
-    def sums(self) -> int:
-        """Sums of one thread."""
-        return prod(self.warp_sides) // WARP_THREADS
-
-    @property
-    def registers(self) -> int:
-        """Registers of one thread for sums."""
-        words = 2 if self.contraction.reduce.type.dtype.itemsize > _REGISTER_BYTES else 1
-        return self.sums * words * (1 + self.is_promoted) + sum(self.factor_sums)
-
-    @property
-    def factor_sums(self) -> tuple[int, int]:
-        """Sums of one factor that a thread has, for what is added to the other one."""
-        each = [side // FRAGMENT_ROWS * FRAGMENT_SUMS for side in self.warp_sides]
-        rows, columns = each
-        return (rows if self.b.offset else 0, columns if self.a.offset else 0)
-
-    @property
-    def slot_bytes(self) -> int:
-        """Bytes of one slot of both factors."""
-        return (self.a.slot_elements + self.b.slot_elements) * self.a.dtype.itemsize
-
-
-@dataclass(frozen=True, slots=True)
-class CostedTiles:
-    """Tiles, which orientation of the contraction they are of, and their estimated cycles."""
-
-    tiles: WarpTiles
-    swapped: bool
-    cycles: float
 
 
 def choose_warp_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan | None:
     """The plan with the least estimated time; None where such instructions do not apply."""
     found = best_tiles(kernel, target)
-    return None if found is None else _plan(kernel, found.tiles, swapped=found.swapped)
+    return None if found is None else _plan(kernel, found.cut, swapped=found.swapped)
 
 
-def best_tiles(kernel: Kernel, target: TargetSpec) -> CostedTiles | None:
+def best_tiles(kernel: Kernel, target: TargetSpec) -> Costed[WarpTiles] | None:
     """The tiles with the least estimated time; None where such instructions do not apply."""
-    if kernel.overwritten or any(effect.op is not STORE for effect in kernel.sink.src):
-        return None
-    best: CostedTiles | None = None
-    for swapped, contraction in enumerate(orientations(kernel)):
-        for tiles in _candidates(kernel, contraction, target):
-            cost = _cycles(kernel, tiles, target)
-            if best is None or cost < best.cycles:
-                best = CostedTiles(tiles, bool(swapped), cost)
-    return best
+    return cheapest(
+        kernel,
+        lambda contraction: _candidates(kernel, contraction, target),
+        lambda tiles: tiles_cycles(kernel, tiles, target),
+    )
 
 
 def all_tiles(kernel: Kernel, target: TargetSpec) -> list[tuple[GpuPlan, WarpTiles]]:
@@ -443,70 +279,7 @@ def _plan(kernel: Kernel, tiles: WarpTiles, *, swapped: bool) -> GpuPlan:
     )  # fmt: skip
 
 
-# ---- cost
-
-
-def _cycles(kernel: Kernel, tiles: WarpTiles, target: TargetSpec) -> float:
-    """What the busiest multiprocessor takes, or the far memory if that takes longer."""
-    units = max(target.unit("grid").count, 1)
-    blocks = min(_resident(tiles, target), ceil_div(tiles.tiles, units))
-    warps = blocks * prod(tiles.warps)
-    waits = 1.0 + _UNHIDDEN * max(_HIDING_WARPS - warps, 0) / _HIDING_WARPS
-    far = next(memory for memory in target.memories if memory.name == "global")
-    step = _step_cycles(tiles, target) * waits
-    if any(factor.filling is not Filling.COMPUTED for factor in (tiles.a, tiles.b)):
-        # What comes for a slot has the time of the slots before it, of all blocks.
-        step = max(step, far.latency_cycles / ((tiles.slots - 1) * blocks))
-    finish = tiles.a.rows * tiles.b.rows / 1024 * _FINISH
-    if any(stride(s.src[0].src[1], tiles.contraction.n[-1]) != 1 for s in kernel.stores):
-        finish *= 4  # results leave one by one
-    rounds = ceil_div(tiles.tiles, units)
-    work = _START * ceil_div(rounds, blocks) + rounds * (tiles.steps * step + finish)
-    shared = [*tiles.contraction.batch, *tiles.k]
-    elements = product([*shared, *tiles.contraction.m]) + product([*shared, *tiles.contraction.n])
-    moved = elements * tiles.a.dtype.itemsize / (far.bandwidth_bytes_per_cycle * _FAR_SHARE)
-    return max(work, moved) + _OVERLAP * min(work, moved)
-
-
-def _step_cycles(tiles: WarpTiles, target: TargetSpec) -> float:
-    """Cycles of one slot of one tile: the slowest of what goes on side by side."""
-    instruction, warps = tiles.instruction, prod(tiles.warps)
-    products = tiles.a.rows * tiles.b.rows * tiles.depth
-    products += products * sum(tiles.factor_sums) // tiles.sums
-    rate = instruction.m * instruction.n * instruction.k / instruction.cycles \
-        if instruction.cycles else _PRODUCTS_PER_CYCLE  # fmt: skip
-    rows = tiles.a.rows + tiles.b.rows
-    read = warps * sum(tiles.warp_sides) * ROW_BYTES
-    tile = (read + rows * ROW_BYTES) / _TILE_BYTES
-    units = max(target.unit("grid").count, 1)
-    cache = next(memory for memory in target.memories if memory.name == "L2")
-    near = rows * ROW_BYTES / (cache.bandwidth_bytes_per_cycle / units)
-    fragments = ROW_BYTES // FRAGMENT_BYTES * sum(tiles.warp_sides) / FRAGMENT_ROWS
-    issued = warps * fragments * 2 + products / (instruction.m * instruction.n * instruction.k)
-    computed = 0.0
-    for factor in (tiles.a, tiles.b):
-        if factor.filling is Filling.COMPUTED:
-            each = _COMPUTED + _COMPUTED_NODE * len(toposort(factor.value))
-            computed += factor.pieces / tiles.threads * each
-        else:
-            issued += factor.pieces / WARP_THREADS * _COPY_ISSUES
-    return max(products / rate, tile, near, issued / _ISSUES_PER_CYCLE) + computed
-
-
-def _resident(tiles: WarpTiles, target: TargetSpec) -> int:
-    """Blocks that a multiprocessor holds at once."""
-    shared = next(memory for memory in target.memories if memory.name == "shared")
-    registers = tiles.threads * (tiles.registers + _OTHER_REGISTERS)
-    found = min(
-        shared.size_bytes // (tiles.slots * tiles.slot_bytes),
-        target.limits.registers // registers,
-        target.unit("block").count * target.limits.max_workgroup_threads // tiles.threads,
-    )
-    return max(found, 1)
-
-
 __all__ = [
-    "CostedTiles",
     "Factor",
     "Filling",
     "WarpTiles",

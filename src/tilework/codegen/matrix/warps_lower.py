@@ -29,7 +29,8 @@ from tilework.codegen.matrix.arrays import ROW_BYTES, loaded_by
 from tilework.codegen.matrix.epilogue import Place, Tile, write_results
 from tilework.codegen.matrix.filling import fill
 from tilework.codegen.matrix.fragments import lane_of_fragment, place_in_slot
-from tilework.codegen.matrix.warps import FRAGMENT_SUMS, Factor, Filling, WarpTiles, tiles_of
+from tilework.codegen.matrix.warp_tiles import FRAGMENT_SUMS, Factor, Filling, WarpTiles
+from tilework.codegen.matrix.warps import tiles_of
 from tilework.codegen.matrix.writer import Writer
 from tilework.codegen.plan.extents import product
 from tilework.dtypes import by_name, int32, uint32
