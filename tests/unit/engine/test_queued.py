@@ -83,10 +83,11 @@ def test_a_replay_over_cards_never_waits_for_them(library: EmulatedCuda) -> None
         return x.sum(0) + 1
 
     x = Tensor(numbers(6, 5), device="CUDA:0").shard(CARDS, 0).realize()
-    for _ in range(3):
+    with override(poison=False):  # which stands between what is else one sequence
+        for _ in range(3):
+            total(x)
+        library.calls.clear()
         total(x)
-    library.calls.clear()
-    total(x)
     assert library.calls.count("launch") == 4  # the sums of each, and what is made of both
     assert not {"copy_between_cards", "copy_on_device", "stream_synchronize"} & set(library.calls)
 

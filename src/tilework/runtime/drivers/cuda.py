@@ -224,7 +224,12 @@ class CudaDriver(CountsMemory):
             buffer = self._new_buffer(size_bytes, spec)
             if size_bytes and (zero or self._poison):
                 value = 0 if zero else POISON
-                self.library.fill(buffer.address, value, size_bytes, self.stream)
+                if spec.host:
+                    self._finish()
+                    # Not in a queue: the host may write there at once.
+                    ctypes.memset(buffer.address, value, size_bytes)
+                else:
+                    self.library.fill(buffer.address, value, size_bytes, self.stream)
             return buffer
 
     def _new_buffer(self, size_bytes: int, spec: BufferSpec = PLAIN) -> Buffer:
