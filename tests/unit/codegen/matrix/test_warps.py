@@ -620,3 +620,40 @@ def test_sums_of_64_bits_are_those_of_32_where_those_hold_them(
         left, right = draw.integers(0, 256, (m, k)).astype(np.uint8), drawn((n, k), int8)
         found = run(sink, [left, right], (m, n), int64)
         assert (found == (left.astype(np.int64) - 3) @ (right.astype(np.int64) - 5).T).all()
+
+
+@pytest.mark.parametrize("target", [TURING, AMPERE])
+@pytest.mark.parametrize("kind", ["int8", "fp8e4m3", "nibbles"])
+def test_blocks_of_weights_with_a_scale_each_are_widened_as_slots_are_filled(
+    target: object, kind: str
+) -> None:
+    m, n, k, block = 20, 24, 96, 32
+    row, column, inner = ranges(m, n, k)
+    per_byte = 2 if kind == "nibbles" else 1
+    dtype = {"int8": int8, "fp8e4m3": fp8e4m3, "nibbles": uint8}[kind]
+    at = math.ADD(
+        math.MUL(column, const_index(k // per_byte)), simplify.idiv(inner, const_index(per_byte))
+    )
+    stored = load(2, n * k // per_byte, dtype, at)
+    if kind == "nibbles":
+        shift = cast(simplify.scale(simplify.mod(inner, const_index(2)), 4), uint8)
+        low = math.AND(math.SHR(stored, shift), const_bits(15, uint8))
+        stored = math.SUB(cast(low, int8), const_bits(8, int8))
+    scales = simplify.add(
+        simplify.scale(column, k // block), simplify.idiv(inner, const_index(block))
+    )
+    weight = math.MUL(cast(stored, float16), load(3, n * k // block, float16, scales))
+    total = summed(load(1, m * k, float16, offset((row, k), (inner, 1))), weight, inner,
+                   result=float32)  # fmt: skip
+    place = INDEX(PARAM(attrs=ParamAttrs(0, (m * n,), float32)), offset((row, n), (column, 1)))
+    a = drawn((m, k), float16)
+    scale = np.random.default_rng(9).random((n, k // block)).astype(np.float16)
+    if kind == "nibbles":
+        numbers = np.random.default_rng(10).integers(-8, 8, (n, k)).astype(np.int8)
+        pairs = (numbers + 8).astype(np.uint8).reshape(n, k // 2, 2)
+        weights = pairs[..., 0] | pairs[..., 1] << 4
+    else:
+        weights = numbers = drawn((n, k), dtype)
+    found = run(SINK(STORE(place, total)), [a, weights, scale], (m, n), float32, target=target)
+    wide_b = numbers.astype(np.float16) * np.repeat(scale, block, axis=1)
+    assert np.allclose(found, wide(a) @ wide(wide_b).T, rtol=1e-5, atol=1e-4)
