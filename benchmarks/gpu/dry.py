@@ -209,7 +209,7 @@ def main() -> None:
     cuda.BACKEND = dry.backend()  # type: ignore[misc]
     Device.DEFAULT = "CUDA"
     if arguments.layers:
-        programs._LAYERS = arguments.layers  # type: ignore[misc]
+        programs._LAYERS = arguments.layers
     program: Callable[[int], None] = programs.PROGRAMS[arguments.program]
     with override(cache_dir=None):
         program(1)

@@ -121,6 +121,8 @@ class Limits:
         serial_rows: fewer rows than this leave threads idle, so long rows are reduced first.
         serial_elements: elements of all rows together up to which that does not matter.
         small_elements: elementwise kernels up to this size are put into one launch.
+        small_elements_on: for kinds of devices, up to which size that is so for kernels that run
+            along rows alone: a GPU starts no sooner than it has computed a million elements.
         cascades_on: kinds of devices whose kernels keep tiles of rows, so that folds along one
             axis, which depend on each other, may end in a product inside of one kernel.
         matrix_cascades_on: kinds of devices that do so by matrix instructions alone.
@@ -152,6 +154,7 @@ class Limits:
     serial_rows: int = 16
     serial_elements: int = 1 << 17
     small_elements: int = 1 << 16
+    small_elements_on: tuple[tuple[str, int], ...] = (("CUDA", 1 << 20),)
     cascades_on: tuple[str, ...] = ("CPU",)
     matrix_cascades_on: tuple[str, ...] = ("CUDA",)
     recomputed_from: tuple[tuple[str, int], ...] = (("CPU", 1 << 24), ("CUDA", 1 << 20))

@@ -112,6 +112,17 @@ def test_small_kernels_for_a_gpu_are_joined_where_their_loops_are_equal() -> Non
     assert kernels(*outputs("CUDA")) == 2
 
 
+def test_kernels_along_rows_are_small_for_a_gpu_up_to_a_million_elements() -> None:
+    def outputs(device: str, rows: int, *, turned: bool = False) -> list[Node]:
+        found = [param(number, (rows, 512), device=device) for number in range(4)]
+        return [math.EXP(permute(each, 1, 0) if turned else each) for each in found]
+
+    assert kernels(*outputs("CUDA", 1024)) == 1
+    assert kernels(*outputs("CUDA", 4096)) == 4
+    assert kernels(*outputs("CUDA", 1024, turned=True)) == 4
+    assert kernels(*outputs("CPU", 1024)) == 4
+
+
 def test_folds_that_share_less_than_they_read_are_calls_of_their_own() -> None:
     weight = param(9, (256,))
     large = [math.MUL(reduce(param(n, (512, 256)), 0), weight) for n in range(2)]

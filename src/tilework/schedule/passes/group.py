@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilework.ir.symbolic import dims
+from tilework.ir.ops.index import RANGE
+from tilework.ir.symbolic import dims, simplify
+from tilework.schedule.passes.kernel_graph import leaves_in
 from tilework.schedule.passes.order import levels, topological
 from tilework.schedule.schedule import kind_of
 
@@ -103,7 +105,30 @@ def _elements(buffer: Buffer) -> int:
 def _is_small(kernel: Kernel, limits: Limits) -> bool:
     if kernel.fixed or kernel.reduces or kernel.named or not kernel.stores:
         return False
-    return dims.greatest(dims.product(kernel.space)) <= limits.small_elements
+    count = kernel.size_of_space()
+    if count <= limits.small_elements:
+        return True
+    most = dict(limits.small_elements_on).get(kind_of(kernel.device), 0)
+    return count <= most and _is_straight(kernel)
+
+
+def _is_straight(kernel: Kernel) -> bool:
+    """Do all loads and stores move along rows, with the innermost loop, or not with it at all?
+
+    A kernel that turns an array has a plan of its own, which it would lose beside others.
+    """
+    inner = next((at for at in reversed(kernel.index) if at.op is RANGE), None)
+    places = [step.flat() for step in kernel.steps if step.buffer is not None]
+    places += [store.offset for store in kernel.stores]
+    for place in places:
+        _, total = simplify.terms(place)
+        for term, factor in total.items():
+            if term is inner:
+                if factor != 1:
+                    return False
+            elif inner in leaves_in(term):
+                return False
+    return True
 
 
 def _fits(parts: list[Kernel], kernel: Kernel, limits: Limits) -> bool:
