@@ -101,7 +101,9 @@ class Watcher:
         follower = before if callable(before) else None
 
         def profile(frame: types.FrameType, event: Any, argument: Any) -> None:
-            self._snapshot.clear()
+            if self._snapshot:
+                self._snapshot.clear()
+                self._snapshot = {}  # once: locals() fills it anew, and gives it to its caller
             if event == "call" and not is_foreign_code(frame.f_code) and not collector.runs:
                 self._enter(frame)
             if follower is not None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tilework import Tensor, jit
 from tilework.engine import calls
 from tilework.engine.guards import Guards, same_value
 from tilework.engine.watcher import Watcher
@@ -330,3 +331,20 @@ def test_a_generator_that_the_function_makes_for_itself_is_no_draw() -> None:
         return [draw.random() for _ in range(2)]
 
     assert watch(function).changed() is None
+
+
+def test_functions_that_a_capture_calls_have_their_locals() -> None:
+    found: list[dict[str, object]] = []
+
+    def inner(name: str, number: int) -> dict[str, object]:
+        total = number + 1
+        assert total
+        return locals()
+
+    def outer(x: Tensor) -> Tensor:
+        found.append(inner("a", 1))
+        return x + 1
+
+    step = jit(outer)
+    step(Tensor([0.0]).realize())
+    assert found == [{"name": "a", "number": 1, "total": 2}]
