@@ -1,6 +1,7 @@
 """The behaviour suite against every device of this machine: one test per case."""
 
 import pytest
+from tests.published import published
 
 from tilework.base.errors import DeviceUnavailableError
 from tilework.engine.device import Device
@@ -15,6 +16,7 @@ CASES = {case.name: case for case in all_cases()}
 @pytest.mark.parametrize("device", DEVICES)
 def test_BKE_04_a_device_behaves_as_the_interpreter(device: str, case: Case) -> None:
     result = run_case(device, case)
+    assert result.status == published()[device][case.name], result.detail
     if result.status in ("skipped", "unsupported"):
         assert device == "NULL" or result.status == "unsupported"
         return
@@ -29,7 +31,15 @@ def test_BKE_04_the_c_compiler_behaves_as_the_interpreter(case: Case) -> None:
             _ = Device["CPU:CLANG"]
         return
     result = run_case("CPU:CLANG", case)
-    assert result.status == "passed", result.detail
+    assert result.status == published()["CPU:CLANG"][case.name] == "passed", result.detail
+
+
+def test_BKE_04_the_published_table_has_every_case() -> None:
+    table = published()
+    assert set(table) == {*DEVICES, "CPU:CLANG", "CUDA"}
+    for device, cases in table.items():
+        assert list(cases) == list(CASES), device
+        assert set(cases.values()) <= {"passed", "unsupported", "skipped"}, device
 
 
 def test_BKE_16_the_null_device_runs_nothing_and_refuses_results() -> None:
