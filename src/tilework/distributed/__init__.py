@@ -7,9 +7,9 @@
     print(distributed.explain(x.sum()))             # which bytes go where, before anything runs
 
 `Tensor.shard` and every operation work without this package; it holds what is said about several
-devices at once.  The same layer is meant for cards (copies between peers, or NCCL, in captured
-graphs) and for hosts that a launcher has started (`World`): a collective is a schedule of copies
-and folds of single devices, and whoever can do one of these better takes its place in it.
+devices at once.  It is the same for devices of the host, for cards, and for the devices of several
+processes (`init`): a collective is a schedule of copies and folds of single devices, and whoever
+can do one of these better, as NCCL between cards, takes its place in it.
 """
 
 from tilework.distributed.collectives import (
