@@ -26,9 +26,11 @@ CLOSED_DOMAIN = {
 # Module-level containers that begin empty and are filled while programs run.
 BOUNDED = {
     "backends/native.py:_provided": "the two kinds of processors",
+    "backends/registry.py:_INTERFACES": "the ways to devices elsewhere: one",
     "base/forks.py:_locks": "weak: as many as there are locks",
     "base/forks.py:_held": "the locks of `_outer`, between the two sides of a fork",
     "base/forks.py:_outer": "locks of modules, added at import",
+    "base/record_classes.py:_shown": "records whose text is being made",
     "base/settings.py:_NAMES_BY_EFFECT": "the values of `Affects`",
     "dtypes/table.py:SHOWN_NAMES": "dtypes",
     "engine/device.py:on_close": "functions, added at import",
@@ -47,6 +49,7 @@ BOUNDED = {
     "ir/verify.py:_COUNTS": "ops, added at import",
     "runtime/buffer.py:_watches": "one a watched buffer, gone with it",
     "runtime/reclaim.py:waiting": "memory whose owner is gone, until the next allocation",
+    "runtime/links.py:_current": "the group that this process belongs to",
     "schedule/cache.py:_kept": "CAPACITY, the least recently used goes",
     "tensor/autograd/table.py:NO_GRADIENT": "ops, added at import",
     "tensor/autograd/table.py:RULES": "ops, added at import",
