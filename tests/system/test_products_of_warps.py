@@ -75,3 +75,36 @@ def test_gradients_of_a_product_are_products(library: EmulatedCuda) -> None:
     exact = np.ones((16, 16)) @ drawn(24, 16).astype(np.float64).T
     assert np.abs(x.grad.numpy() - exact).max() <= 2**-8 * np.abs(exact).max()
     assert x.grad.dtype is dtypes.float16
+
+
+def test_attention_stores_no_scores_where_warps_multiply_all_narrow_floats(
+    library: EmulatedCuda, texts: list[str]
+) -> None:
+    q, k, v = (
+        np.random.default_rng(n).standard_normal((1, 2, 24, 16)).astype(np.float16)
+        for n in range(3)
+    )
+    ours = [Tensor(array, device="CUDA").realize() for array in (q, k, v)]
+    found = ours[0].scaled_dot_product_attention(*ours[1:], is_causal=True).numpy()
+    scores = q.astype(np.float64) @ k.astype(np.float64).swapaxes(-1, -2) / 4
+    scores = np.where(np.tri(24, dtype=bool), scores, -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    exact = weights / weights.sum(-1, keepdims=True) @ v.astype(np.float64)
+    assert np.abs(found - exact).max() <= 2**-8 * np.abs(exact).max()
+    streams = ["fold_quad" in text and "matrix_warp" in text for text in texts]
+    assert streams == [True] or library.capability == 75
+
+
+def test_layers_of_dequantised_bytes_are_products_of_bytes(
+    library: EmulatedCuda, texts: list[str]
+) -> None:
+    draw = np.random.default_rng(6)
+    x = draw.integers(0, 256, (24, 70)).astype(np.uint8)
+    w = draw.integers(-128, 128, (24, 70)).astype(np.int8)
+    scales = draw.random((24, 1)).astype(np.float32)
+    numbers, weights, factor = (Tensor(array, device="CUDA").realize() for array in (x, w, scales))
+    wide = (numbers.cast(dtypes.int32) - 131).float() * 0.02
+    found = (wide @ (weights.float() * factor).T).numpy()
+    exact = (x.astype(np.float64) - 131) * np.float32(0.02) @ (w * scales.astype(np.float64)).T
+    assert np.allclose(found, exact, rtol=1e-6, atol=1e-4)
+    assert ["matrix_warp" in text for text in texts] == [True]
