@@ -23,7 +23,7 @@ T = TypeVar("T")
 class Call:
     """A node being evaluated."""
 
-    __slots__ = ("_attributes", "_evaluator", "_operands", "_scope", "node")
+    __slots__ = ("_attributes", "_evaluator", "_operands", "_scope", "asked", "node")
 
     def __init__(
         self, node: Node, evaluator: Evaluator, scope: Scope, operands: Sequence[Value]
@@ -33,6 +33,8 @@ class Call:
         self._scope = scope
         self._operands = operands
         self._attributes = scope.attributes_of(node)
+        #: The names of attributes that the rule has asked for.
+        self.asked: set[str] = set()
 
     @property
     def version(self) -> int:
@@ -57,6 +59,7 @@ class Call:
         Raises:
             ModelFileError: it is absent and has no default.
         """
+        self.asked.add(name)
         found = self._attributes.get(name, default)
         if found is MISSING:
             raise ModelFileError(
@@ -90,6 +93,7 @@ class Call:
 
     def has(self, name: str) -> bool:
         """Whether the node gives the attribute."""
+        self.asked.add(name)
         return name in self._attributes
 
     # --- operands and outputs ---

@@ -291,7 +291,10 @@ class Evaluator:
             if function is not None:
                 return self._run_function(function, call, operands)
             raise UnsupportedError(f"onnx: there is no rule for {node}")
-        return _as_values(rule.function(call, *self._operands(rule, call, operands)))
+        results = _as_values(rule.function(call, *self._operands(rule, call, operands)))
+        if node.domain:
+            _check_asked(call)
+        return results
 
     def _operands(self, rule: OpRule, call: Call, operands: list[Value]) -> list[Any]:
         if rule.raw:
@@ -358,6 +361,18 @@ class Evaluator:
         if all(value is None or self._program.is_constant(value) for value in operands):
             return self._program.remember(node, key, make)
         return make()
+
+
+def _check_asked(call: Call) -> None:
+    """Refuse a node with attributes that its rule has not looked at: they could mean anything.
+
+    Those of the standard's operators have been checked when the model was opened.
+    """
+    rest = sorted(call.node.attributes.keys() - call.asked)
+    if rest:
+        raise UnsupportedError(
+            f"onnx: {call.node} has attributes that tilework does not know", got=", ".join(rest)
+        )
 
 
 def _as_values(result: Any) -> list[Value]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from tests.unit.frontends.onnx.models import model, node, run_node, value
 
+from tilework import Tensor
 from tilework.base.errors import BoundsError, IndexingError, ModelFileError
 from tilework.onnx import OnnxRunner
 
@@ -84,7 +85,9 @@ def test_nodes_of_operators_that_the_model_defines_may_have_any_attribute() -> N
     nodes = [node("Twice", ["x"], ["y"], domain="own", colour="red")]
     proto = onnx.load_from_string(model(nodes, [value("x")], ["y"], domains=["own"]))
     proto.functions.append(body)
-    assert np.array_equal(OnnxRunner(proto.SerializeToString())({"x": X})["y"].numpy(), X + X)
+    found = OnnxRunner(proto.SerializeToString())({"x": X})["y"]
+    assert isinstance(found, Tensor)
+    assert np.array_equal(found.numpy(), X + X)
 
 
 def test_sizes_and_places_may_be_any_integers() -> None:

@@ -202,7 +202,8 @@ def gemm(call: Call, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
     a = a.transpose(0, 1) if call.integer("transA", 0) else a
     b = b.transpose(0, 1) if call.integer("transB", 0) else b
     result = _scaled(a.matmul(b), call.number("alpha", 1.0))
-    return result if c is None else result + _scaled(c, call.number("beta", 1.0))
+    beta = call.number("beta", 1.0)
+    return result if c is None else result + _scaled(c, beta)
 
 
 def _scaled(x: Tensor, factor: float) -> Tensor:

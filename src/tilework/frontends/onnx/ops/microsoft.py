@@ -6,7 +6,10 @@ import math
 from typing import TYPE_CHECKING
 
 from tilework import dtypes
+from tilework.base.errors import UnsupportedError
 from tilework.frontends.onnx.ops.activation import gelu
+from tilework.frontends.onnx.ops.convolution import convolved
+from tilework.frontends.onnx.ops.math import gemm
 from tilework.frontends.onnx.ops.norm import layer_normalization
 from tilework.frontends.onnx.ops.quantise import (
     dequantised,
@@ -20,6 +23,8 @@ from tilework.frontends.onnx.registry import onnx_op
 from tilework.frontends.onnx.values import filled
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tilework.frontends.onnx.call import Call
     from tilework.tensor.tensor import Tensor
 
@@ -48,12 +53,62 @@ def quick_gelu(call: Call, x: Tensor) -> Tensor:
     return x * (x * call.number("alpha", 1.702)).sigmoid()
 
 
-@onnx_op("FusedMatMul", domain=MICROSOFT)
+@onnx_op("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
 def fused_matmul(call: Call, a: Tensor, b: Tensor) -> Tensor:
+    a = _batch_first(a) if call.integer("transBatchA", 0) else a
+    b = _batch_first(b) if call.integer("transBatchB", 0) else b
     a = a.transpose(-1, -2) if call.integer("transA", 0) else a
     b = b.transpose(-1, -2) if call.integer("transB", 0) else b
     alpha = call.number("alpha", 1.0)
     return a.matmul(b) if alpha == 1.0 else a.matmul(b) * alpha
+
+
+def _batch_first(x: Tensor) -> Tensor:
+    """Move the first axis behind those of the batch, just before the last one."""
+    return x.permute((*range(1, x.ndim - 1), 0, x.ndim - 1))
+
+
+@onnx_op("FusedConv", domain=MICROSOFT)
+def fused_conv(
+    call: Call,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    addend: Tensor | None = None,
+) -> Tensor:
+    y = convolved(call, x, weight, bias)
+    y = y if addend is None else y + addend
+    given = call.attribute("activation_params", ())
+    return _activated(call, y, tuple(float(value) for value in given))
+
+
+@onnx_op("FusedGemm", domain=MICROSOFT)
+def fused_gemm(call: Call, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
+    names = ("activation_alpha", "activation_beta", "activation_gamma")
+    given = tuple(call.number(name) for name in names if call.has(name))
+    return _activated(call, gemm(call, a, b, c), given)
+
+
+def _activated(call: Call, x: Tensor, given: tuple[float, ...]) -> Tensor:
+    """Apply the attribute `activation` with its parameters, or their defaults.
+
+    Raises:
+        UnsupportedError: it is another one than ONNX Runtime fuses.
+    """
+    name = call.text("activation", "")
+    table: dict[str, tuple[Callable[..., Tensor], tuple[float, ...]]] = {
+        "": (lambda x: x, ()),
+        "Relu": (lambda x: x.relu(), ()),
+        "Tanh": (lambda x: x.tanh(), ()),
+        "Sigmoid": (lambda x: x.sigmoid(), ()),
+        "LeakyRelu": (lambda x, slope: (x < 0).where(x * slope, x), (0.01,)),
+        "Clip": (lambda x, low, high: x.clip(low, high), (-math.inf, math.inf)),
+        "HardSigmoid": (lambda x, slope, shift: (x * slope + shift).clip(0.0, 1.0), (0.2, 0.5)),
+    }
+    if name not in table:
+        raise UnsupportedError(f"onnx: {call.node} has no activation {name!r}")
+    function, defaults = table[name]
+    return function(x, *given[: len(defaults)], *defaults[len(given) :])
 
 
 @onnx_op("SkipLayerNormalization", domain=MICROSOFT)
