@@ -256,6 +256,12 @@ def _check_launch(target: TargetSpec, device: str, launch: Launch) -> None:
             got=len(launch.buffers),
             expected=f"at most {limits.max_kernel_buffers}",
         )
+    if len(launch.variables) > limits.max_variables:
+        raise UnsupportedError(
+            f"{device}: kernel {kernel.name} has too many variables",
+            got=len(launch.variables),
+            expected=f"at most {limits.max_variables}",
+        )
     if len(launch.buffers) != kernel.num_buffers or len(launch.variables) != kernel.num_variables:
         raise ShapeError(
             f"{device}: kernel {kernel.name} is called with other arguments than it has",
