@@ -217,8 +217,7 @@ class DiskCache:
             try:
                 descriptor = os.open(temporary, flags, 0o600)
             except FileNotFoundError:  # the first entry of its shelf
-                with suppress(FileExistsError):
-                    os.mkdir(shelf, 0o700)
+                shelf.mkdir(mode=0o700, exist_ok=True)
                 descriptor = os.open(temporary, flags, 0o600)
             with open(descriptor, "wb") as file:
                 file.write(raw)
