@@ -11,7 +11,7 @@ import pytest
 from tests.emulated_cards import emulated_cards
 
 from tilework import Tensor, distributed, jit, nn, override
-from tilework.base.errors import DeviceError, DeviceLostError
+from tilework.base.errors import BoundsError, DeviceError, DeviceLostError
 from tilework.engine.device import Device
 from tilework.nn.state import get_parameters
 from tilework.runtime.cuda.nccl import Status
@@ -169,6 +169,16 @@ def test_a_card_that_does_not_come_ends_the_run_at_the_deadline(cards: EmulatedC
         Device[name].wait_seconds = 0.05
     with pytest.raises(DeviceError):
         x.sum(0).numpy()
+
+
+def test_what_a_kernel_of_one_card_reports_is_raised_by_who_reads_another_s_result(
+    cards: EmulatedCuda,
+) -> None:
+    x = Tensor([[1.0, 2.0], [3.0, 4.0]]).shard(_names(2), 0).realize()
+    at = Tensor([[0], [7]]).shard(_names(2), 0).realize()
+    with pytest.raises(BoundsError):
+        x.gather(1, at).sum(0).shards()[0].numpy()
+    assert "all_reduce" in cards.collectives.calls
 
 
 def test_what_the_library_folds_is_explained(cards: EmulatedCuda) -> None:

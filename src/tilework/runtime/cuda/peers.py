@@ -12,6 +12,7 @@ before some mark that this queue waits for.
 
 from __future__ import annotations
 
+from itertools import permutations
 from threading import get_ident
 from typing import TYPE_CHECKING, Protocol
 
@@ -95,8 +96,8 @@ class CudaPeers:
             self._own = [each for each in self._own if not each.is_closed]
             group = group_of(drivers)
             self._own.append(group)
-        for other in others:
-            self.depends_on(other)
+        for one, other in permutations(drivers, 2):
+            one.peers.depends_on(other)
         group.all_reduce(fold, dtype, pairs)
 
     def check_groups(self) -> None:
