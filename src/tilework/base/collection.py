@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import gc
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class NoCollection:
@@ -31,3 +36,26 @@ def no_collection() -> NoCollection:
         False
     """
     return NoCollection()
+
+
+@contextmanager
+def thawed() -> Iterator[None]:
+    """Let the collector find what the program has put aside by `gc.freeze` while the block runs.
+
+    What is alive at its end is put aside as well; Python can't tell which objects were.
+
+    Example:
+        >>> with thawed():
+        ...     gc.get_freeze_count()
+        0
+    """
+    if not gc.get_freeze_count():
+        yield
+        return
+    gc.collect()  # garbage that is put aside is never found
+    with no_collection():
+        gc.unfreeze()
+        try:
+            yield
+        finally:
+            gc.freeze()

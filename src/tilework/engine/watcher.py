@@ -15,11 +15,13 @@ import functools
 import gc
 import sys
 import types
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
 
+from tilework.base.collection import thawed
 from tilework.engine.calls import Collector, resume_profiler
 from tilework.engine.contents import (
     bytes_of,
@@ -80,6 +82,8 @@ class Watcher:
         #: Tensors that were reached from closure variables, and the cells of those by identity.
         self._in_cells: dict[int, tuple[Any, frozenset[int]]] = {}
         self._unseen: list[str] = []
+        #: Functions that values have led to, by their code.
+        self._met: dict[types.CodeType, list[weakref.ref[types.FunctionType]]] = {}
         self._draws = Draws()
         self._profile: Any = None
         self._alive: dict[int, Any] = {}  # what `_known` and `_walked` know by identity
@@ -224,7 +228,8 @@ class Watcher:
         self, code: types.CodeType, values: Mapping[str, Any], names: frozenset[str]
     ) -> None:
         """Closure cells are not in a frame; the function that runs has them."""
-        function = _function_of(code, values)
+        met = [reference() for reference in self._met.get(code, ())]
+        function = _one_that_runs(code, values, met) or _function_of(code, values)
         if function is None or function.__closure__ is None:
             for name in code.co_freevars:  # no cell to watch: at least what it leads to
                 self._walk(values.get(name), code, names, name)
@@ -248,6 +253,7 @@ class Watcher:
         return True
 
     def _note_function(self, function: types.FunctionType, name: str) -> None:
+        self._met.setdefault(function.__code__, []).append(weakref.ref(function))
         self._note("slot", function, "__defaults__", function.__defaults__, f"{name}.__defaults__")
         if function.__code__.co_kwonlyargcount:
             keywords = function.__kwdefaults__
@@ -457,7 +463,11 @@ def _function_of(code: types.CodeType, values: Mapping[str, Any]) -> types.Funct
         found = _one_that_runs(code, values, young) if len(young) <= _MOST_YOUNG else None
         if found is not None:
             return found
-    return _one_that_runs(code, values, gc.get_referrers(code))
+    found = _one_that_runs(code, values, gc.get_referrers(code))
+    if found is None:
+        with thawed():
+            found = _one_that_runs(code, values, gc.get_referrers(code))
+    return found
 
 
 def _one_that_runs(

@@ -448,7 +448,7 @@ class Captured:
                 "jit: this tensor was made inside a captured function that has run again",
                 "return it from the function",
             )
-            storage.version = from_buffer(gone, old.device, kind.shape, kind.dtype)
+            storage.hold(from_buffer(gone, old.device, kind.shape, kind.dtype))
         self.recipe.orphans.clear()
 
     def release(self) -> None:

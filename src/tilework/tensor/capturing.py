@@ -6,7 +6,6 @@ The function runs once, as a plain call would.  Meanwhile `engine.capture` sees 
 
 from __future__ import annotations
 
-import gc
 import weakref
 from collections.abc import Callable
 from operator import is_
@@ -435,20 +434,15 @@ class _RecipeBuilder:
     def _held(self, program: CapturedProgram) -> list[Held]:
         """The storages of held buffers, found through the versions that the runs have read."""
         slots = {id(buffer.memory): slot for slot, buffer in enumerate(program.held)}
-        versions: dict[int, Version] = {}
         storages: dict[int, Storage] = {}
         for reference in self.observer.read:
             version = reference()
             if version is not None and version.buffer is not None:
-                versions[id(version)] = version
+                storages.update((id(storage), storage) for storage in version.storages())
         for written in self.observer.written:
             storage = written()
             if storage is not None and storage.version.buffer is not None:
                 storages[id(storage)] = storage
-        # Objects refer to their class: one thing to look for in all objects, and not each version.
-        for owner in gc.get_referrers(Storage) if versions else ():
-            if isinstance(owner, Storage) and id(owner.version) in versions:
-                storages[id(owner)] = owner
         found: list[Held] = []
         for storage in storages.values():
             buffer = storage.version.buffer

@@ -400,7 +400,7 @@ class TensorBase:
             self._keep_leaves(old, new)
         elif old.owner is not None and not records_history():
             new.owner = old.owner  # a user's leaf stays one when its values are set
-        storage.version = new
+        storage.hold(new)
         if observe.active:
             observe.storage_written(storage)
 

@@ -303,7 +303,9 @@ class _Writer:
         self.add(4, f"and {storage}.version.leaves is None and {tensor}._bindings is None")
         self.add(4, f"and {tensor}._wants_gradient is None and {tensor}._grad is None")
         self.add(4, f"and {tensor}._type is {self.name_of(row.type)} and not {tensor}._chain")
-        self.add(4, f"and {tensor}.__weakref__ is None and {storage}.__weakref__ is None")
+        # The version alone refers to the storage weakly (2: its list, and what asks).
+        self.add(4, f"and {tensor}.__weakref__ is None")
+        self.add(4, f"and count_references({storage}.__weakref__) == 2")
         self.add(3, "): break")
 
     def _write_run(self) -> None:
@@ -392,7 +394,7 @@ class _Writer:
             depth = 3
         if row.kind == "made" and storage not in self._made_storages:
             self._made_storages.add(storage)
-            self.add(depth, f"{storage} = new(Storage); {storage}.version = v{row.number}")
+            self.add(depth, f"{storage} = Storage(v{row.number})")
         self.add(depth, f"{made} = new(kind); {made}._storage = {storage}")
         bindings = self._bindings(row.variables)
         self.add(depth, f"{made}._chain = {self.name_of(row.chain)}; {made}._bindings = {bindings}")

@@ -76,7 +76,7 @@ class _Source:
             new.is_state = old.is_state
             old.move_to(kept)
             Device[self.device].copy_in(buffer, memoryview(content))
-            storage.version = new
+            storage.hold(new)
 
 
 def key_of_seed(seed: int) -> tuple[int, int]:

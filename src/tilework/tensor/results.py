@@ -171,7 +171,7 @@ def preserve(storage: Storage) -> Version:
         new.needs_gradient = True
         new.is_tracked = False
     old.move_to(kept)
-    storage.version = new
+    storage.hold(new)
     next_epoch()
     return new
 

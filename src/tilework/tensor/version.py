@@ -9,6 +9,7 @@ they were built from, so a later write can't reach them.
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections.abc import Callable
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -28,7 +29,6 @@ from tilework.schedule.shard.propagate import layout_after
 from tilework.tensor import observe
 
 if TYPE_CHECKING:
-    import weakref
     from collections.abc import Iterator, Mapping, Sequence
 
     from tilework.dtypes import DType
@@ -43,6 +43,8 @@ NO_VIEW: Final[Chain] = ()
 _buffer_numbers = itertools.count(1)
 _serials = itertools.count(1)
 _MOST_ORIGINS: Final = 256
+_MANY_HOLDERS: Final = 16
+_weak: Final = weakref.ref
 #: The origins of a version that came from too many others to list.
 ANYTHING: Final = frozenset({-1})
 #: See `records_history`.
@@ -93,9 +95,9 @@ class Version:
     """
 
     __slots__ = (
-        "__weakref__", "attrs", "bindings", "buffer", "chains", "device", "epoch", "is_consumed",
-        "is_freed", "is_private", "is_state", "is_tracked", "layout", "leaves", "needs_gradient",
-        "node", "op", "origins", "owner", "serial", "sources",
+        "__weakref__", "attrs", "bindings", "buffer", "chains", "device", "epoch", "holders",
+        "is_consumed", "is_freed", "is_private", "is_state", "is_tracked", "layout", "leaves",
+        "needs_gradient", "node", "op", "origins", "owner", "serial", "sources",
     )  # fmt: skip
 
     def __init__(
@@ -122,6 +124,8 @@ class Version:
         self.leaves: list[tuple[Chain, weakref.ref[object]]] | None = None
         # The tensor that a constructor made with this version: what users call a leaf.
         self.owner: weakref.ref[object] | None = None
+        # Storages that this version was put into; some may be gone, or hold another one by now.
+        self.holders: list[weakref.ref[Storage]] = []
         self.is_tracked = True
         self.needs_gradient = False
         self.is_consumed = False
@@ -204,6 +208,20 @@ class Version:
         self.sources = ()
         self.chains = None
 
+    def storages(self) -> list[Storage]:
+        """The storages whose current version this is."""
+        alive = [holder() for holder in list(self.holders)]
+        return [each for each in alive if each is not None and each.version is self]
+
+    def drop_dead_holders(self) -> None:
+        """Forget the storages that are gone, each time that as many more have come."""
+        count = len(self.holders)
+        if count < _MANY_HOLDERS or count & (count - 1):
+            return
+        for holder in list(self.holders):  # other threads may add some meanwhile
+            if holder() is None:
+                self.holders.remove(holder)
+
     def __repr__(self) -> str:
         """What it holds and whether it is there."""
         state = "realized" if self.buffer is not None else "lazy"
@@ -267,14 +285,29 @@ def write_node(old: Version, place: Chain, value: Node, is_private: bool = False
 
 
 class Storage:
-    """The cell that a tensor and its views share."""
+    """The cell that a tensor and its views share.
+
+    A version knows the storages that hold it, so that a capture finds those that it has read.
+    """
 
     __slots__ = ("__weakref__", "version")
 
+    version: Version
+
     def __init__(self, version: Version) -> None:
         self.version = version
+        holders = version.holders
+        holders.append(_weak(self))
+        if len(holders) >= _MANY_HOLDERS:
+            version.drop_dead_holders()
         if observe.active:
             observe.storage_born(self)
+
+    def hold(self, version: Version) -> None:
+        """Make `version` the current one."""
+        self.version = version
+        version.holders.append(_weak(self))
+        version.drop_dead_holders()
 
 
 class _Epoch:
