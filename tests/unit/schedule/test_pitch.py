@@ -17,7 +17,8 @@ from tests.unit.schedule.schedule_builders import (
     softmax,
 )
 
-from tilework import Tensor
+from tilework import Tensor, jit
+from tilework.base.errors import BoundsError
 from tilework.dtypes import DType, bfloat16, float32
 from tilework.ir.node import Node, toposort
 from tilework.ir.ops import math, memory
@@ -140,3 +141,39 @@ def test_a_card_computes_the_same_from_rows_that_are_apart(
 def test_a_softmax_of_such_rows_is_one_kernel_behind_the_product() -> None:
     made = scheduled(reduce(softmax(wide(product())), 0))
     assert len(made.linear.src) <= 3
+
+
+def test_captured_gradients_of_such_rows_are_those_of_a_processor(
+    card: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tilework.schedule.passes.pitch._LEAST_BYTES", 0)
+    draw = np.random.default_rng(6)
+    weights = draw.standard_normal((16, 131)).astype(np.float32)
+    batches = [draw.standard_normal((8, 16)).astype(np.float32) for _ in range(3)]
+    classes = draw.integers(0, 131, 8).astype(np.int32)
+
+    def gradients(device: str) -> list[np.ndarray]:
+        weight = Tensor(weights, device=device, requires_grad=True)
+        targets = Tensor(classes, device=device)
+
+        @jit
+        def step(x: Tensor) -> Tensor:
+            weight.grad = None
+            (x @ weight).sparse_categorical_crossentropy(targets).backward()
+            assert weight.grad is not None
+            return weight.grad.realize()
+
+        return [step(Tensor(x, device=device).realize()).numpy().copy() for x in batches]
+
+    for one, other in zip(gradients("CUDA"), gradients("CPU"), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_a_class_that_there_is_not_is_reported_where_rows_are_chosen(card: None) -> None:
+    weight = Tensor(np.ones((4, 9), np.float32), device="CUDA", requires_grad=True)
+    targets = Tensor(np.array([1, 9], np.int32), device="CUDA")
+    x = Tensor(np.ones((2, 4), np.float32), device="CUDA")
+    (x @ weight).sparse_categorical_crossentropy(targets).backward()
+    assert weight.grad is not None
+    with pytest.raises(BoundsError, match="out of range"):
+        weight.grad.numpy()
