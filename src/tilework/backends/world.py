@@ -7,11 +7,11 @@ from and to such devices are `engine.world`'s.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 from tilework.backends.contract import Backend, KernelSource, Opened, WorkerToolchain
 from tilework.base.errors import DeviceUnavailableError
+from tilework.base.records import replace
 from tilework.ir.build import const_index
 from tilework.ir.digest import digest
 from tilework.ir.node import Node, toposort
