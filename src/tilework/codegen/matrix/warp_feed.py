@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 _PIECE_BYTES = 16
 #: What a thread may hold of a later block beside products and sums.
 _MOST_HELD_BYTES = 96
+#: Loads behind a block that are on their way together.
+_LATE_MOVES = 4
 _ZERO = const_index(0)
 
 
@@ -189,6 +191,8 @@ class WarpFeed(Feed):
                 gates = () if gate is simplify.TRUE else (gate,)
                 value = out.emit(LOAD(source, *gates, attrs=LoadAttrs(lanes)))
                 self.pending.append((target, value, simplify.both(is_mine, is_wanted)))
+                if self.is_late and len(self.pending) == _LATE_MOVES:
+                    self._store_pending()
 
     def _when(self, condition: Node) -> AbstractContextManager[None]:
         return nullcontext() if condition is simplify.TRUE else self.out.when(condition)
