@@ -8,7 +8,7 @@
    along the last axis; `split_scatter`: long scatters of integers by parts.
 1. `prepare.Layout`: which nodes are which version of which buffer; what must be stored.
 2. `rangeify.Rangeify`: indices flow from results to sources (`steps`); `decide` says what is
-   stored, by the `cost` of computing it again.
+   stored, by the `cost` of computing it again; `operands`: rounded factors are.
 3. `order.Ordering`: hazards separated, edges between kernels, circles broken.
 4. `layouts.choose_layouts`: the order in which each intermediate is stored;
    `pitch`: how far apart its rows are.
