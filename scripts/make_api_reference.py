@@ -9,7 +9,7 @@ from typing import Any
 
 import tilework
 from tilework import Tensor, nn
-from tilework.nn import functional, init, media, optim, state, utils
+from tilework.nn import distributions, func, functional, init, media, optim, state, utils
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference" / "api"
 NOTE = "Made by `python scripts/make_api_reference.py`; do not edit."
@@ -50,6 +50,8 @@ PARTS: dict[str, tuple[str, Any]] = {
     "layers": ("Layers", nn),
     "functional": ("Functions under PyTorch's names", functional),
     "optim": ("Optimizers and schedules", optim),
+    "func": ("Functions of functions", func),
+    "distributions": ("Distributions", distributions),
     "init": ("First values of parameters", init),
     "utils": ("Gradients, vectors and fused layers", utils),
     "parametrize": ("Computed parameters", utils.parametrize),

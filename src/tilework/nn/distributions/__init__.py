@@ -4,6 +4,7 @@ Names, arguments and shapes are those of `torch.distributions`.  Parameters that
 are checked; tensors are not read for that.
 
 Example:
+    >>> from tilework import Tensor
     >>> from tilework.nn.distributions import Normal, kl_divergence
     >>> law = Normal(Tensor([0.0, 1.0]), 2.0)
     >>> law.sample((3,)).shape
