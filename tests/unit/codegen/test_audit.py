@@ -230,7 +230,8 @@ SIZES = (5, 3)
 def drawn_place(draw: Any, depth: int) -> Node:
     """An integer expression of two loops, of every op that proofs look into."""
     if depth == 0:
-        return draw(st.sampled_from([*LOOPS, *map(const_index, (-2, 0, 1, 3, 7))]))
+        leaf: Node = draw(st.sampled_from([*LOOPS, *map(const_index, (-2, 0, 1, 3, 7))]))
+        return leaf
     x, y = drawn_place(draw, depth - 1), drawn_place(draw, depth - 1)
     by = const_index(draw(st.integers(1, 4)))
     choices: list[Callable[[], Node]] = [
@@ -246,7 +247,8 @@ def drawn_place(draw: Any, depth: int) -> Node:
         lambda: math.WHERE(math.LT(x, y), x, by),
         lambda: math.WHERE(math.LE(x, by), y, x),
     ]
-    return draw(st.sampled_from(choices))()
+    chosen: Callable[[], Node] = draw(st.sampled_from(choices))
+    return chosen()
 
 
 def value_of(node: Node, values: dict[Node, int]) -> int:

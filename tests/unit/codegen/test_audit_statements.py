@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.attention_kernels import attention, by_keys, by_queries, folds_of_rows, shared_heads
 from tests.emulated_cards import emulated_cards
-from tests.unit.codegen.matrix import test_chain as chains
 from tests.unit.codegen.matrix import test_ring as rings
-from tests.unit.codegen.matrix import test_stream as streams
 from tests.unit.codegen.matrix import test_warps as warps
 from tests.unit.codegen.test_audit import FORMS, Shift, gathered, moved, padded
 
@@ -45,11 +44,12 @@ KERNELS: dict[str, tuple[Callable[[], Node], Any]] = {
     "a ring": (lambda: rings.product(256, 264, 72, bias=True, result=bfloat16), HOPPER),
     "warps": (lambda: warps.product(72, 40, 56, dtype=float16), AMPERE),
     "rows that start anywhere": (lambda: warps.product(67, 33, 41, dtype=float16), AMPERE),
-    "a stream": (lambda: streams.attention(256, 192, causal=True), HOPPER),
-    "a stream of shared heads": (lambda: streams.shared_heads(256, 256, 64), HOPPER),
-    "a chain": (lambda: chains.by_keys(256, 256), HOPPER),
-    "a chain of shared heads": (lambda: chains.by_queries(256, 256, 64), HOPPER),
-    "folds of rows": (lambda: chains.folds_of_rows(256, 256), HOPPER),
+    "a stream": (lambda: attention(256, 192, causal=True), HOPPER),
+    "a stream of warps": (lambda: attention(256, 192, causal=True), AMPERE),
+    "a stream of shared heads": (lambda: shared_heads(256, 256, 64), HOPPER),
+    "a chain": (lambda: by_keys(256, 256), HOPPER),
+    "a chain of shared heads": (lambda: by_queries(256, 256, 64), HOPPER),
+    "folds of rows": (lambda: folds_of_rows(256, 256), HOPPER),
 }
 
 
