@@ -31,6 +31,7 @@ CASES: dict[str, tuple[list[str], dict[str, str]]] = {
     "decode": ([], {}),
     "tensors": ([], {}),
     "helpers": ([], {}),
+    "speech": ([], {}),
 }
 
 
