@@ -56,6 +56,7 @@ BOUNDED = {
     "tensor/host.py:_known_dtypes": "dtypes of NumPy that have one of ours",
     "tensor/realize.py:_states": "counters of random numbers, one a device",
     "tensor/signature.py:_parts": "_MOST_PARTS, then cleared",
+    "tensor/realize.py:_differentiated": "weak: as many as losses wait for their step",
     "tensor/signature.py:_places": "weak: as many as captures hold",
     "toolchain/llvm.py:_loaded": "one binding",
 }

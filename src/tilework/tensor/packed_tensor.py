@@ -302,7 +302,8 @@ def _again(found: Any, dtype: DType) -> Any:
     if isinstance(found, Tensor):
         # Positions, as of `sort`, stay what they are.
         return found.cast(dtype) if found.dtype is dtypes.value_dtype(dtype) else found
-    return type(found)([_again(each, dtype) for each in found])
+    items = [_again(each, dtype) for each in found]
+    return getattr(type(found), "_make", type(found))(items)  # named tuples take them apart
 
 
 def _moved(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:

@@ -99,7 +99,7 @@ _WORDS: dict[str, tuple[str, ...]] = {
 }
 
 
-@functools.cache
+@functools.lru_cache(maxsize=4096)
 def _schema(op: str, version: int | None) -> Any:
     """The operator's schema at an opset, or its newest one; None where there is none."""
     onnx = import_onnx()
@@ -213,7 +213,7 @@ class _Signature:
         return None
 
 
-@functools.cache
+@functools.lru_cache(maxsize=4096)
 def _signatures(op: str, version: int) -> tuple[_Signature, ...]:
     found = []
     for schema in (_schema(op, version), _schema(op, None)):
