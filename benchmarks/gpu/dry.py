@@ -158,7 +158,7 @@ class Dry:
         return replace(cuda.BACKEND, summary="dry", probe=probe, open=open_card)
 
     def _watch(self, driver: CudaDriver) -> None:
-        launch_words = driver.launch_words
+        launch_words = driver.programs.launch_words
 
         def watched(launch: Launch) -> Any:
             found = launch_words(launch)
@@ -174,7 +174,7 @@ class Dry:
             row.count += 1
             return found
 
-        driver.launch_words = watched  # type: ignore[method-assign]
+        driver.programs.launch_words = watched  # type: ignore[method-assign]
 
     def tables(self, rows: int) -> str:
         """What was built and launched, the longest first."""

@@ -116,7 +116,7 @@ class CudaRecording:
         self._nodes: dict[int, int] = {}
         self._kept: dict[int, Arguments] = {}
         #: Some buffer must be copied first: then the commands are queued one by one.
-        self._is_plain = any(driver.misplaced(command) for command in commands)
+        self._is_plain = any(driver.programs.misplaced(command) for command in commands)
         self._graph = driver.library.graph_create()
         self._instance = 0
         try:
@@ -133,7 +133,7 @@ class CudaRecording:
         driver, library, before = self._driver, self._driver.library, 0
         for number, command in enumerate(self._commands if not self._is_plain else ()):
             if isinstance(command, Launch):
-                loaded, function, blocks, arguments = driver.launch_words(command)
+                loaded, function, blocks, arguments = driver.programs.launch_words(command)
                 head = loaded.head
                 self._kept[number] = arguments
                 before = library.graph_add_kernel(
@@ -209,7 +209,7 @@ class CudaRecording:
 
     def _replace(self, number: int, command: Command) -> None:
         check_commands(self._driver.target, self._driver.name, [command])
-        self._is_plain = self._is_plain or bool(self._driver.misplaced(command))
+        self._is_plain = self._is_plain or bool(self._driver.programs.misplaced(command))
         self._commands[number] = command
         self._changed.add(number)
         self._holding.add(number)
@@ -223,7 +223,7 @@ class CudaRecording:
         for number in sorted(self._changed):
             command, node = self._commands[number], self._nodes[number]
             if isinstance(command, Launch):
-                loaded, function, blocks, arguments = driver.launch_words(command)
+                loaded, function, blocks, arguments = driver.programs.launch_words(command)
                 head = loaded.head
                 self._kept[number] = arguments
                 driver.library.graph_set_kernel(

@@ -44,18 +44,17 @@ from tilework.runtime.counted import CountsMemory
 from tilework.runtime.cuda.marks import CudaMarks
 from tilework.runtime.cuda.memory import CudaMemory, as_bytes_address
 from tilework.runtime.cuda.peers import CudaPeers
-from tilework.runtime.cuda.recording import Arguments, CudaGraphs, CudaRecording, describe
+from tilework.runtime.cuda.programs import CudaProgram, CudaPrograms
+from tilework.runtime.cuda.recording import CudaGraphs, CudaRecording, describe
 from tilework.runtime.driver import (
     Command,
     Copy,
-    Kernel,
     KernelCode,
     Launch,
     Probe,
     check_commands,
 )
 from tilework.runtime.lease import Lease, LeaseKind
-from tilework.target.cuda_code import ALIGNMENT_BYTES, ANY_SUFFIX, Box, CudaHead, unpack_code
 from tilework.target.known.cuda import Card, cuda_spec
 
 if TYPE_CHECKING:
@@ -73,8 +72,6 @@ _RUNWAY_BYTES: Final = 64 << 20
 _RUNWAYS: Final = 4
 _SPIN_SECONDS: Final = 200e-6
 _NAP_SECONDS: Final = 20e-6
-#: Descriptions of arrays that are kept.
-_MOST_BOXES: Final = 4096
 
 
 def probe(library: CudaLibrary | None = None) -> Probe:
@@ -111,32 +108,6 @@ def spec_of(library: CudaLibrary, ordinal: int) -> TargetSpec:
         bandwidth_bytes_per_cycle=memory // clock,
     )
     return cuda_spec(capability, card, is_recent=library.version() >= 12010)
-
-
-class _Loaded:
-    """A kernel that is on the card."""
-
-    __slots__ = ("aligned", "any_", "head", "widths")
-
-    def __init__(self, head: CudaHead, aligned: int, any_: int) -> None:
-        self.head = head
-        self.aligned = aligned
-        self.any_ = any_
-        self.widths = tuple([int(width) for width in head.widths.split(",") if width.isdecimal()])
-
-
-class CudaProgram:
-    """Kernels of one `load`; each has a module of its own."""
-
-    def __init__(self, driver: CudaDriver, kernels: tuple[Kernel, ...], modules: list[int]) -> None:
-        self.kernels = kernels
-        self._driver = driver
-        self._modules = modules
-
-    def close(self) -> None:
-        """Unload, once queued work is done."""
-        modules, self._modules = self._modules, []
-        self._driver.unload(self.kernels, modules)
 
 
 class CudaDriver(CountsMemory):
@@ -185,16 +156,16 @@ class CudaDriver(CountsMemory):
         self._pending: deque[tuple[int, int, tuple[str, ...]]] = deque()
         #: Marks behind what was queued, which are used again.
         self.marks = CudaMarks(self.library, self._lock)
-        self._handles: dict[int, _Loaded] = {}
-        self._modules: set[int] = set()
+        #: The code that is on the card.
+        self.programs = CudaPrograms(
+            self, self._scratch_for, self._drain, partial(self._count, Kind.PROGRAM)
+        )
         #: Graphs that are ready to run, with their instances; recordings own them.
         self.graphs = CudaGraphs(self, self._lock)
-        self._next_handle = 1
         self._scratch: Buffer | None = None
         self._runway: Buffer | None = None
-        self._boxes: dict[tuple[int, Box], tuple[int, ...]] = {}
         #: Copies from other cards, and the order between their queues and those of this one.
-        self.peers = CudaPeers(self, self._count_queue)
+        self.peers = CudaPeers(self, partial(self._count, Kind.RING))
         self.describe_fault: Callable[[int], TileworkError] = self._plain_fault
         self.target = spec_of(self.library, ordinal)
         faults.hit("cuda.open.context")
@@ -213,7 +184,9 @@ class CudaDriver(CountsMemory):
         except BaseException:
             self._release_all()
             raise
-        self._fault = ctypes.c_int64.from_address(self._fault_buffer.address)
+        #: Where kernels report what they find wrong.
+        self.fault_address: Final = self._fault_buffer.address
+        self._fault = ctypes.c_int64.from_address(self.fault_address)
         self._fault.value = 0
 
     # ---- memory
@@ -290,84 +263,7 @@ class CudaDriver(CountsMemory):
 
     def load(self, kernels: Sequence[KernelCode]) -> CudaProgram:
         """Load the cubin of each kernel."""
-        unpacked = [unpack_code(code.data) for code in kernels]
-        for head, _ in unpacked:
-            self._check_arch(head)
-        modules: list[int] = []
-        loaded: list[Kernel] = []
-        with self.guard("load"):
-            try:
-                for code, (head, cubin) in zip(kernels, unpacked, strict=True):
-                    faults.hit("cuda.load.module")
-                    modules.append(self._module(cubin, head))
-                    loaded.append(self._kernel(code, head, modules[-1]))
-            except BaseException:
-                for module in modules:
-                    self._unload(module)
-                raise
-        return CudaProgram(self, tuple(loaded), modules)
-
-    def unload(self, kernels: Sequence[Kernel], modules: Sequence[int]) -> None:
-        """Give the code of a program back."""
-        for kernel in kernels:
-            self._handles.pop(kernel.handle, None)
-        if not modules or self.is_closed or self.lost:
-            return
-        with self.guard("unload"):
-            self._drain()
-            for module in modules:
-                self._unload(module)
-
-    def _unload(self, module: int) -> None:
-        self._modules.discard(module)
-        self.library.module_unload(module)
-        self._ledger.give_back(self._owner, Kind.PROGRAM)
-
-    def _module(self, cubin: bytes, head: CudaHead) -> int:
-        try:
-            module = self.library.module_load(cubin)
-        except CudaCallError as error:
-            if error.code in LOST:
-                raise
-            raise UnsupportedError(
-                f"{self.name}: the driver refuses the code of {head.name}", got=str(error)
-            ) from error
-        self._modules.add(module)
-        self._ledger.take(self._owner, Kind.PROGRAM)
-        return module
-
-    def _kernel(self, code: KernelCode, head: CudaHead, module: int) -> Kernel:
-        aligned = self.library.function(module, head.name)
-        any_ = self.library.function(module, head.name + ANY_SUFFIX) if head.has_any else aligned
-        if head.shared:
-            for function in {aligned, any_}:
-                self.library.allow_shared(function, head.shared)
-        with self._lock:
-            handle = self._next_handle
-            self._next_handle += 1
-            self._handles[handle] = _Loaded(head, aligned, any_)
-        return Kernel(
-            name=code.name,
-            handle=handle,
-            num_buffers=code.num_buffers,
-            num_variables=code.num_variables,
-            writes=code.writes,
-            scratch_bytes=code.scratch_bytes,
-        )
-
-    def _check_arch(self, head: CudaHead) -> None:
-        if head.arch != self.target.cpu_name:
-            raise UnsupportedError(
-                f"{self.name}: the code of {head.name} is for another card",
-                got=head.arch,
-                expected=self.target.cpu_name,
-            )
-        if head.shared > self.target.limits.shared_memory_bytes:
-            raise UnsupportedError(
-                f"{self.name}: {head.name} needs more shared memory than a block has",
-                got=head.shared,
-                expected=f"at most {self.target.limits.shared_memory_bytes}",
-            )
+        return self.programs.load(kernels)
 
     # ---- work
 
@@ -463,50 +359,6 @@ class CudaDriver(CountsMemory):
 
     # ---- inside
 
-    def launch_words(self, launch: Launch) -> tuple[_Loaded, int, int, Arguments]:
-        """A kernel, its function for these buffers, its blocks, and its arguments."""
-        loaded = self._handles.get(launch.kernel.handle)
-        if loaded is None:
-            raise StaleHandleError(
-                f"{self.name}: the code of {launch.kernel.name} is not on this device"
-            )
-        (blocks,) = launch.grid
-        if loaded.head.is_persistent:
-            blocks = min(blocks, self.target.unit("grid").count)
-        count = len(launch.buffers) + len(launch.variables)
-        boxes = [self._described(box, launch) for box in loaded.head.boxes]
-        arguments = Arguments(count + 2, boxes)
-        words = arguments.words
-        together = 0
-        for position, buffer in enumerate(launch.buffers):
-            address = self.address_of(buffer)
-            words[position] = address
-            together |= address
-        for position, value in enumerate(launch.variables, len(launch.buffers)):
-            words[position] = value & 0xFFFF_FFFF_FFFF_FFFF
-        words[count] = self._fault_buffer.address
-        if loaded.head.scratch:
-            arguments.keep = self._scratch_for(loaded.head.scratch * blocks)
-            words[count + 1] = arguments.keep.address
-        is_aligned = together % ALIGNMENT_BYTES == 0
-        return loaded, loaded.aligned if is_aligned else loaded.any_, blocks, arguments
-
-    def misplaced(self, command: Command) -> tuple[int, ...]:
-        """The buffers of a launch that the card cannot take where they start."""
-        loaded = self._handles.get(command.kernel.handle) if isinstance(command, Launch) else None
-        if loaded is None or not isinstance(command, Launch):
-            return ()
-        addresses = [buffer.address for buffer in command.buffers]
-        found = {
-            box.slot
-            for box in loaded.head.boxes
-            if (addresses[box.slot] + box.start_bytes) % ALIGNMENT_BYTES
-        }
-        if any(address & 7 for address in addresses):
-            pairs = zip(addresses, loaded.widths, strict=False)
-            found |= {slot for slot, (address, width) in enumerate(pairs) if address % width}
-        return tuple(sorted(found))
-
     def _queue_with_copies(self, launch: Launch, slots: tuple[int, ...]) -> None:
         """Run a launch on copies of some of its buffers, and copy what it wrote back."""
         buffers = list(launch.buffers)
@@ -518,17 +370,6 @@ class CudaDriver(CountsMemory):
         for slot in slots:
             if slot in launch.kernel.writes:
                 self._queue(Copy(launch.buffers[slot], buffers[slot]))
-
-    def _described(self, box: Box, launch: Launch) -> tuple[int, ...]:
-        """The copy engine's description of an array; made once for each place."""
-        address = launch.buffers[box.slot].address
-        key = (address, box)
-        found = self._boxes.get(key)
-        if found is None:
-            if len(self._boxes) >= _MOST_BOXES:
-                self._boxes.clear()
-            found = self._boxes[key] = self.library.describe_box(address, box)
-        return found
 
     def _scratch_for(self, size_bytes: int) -> Buffer:
         """Memory that the blocks of one launch share out; launches follow each other."""
@@ -551,10 +392,10 @@ class CudaDriver(CountsMemory):
         """What queues a command, with everything prepared that can be."""
         if not isinstance(command, Launch) or command.grid[0] == 0 or len(command.grid) != 1:
             return partial(self._queue, command)
-        misplaced = self.misplaced(command)
+        misplaced = self.programs.misplaced(command)
         if misplaced:
             return partial(self._queue_with_copies, command, misplaced)
-        loaded, function, blocks, arguments = self.launch_words(command)
+        loaded, function, blocks, arguments = self.programs.launch_words(command)
         head = loaded.head
 
         def start() -> None:
@@ -598,12 +439,12 @@ class CudaDriver(CountsMemory):
         with self.guard("submit"):
             return self._close_ticket((what,))
 
-    def _count_queue(self, more: int) -> None:
-        """Tell the ledger of a queue that was made, or given up."""
+    def _count(self, kind: Kind, more: int) -> None:
+        """Tell the ledger of queues or modules that were made, or, below 0, given up."""
         if more > 0:
-            self._ledger.take(self._owner, Kind.RING)
+            self._ledger.take(self._owner, kind, more)
         else:
-            self._ledger.give_back(self._owner, Kind.RING)
+            self._ledger.give_back(self._owner, kind, -more)
 
     def submitted_graph(self, instance: int, what: tuple[str, ...]) -> int:
         """Queue a graph and return a ticket."""
@@ -737,8 +578,7 @@ class CudaDriver(CountsMemory):
                 self._fault_buffer.close()
             self.allocator.close()
             self.graphs.close()
-            for module in sorted(self._modules):
-                self._unload(module)
+            self.programs.close()
             self.peers.close()
             for _, event, _ in self._pending:
                 library.event_destroy(event)
@@ -747,13 +587,10 @@ class CudaDriver(CountsMemory):
         self.peers.forget()
         if self.stream:
             ledger.give_back(self._owner, Kind.RING)
-        if self._modules:  # they go with the context
-            ledger.give_back(self._owner, Kind.PROGRAM, len(self._modules))
-            self._modules.clear()
+        self.programs.forget()
         self.graphs.forget()
         self._pending.clear()
         self.marks.close(destroy=not self.lost)
-        self._handles.clear()
         try:
             library.context_release(self.ordinal)
         finally:
