@@ -15,7 +15,7 @@ from tests.unit.schedule.schedule_builders import (
     reshape,
 )
 
-from tilework.dtypes import float32, int64
+from tilework.dtypes import DType, float32, int8, int64
 from tilework.ir.build import const
 from tilework.ir.node import Node, toposort
 from tilework.ir.ops import math, memory, tensor
@@ -31,11 +31,16 @@ def zeros(*shape: int) -> Node:
     return const(0.0, float32, shape)
 
 
-def picked(device: str = "CUDA", fold: Fold | None = Fold.ADD, base: Node | None = None) -> Node:
+def picked(
+    device: str = "CUDA",
+    fold: Fold | None = Fold.ADD,
+    base: Node | None = None,
+    counted: DType = int64,
+) -> Node:
     """One element of each of many rows."""
     index = reshape(param(0, (ROWS,), int64, device), ROWS, 1)
     updates = reshape(param(1, (ROWS,), float32, device), ROWS, 1)
-    own = iota((ROWS, 1), 0)
+    own = iota((ROWS, 1), 0, counted)
     target = zeros(ROWS, COLUMNS) if base is None else base
     return tensor.SCATTER(target, updates, own, index, attrs=GatherAttrs(0, fold))
 
@@ -72,6 +77,10 @@ def test_rows_that_some_have_and_some_not_are_scattered() -> None:
     assert chosen_axis(node) is None
 
 
+def test_positions_that_do_not_fit_their_dtype_are_scattered() -> None:
+    assert chosen_axis(picked(counted=int8)) is None
+
+
 def test_what_lies_in_memory_is_written_where_it_lies() -> None:
     assert chosen_axis(picked(base=param(3, (ROWS, COLUMNS), device="CUDA"))) is None
 
@@ -104,6 +113,7 @@ def test_a_sum_of_such_a_row_is_its_element() -> None:
         lambda: softmax_gradient(picked(base=like(1.0, zeros(ROWS, COLUMNS)))),
         lambda: softmax_gradient(picked(base=const(-0.0, float32, (ROWS, COLUMNS)))),
         lambda: reduce(picked(), 1),
+        lambda: math.MUL(reduce(picked(), 1), reduce(math.NEG(picked()), 1)),
         lambda: softmax_gradient(read(picked())),
     ],
 )

@@ -11,9 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilework.ir.build import const, const_bits
-from tilework.ir.node import make, toposort
+from tilework.ir.node import make, toposort, toposort_above
 from tilework.ir.ops import math, memory, tensor
 from tilework.ir.ops.tensor import Fold
+from tilework.ir.symbolic import dims
 from tilework.schedule.passes.movement import MOVEMENT
 from tilework.schedule.schedule import kind_of
 
@@ -51,7 +52,10 @@ def chosen_axis(node: Node) -> int | None:
 
 
 def _is_own_position(node: Node, axis: int) -> bool:
-    return node.op is tensor.IOTA and node.attrs.axis == axis
+    if node.op is not tensor.IOTA or node.attrs.axis != axis:
+        return False
+    last = dims.greatest(node.type.shape[axis]) - 1
+    return bool(node.attrs.dtype.maximum >= last)  # a narrower one starts again at its least
 
 
 def _is_constant(node: Node) -> bool:
@@ -71,35 +75,43 @@ def sum_choices(function: Node, limits: Limits) -> Node:
     params = [node for node in order if node.op is memory.PARAM]
     if any(kind_of(node.attrs.device) not in limits.scatters_chosen_on for node in params):
         return function
-    uses: dict[Node, int] = {}
-    for node in order:
-        for source in dict.fromkeys(node.src):
-            uses[source] = uses.get(source, 0) + 1
+    sums = {node: scatter for node in order if (scatter := _summed(node)) is not None}
+    if not sums:
+        return function
+    needed_otherwise = set(toposort_above([function], sums))
     done: dict[Node, Node] = {}
     for node in order:
         src = tuple([done[source] for source in node.src])
-        new = node if src == node.src else make(node.op, src, node.attrs)
-        done[node] = _element(node, uses, done) or new
+        if sums.get(node) in needed_otherwise:
+            done[node] = _element(node, sums[node], done)
+        else:
+            done[node] = node if src == node.src else make(node.op, src, node.attrs)
     return done[function]
 
 
-def _element(node: Node, uses: dict[Node, int], done: dict[Node, Node]) -> Node | None:
-    """The one element that a sum of a row adds to zeros; None for all other nodes."""
+def _summed(node: Node) -> Node | None:
+    """The SCATTER of one element into each row of zeros that a node sums; None for other nodes."""
     if node.op is not tensor.REDUCE or node.attrs.fold is not Fold.ADD:
         return None
-    signs = []
     scatter = node.src[0]
     while scatter.op in _SIGNS:
-        signs.append(scatter)
         scatter = scatter.src[0]
     axis = chosen_axis(scatter)
-    if axis is None or node.attrs.axes != (axis,) or uses[scatter] < 2:
+    if axis is None or node.attrs.axes != (axis,) or not _is_zero(scatter.src[0]):
         return None
+    is_known = isinstance(scatter.type.shape[axis], int)
+    return scatter if is_known and scatter.attrs.fold in (Fold.ADD, None) else None
+
+
+def _element(node: Node, scatter: Node, done: dict[Node, Node]) -> Node:
+    """The one element that a sum of rows of `scatter` adds to zeros."""
+    signs = []
+    source = node.src[0]
+    while source is not scatter:
+        signs.append(source)
+        source = source.src[0]
+    (axis,) = node.attrs.axes
     size = scatter.type.shape[axis]
-    if scatter.attrs.fold not in (Fold.ADD, None) or not isinstance(size, int):
-        return None
-    if not _is_zero(scatter.src[0]):
-        return None
     updates = done[scatter.src[1]]
     position = done[scatter.src[2 + axis - scatter.attrs.axis]]
     shape = updates.type.shape
