@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tilework import dtypes
 from tilework.base.errors import ShapeError, UserError
+from tilework.dtypes import promote
 from tilework.tensor.signals import Signals
 from tilework.tensor.variable import format_shape
 
@@ -199,9 +200,11 @@ class Resizing(Signals):
         if padding_mode not in ("zeros", "border", "reflection"):
             raise UserError("grid_sample: unknown padding_mode", got=padding_mode)
         sizes = [self._fixed_size(axis, "grid_sample") for axis in range(2, self.ndim)]
+        # Rounded to a small float a place may lie between other elements than it does.
+        exact = grid._wide()
         places = []
         for axis, size in enumerate(sizes):
-            place = grid[..., count - 1 - axis]
+            place = exact[..., count - 1 - axis]
             if align_corners:
                 place = (place + 1) * ((size - 1) / 2)
             else:
@@ -209,8 +212,13 @@ class Resizing(Signals):
             if mode != "bicubic":
                 place = _inside(place, size, padding_mode, align_corners)
             places.append(place)
-        channels = self.permute(0, *range(2, self.ndim), 1)
+        wide = self._wide() if self.dtype.is_float else self
+        channels = wide.permute(0, *range(2, self.ndim), 1)
         found = channels._sampled(places, sizes, mode, padding_mode, align_corners)
+        is_kept = mode == "nearest" and self.dtype.is_float
+        kept = self.dtype if is_kept else promote(self.dtype, grid.dtype)
+        if found.dtype != kept:
+            found = found.cast(kept)
         return found.permute(0, found.ndim - 1, *range(1, found.ndim - 1))
 
     def _sampled(
