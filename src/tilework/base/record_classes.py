@@ -6,7 +6,7 @@ from _thread import get_ident
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from tilework.base.record_fields import FIELDS, MISSING, SLOTS, Field, collect
+from tilework.base.record_fields import FIELDS, MISSING, SLOTS, Field, collect, fields
 
 _Maker = Callable[[type], Callable[..., Any]]
 _TOLD: Final = ("init", "repr", "hash", "compare", "metadata")
@@ -57,8 +57,13 @@ def dataclass(
 
 
 def _check_bases(cls: type, frozen: bool) -> None:
-    """Raises: TypeError where a frozen record and one that can change inherit."""
+    """Raises: TypeError where a frozen record and one that can change inherit.
+
+    The fields of the standard library's dataclasses would not be seen here.
+    """
     for base in cls.__mro__[1:]:
+        if "__dataclass_fields__" in base.__dict__ and FIELDS not in base.__dict__:
+            raise TypeError(f"{cls.__name__}: a record inherits from one of the standard library")
         if base.__dict__.get(_IS_FROZEN, frozen) is not frozen:
             raise TypeError(f"{cls.__name__}: a frozen record and one that can change inherit")
 
@@ -139,7 +144,9 @@ class _Standard:
                 given["default_factory"] = row.default_factory
             return dataclasses.field(kw_only=bool(row.kw_only), **given)
 
-        home = next(base for base in owner.__mro__ if base.__dict__.get(self.name) is self)
+        home = next((base for base in owner.__mro__ if base.__dict__.get(self.name) is self), None)
+        if home is None:  # another thread was faster
+            return getattr(owner, self.name)
         rows = home.__dict__[FIELDS]
         twin = dataclasses.make_dataclass(
             home.__name__,
@@ -264,9 +271,9 @@ def _refuse(what: str, name: str) -> None:
 
 
 def _get_state(self: Any) -> list[Any]:
-    return [getattr(self, name) for name in getattr(type(self), FIELDS)]
+    return [getattr(self, row.name) for row in fields(self)]
 
 
 def _set_state(self: Any, state: list[Any]) -> None:
-    for name, value in zip(getattr(type(self), FIELDS), state, strict=True):
-        object.__setattr__(self, name, value)
+    for row, value in zip(fields(self), state, strict=True):
+        object.__setattr__(self, row.name, value)

@@ -93,18 +93,18 @@ def _is_class_variable(kind: Any) -> bool:
 
 
 def _field_of(cls: type, name: str) -> Field:
-    default = getattr(cls, name, MISSING)
-    if isinstance(default, Field):
-        if default.default is MISSING:
+    given = getattr(cls, name, MISSING)
+    if isinstance(given, Field):
+        row = given
+        if row.default is MISSING:
             delattr(cls, name)
         else:
-            setattr(cls, name, default.default)
-        return default
-    if isinstance(default, SLOTS):  # of a base
-        default = MISSING
-    if default.__class__.__hash__ is None:
+            setattr(cls, name, row.default)
+    else:
+        row = Field(MISSING if isinstance(given, SLOTS) else given)  # slots are those of a base
+    if row.default.__class__.__hash__ is None:
         raise ValueError(f"{cls.__name__}.{name}: a default that can change; use default_factory")
-    return Field(default)
+    return row
 
 
 def is_dataclass(value: object) -> bool:
@@ -114,7 +114,7 @@ def is_dataclass(value: object) -> bool:
 
 def fields(value: Any) -> tuple[Any, ...]:
     """The fields of a record, or of a class of them.  Raises: TypeError."""
-    rows = getattr(value, FIELDS, None)
+    rows = _rows(value if isinstance(value, type) else type(value))
     if rows is None:
         import dataclasses  # here: a program that asks for nothing of it does not import it
 
@@ -122,14 +122,26 @@ def fields(value: Any) -> tuple[Any, ...]:
     return tuple(rows.values())
 
 
+def _rows(kind: type) -> Mapping[str, Field] | None:
+    """The fields of a class of records; None where they are the standard library's to tell.
+
+    Its dataclasses may inherit from records: their own fields count as well.
+    """
+    for base in kind.__mro__:
+        if "__dataclass_fields__" in base.__dict__:
+            rows: Mapping[str, Field] | None = base.__dict__.get(FIELDS)
+            return rows
+    return None
+
+
 def replace(value: Any, /, **changes: Any) -> Any:
     """A record like `value`, with other contents in some fields."""
-    for name, row in getattr(type(value), FIELDS).items():
+    for row in fields(value):
         if not row.init:
-            if name in changes:
-                raise ValueError(f"field {name} is declared with init=False")
-        elif name not in changes:
-            changes[name] = getattr(value, name)
+            if row.name in changes:
+                raise ValueError(f"field {row.name} is declared with init=False")
+        elif row.name not in changes:
+            changes[row.name] = getattr(value, row.name)
     return value.__class__(**changes)
 
 

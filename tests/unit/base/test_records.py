@@ -4,12 +4,16 @@ import copy
 import dataclasses
 import inspect
 import pickle
+import sys
+import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
 import pytest
 
 from tilework.base import record_classes, records
+from tilework.base.hashing import digest
 
 KINDS = {
     "plain": {},
@@ -153,9 +157,52 @@ def test_frozen_records_and_others_do_not_inherit() -> None:
         records.dataclass(type("Open", (Base,), {}))
 
 
-def test_defaults_that_can_change_are_refused() -> None:
+@pytest.mark.parametrize("default", [[], records.field(default=[])], ids=["bare", "in a field"])
+def test_defaults_that_can_change_are_refused(default: Any) -> None:
     with pytest.raises(ValueError, match="default_factory"):
-        records.dataclass(type("Bad", (), {"__annotations__": {"x": list}, "x": []}))
+        records.dataclass(type("Bad", (), {"__annotations__": {"x": list}, "x": default}))
+
+
+@dataclasses.dataclass(frozen=True)
+class Extended(Base):
+    """One of the standard library's, that adds a field to a record."""
+
+    d: int = 4
+
+
+def test_dataclasses_of_the_standard_library_add_fields_to_records() -> None:
+    made = Extended(1, (2,), 5)
+    assert [row.name for row in records.fields(made)] == ["a", "b", "d"]
+    assert records.replace(made, a=3) == Extended(3, (2,), 5)
+    assert records.asdict(made) == {"a": 1, "b": (2,), "d": 5}
+    assert digest(made) != digest(Extended(1, (2,), 6))
+    assert pickle.loads(pickle.dumps(made)) == copy.copy(made) == made
+
+
+def test_records_do_not_inherit_from_dataclasses_of_the_standard_library() -> None:
+    class Under(Extended):
+        e: int = 5
+
+    with pytest.raises(TypeError, match="of the standard library"):
+        records.dataclass(frozen=True)(Under)
+
+
+def test_threads_may_be_the_first_to_call_together() -> None:
+    def use(kind: Any, start: threading.Barrier) -> tuple[bool, int]:
+        start.wait()
+        one, other = kind(x=1), kind(x=1)
+        return one == other and hash(one) == hash(other), len(dataclasses.fields(one))
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            for _ in range(50):
+                kind, start = pair(frozen=True, slots=True)[0], threading.Barrier(4)
+                calls = [pool.submit(use, kind, start) for _ in range(4)]
+                assert [call.result() for call in calls] == [(True, 5)] * 4
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_methods_are_compiled_when_they_are_first_called(monkeypatch: pytest.MonkeyPatch) -> None:
