@@ -169,8 +169,13 @@ def _with_what_goes_along(
 
 
 def _differentiated_with(order: Sequence[Version]) -> list[Version]:
-    """Scalars whose forward pass is computed here, before something that it reads is written."""
-    if not _differentiated or not any(version.op is AFTER for version in order):
+    """Scalars whose forward pass is computed here, before something that it reads is written.
+
+    States do not count: drawing random numbers must not compute a loss that drew some.
+    """
+    if not _differentiated:
+        return []
+    if not any(version.op is AFTER and not version.is_state for version in order):
         return []
     here = {id(version) for version in order}
     device = order[-1].device

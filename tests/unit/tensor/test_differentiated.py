@@ -61,6 +61,17 @@ def test_a_loss_of_other_weights_waits() -> None:
     assert other_weight.grad is not None
 
 
+def test_random_numbers_that_are_drawn_meanwhile_compute_no_loss() -> None:
+    weight, _ = made()
+    with Tensor.train():
+        loss = (weight.dropout(0.5) * weight.dropout(0.5)).sum()
+        loss.backward()
+        Tensor.rand(3).realize()
+        assert not is_computed(loss)
+        nn.optim.SGD([weight], lr=0.5).step()
+    assert is_computed(loss)
+
+
 def test_a_loss_that_nobody_refers_to_is_forgotten() -> None:
     weight, loss = made()
     loss.backward()
