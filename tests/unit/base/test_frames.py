@@ -1,5 +1,6 @@
 import traceback
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -7,12 +8,24 @@ from tilework.base import frames, settings
 from tilework.base.errors import InternalError, SettingsError, ShapeError, TileworkError
 from tilework.base.frames import public
 
-
-def deep(error: Exception) -> None:
-    def inner() -> None:
+DEEP = """
+def deep(error):
+    def inner():
         raise error
 
     inner()
+"""
+
+
+def defined_in(filename: str) -> Callable[[Exception], None]:
+    """A function that raises an error two calls below, as if it stood in this file."""
+    names: dict[str, Any] = {}
+    exec(compile(DEEP, filename, "exec"), names)
+    found: Callable[[Exception], None] = names["deep"]
+    return found
+
+
+deep = defined_in(frames.PACKAGE + "some/module.py")
 
 
 def frames_of(call: Callable[[Exception], None], error: Exception) -> list[str]:
@@ -23,6 +36,16 @@ def frames_of(call: Callable[[Exception], None], error: Exception) -> list[str]:
 
 def test_inner_frames_of_a_users_error_are_dropped() -> None:
     assert frames_of(public(deep), ShapeError("reduce: wrong")) == ["frames_of"]
+
+
+def test_a_function_of_the_user_that_we_call_is_shown_to_its_last_line() -> None:
+    users = defined_in("model.py")
+    assert frames_of(public(users), ShapeError("reduce: wrong"))[-2:] == ["deep", "inner"]
+
+    def calls_ours(error: Exception) -> None:
+        deep(error)
+
+    assert frames_of(public(calls_ours), ShapeError("reduce: wrong"))[-1] == "calls_ours"
 
 
 def test_a_setting_keeps_them() -> None:
