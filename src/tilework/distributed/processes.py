@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from tilework import __version__
 from tilework.backends import registry
 from tilework.backends.world import World as Opener
 from tilework.base import settings
@@ -135,6 +136,7 @@ def init(
     own = Device[name if not index else f"{name}:{index}"]
     key = secret.encode() if isinstance(secret, str) else secret
     about = {
+        "version": __version__,
         "run": found.run,
         "kind": name,
         "target": digest(own.spec),

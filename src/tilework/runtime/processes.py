@@ -18,9 +18,11 @@ from __future__ import annotations
 import hmac
 import json
 import os
+import re
 import secrets
 import socket
 import struct
+from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
@@ -51,6 +53,7 @@ _LENGTH: Final = struct.Struct("<I")
 _HEAD: Final = struct.Struct("<4sQQ")
 _MARK: Final = b"TWT1"
 _RETRY_SECONDS: Final = 0.02
+_LOOPBACK: Final = re.compile(r"127(\.[0-9]{1,3}){3}")
 
 Address = tuple[str, int]
 
@@ -100,6 +103,9 @@ class Links:
                 _send_all(self._sockets[rank], view, deadline)
             except OSError as error:
                 raise self._failed(rank, "send to", error) from error
+            except BaseException:
+                self.spoil("a transfer was broken off")  # the rest of it would be taken for another
+                raise
             self._sent[rank] += 1
             self.sent_bytes += view.nbytes
 
@@ -124,6 +130,9 @@ class Links:
                 _receive_all(self._sockets[rank], view, deadline)
             except OSError as error:
                 raise self._failed(rank, "receive from", error) from error
+            except BaseException:
+                self.spoil("a transfer was broken off")
+                raise
             self._received[rank] += 1
             self.received_bytes += view.nbytes
 
@@ -154,6 +163,9 @@ class Links:
     def _close_sockets(self) -> None:
         sockets, self._sockets = self._sockets, {}
         for each in sockets.values():
+            # By closing alone a thread that waits there would go on, and the peer not notice.
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
             each.close()
 
     def _check_open(self) -> None:
@@ -396,7 +408,7 @@ def _proof(key: bytes, role: bytes, one: bytes, other: bytes) -> bytes:
 
 def _is_own(host: str) -> bool:
     """Whether only this host can reach an address."""
-    return host == "localhost" or host.startswith("127.") or host == "::1"
+    return host in ("localhost", "::1") or _LOOPBACK.fullmatch(host) is not None
 
 
 def _listen(address: Address) -> socket.socket:

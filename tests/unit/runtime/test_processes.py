@@ -20,6 +20,7 @@ from tilework.base.errors import (
     TileworkError,
     UserError,
 )
+from tilework.runtime import processes
 from tilework.runtime.processes import Links, meet
 
 ABOUT = {"kind": "CPU"}
@@ -113,6 +114,53 @@ def test_a_rank_that_does_not_answer_is_given_up_at_the_deadline(
         links[1].receive(0, memoryview(bytearray(4)))
 
 
+@pytest.mark.parametrize("is_sending", [True, False])
+def test_a_transfer_that_is_broken_off_is_never_taken_for_another(
+    group: Callable[..., list[Links]], monkeypatch: pytest.MonkeyPatch, is_sending: bool
+) -> None:
+    ended, peer = group(2)
+    what = "_send_all" if is_sending else "_receive_all"
+    whole = getattr(processes, what)
+
+    def broken(plain: socket.socket, view: memoryview, deadline: Any) -> None:
+        if view.nbytes == 64:
+            whole(plain, view[:40], deadline)
+            raise KeyboardInterrupt
+        whole(plain, view, deadline)
+
+    if not is_sending:
+        peer.send(0, memoryview(bytes(64)))
+    act = ended.send if is_sending else ended.receive
+    monkeypatch.setattr(processes, what, broken)
+    with pytest.raises(KeyboardInterrupt):
+        act(1, memoryview(bytearray(64)))
+    monkeypatch.undo()
+    with pytest.raises(DeviceLostError, match="broken off"):
+        act(1, memoryview(bytearray(64)))
+    with pytest.raises(DeviceLostError):
+        peer.receive(0, memoryview(bytearray(64)))
+
+
+def test_a_thread_that_waits_for_bytes_ends_with_its_group(
+    group: Callable[..., list[Links]],
+) -> None:
+    one, other = group(2, wait_seconds=60.0)
+    started = time.monotonic()
+
+    def act(number: int) -> None:
+        if number:
+            time.sleep(0.1)
+            one.spoil("another thread has failed")
+        else:
+            one.receive(1, memoryview(bytearray(4)))
+
+    waiting, _ = together(2, act)
+    assert isinstance(waiting, DeviceLostError)
+    with pytest.raises(DeviceLostError):
+        other.receive(0, memoryview(bytearray(4)))
+    assert time.monotonic() - started < 30
+
+
 def test_ranks_that_run_other_programs_are_found_out(group: Callable[..., list[Links]]) -> None:
     one, other = group(2)
     one.send(1, memoryview(b"abcd"))
@@ -191,9 +239,10 @@ def test_nobody_who_comes_is_a_timeout_that_says_who_is_missing(port: int) -> No
     assert "ranks 1, 2" in str(found.value.got)
 
 
-def test_an_address_for_other_hosts_needs_a_key() -> None:
+@pytest.mark.parametrize("host", ["0.0.0.0", "127.example.org", "localhost.example.org"])
+def test_an_address_for_other_hosts_needs_a_key(host: str) -> None:
     with pytest.raises(SettingsError, match="needs a key"):
-        meet(0, 2, ("0.0.0.0", 29500), ABOUT)
+        meet(0, 2, (host, 29500), ABOUT)
 
 
 def test_a_closed_group_sends_nothing(group: Callable[..., list[Links]]) -> None:
