@@ -4,11 +4,12 @@ A process that adds two numbers loads some 140 classes of plain data, creates ob
 them, and compares few.  `dataclasses.dataclass` compiles five functions for each; here a class
 gets small stand-ins, and the first call of one compiles what it stands for and takes its place.
 Objects of frozen classes are also made faster: their fields are set through the descriptors of
-their slots.
+their slots (ADR 0034 has what that costs and brings).
 
 The names are those of the standard library and mean the same (type checkers see the library's
-own), but for `order`, `InitVar` and `KW_ONLY`, which nothing needs, and `asdict`, which shares
-what it has no need to rebuild.  The functions of `dataclasses` take these classes too.
+own), but for `order`, `unsafe_hash`, `match_args`, `InitVar` and `KW_ONLY`, which nothing needs,
+and `asdict`, which shares what it has no need to rebuild.  The functions of `dataclasses` take
+these classes too.
 
 Example:
     >>> @dataclass(frozen=True, slots=True)
