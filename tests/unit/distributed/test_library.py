@@ -14,7 +14,7 @@ from tilework import Tensor, distributed, jit, nn, override
 from tilework.base.errors import BoundsError, DeviceError, DeviceLostError
 from tilework.engine.device import Device
 from tilework.nn.state import get_parameters
-from tilework.runtime.cuda.nccl import Status
+from tilework.runtime.cuda.nccl import NcclCallError, Status
 from tilework.testing.emulators.cuda import EmulatedCuda
 from tilework.testing.emulators.nccl import EmulatedNccl
 
@@ -169,6 +169,44 @@ def test_a_card_that_does_not_come_ends_the_run_at_the_deadline(cards: EmulatedC
         Device[name].wait_seconds = 0.05
     with pytest.raises(DeviceError):
         x.sum(0).numpy()
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_what_was_not_folded_to_its_end_is_handed_out_by_no_card(
+    cards: EmulatedCuda, first: int
+) -> None:
+    x = _sums(2)
+    assert x.sum(0).tolist() == [4.0, 6.0, 8.0, 10.0]
+    cards.collectives.absent.add(1)
+    parts = x.sum(0).realize().shards()
+    cards.collectives.remote = Status.REMOTE_ERROR
+    for number in (first, 1 - first) * 2:
+        with pytest.raises(DeviceLostError):
+            parts[number].numpy()
+
+
+def test_a_status_that_cannot_be_asked_for_is_a_typed_error(
+    cards: EmulatedCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = _sums(2)
+    assert x.sum(0).tolist() == [4.0, 6.0, 8.0, 10.0]
+    cards.collectives.absent.add(1)
+    got = x.sum(0).realize()
+
+    def status(comm: int) -> Status:
+        raise NcclCallError("ncclCommGetAsyncError", Status.INVALID_ARGUMENT, "as it was told")
+
+    monkeypatch.setattr(cards.collectives, "status", status)
+    with pytest.raises(DeviceError, match="watch the other ranks"):
+        got.numpy()
+
+
+def test_a_card_that_is_closed_leaves_the_results_of_the_others(cards: EmulatedCuda) -> None:
+    x = _sums(2)
+    with cards.late():
+        parts = x.sum(0).realize().shards()
+        Device["CUDA:0"].close()
+    assert parts[1].tolist() == [4.0, 6.0, 8.0, 10.0]
 
 
 def test_what_a_kernel_of_one_card_reports_is_raised_by_who_reads_another_s_result(

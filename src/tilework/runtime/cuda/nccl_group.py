@@ -10,7 +10,8 @@ recorded into a graph of each card, which is what is queued from then on.
 
 No call here waits for ever: making a communicator has a deadline, `check` raises what the library
 has found out about other ranks, and `abort` ends what cards are doing for a communicator.  After a
-failure the group is spoiled, and every call of it says why.
+failure the group is spoiled, and every call of it says why; if a card was not done with its
+collectives, all are lost, since nobody can tell what else has come of them.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from tilework.base.errors import (
     UnsupportedError,
     UserError,
 )
+from tilework.base.forks import new_rlock
 from tilework.base.ledger import LEDGER, Kind, Ledger
 from tilework.base.records import dataclass
 from tilework.runtime.bus.cuda import CudaCallError
@@ -66,6 +68,8 @@ MEANT_ALIKE: Final = frozenset(
 )
 _WAIT_SECONDS: Final = 60.0
 _NAP_SECONDS: Final = 100e-6
+#: How long a card takes to pass a mark behind work that is done.
+_GRACE_SECONDS: Final = 0.01
 #: Recorded collectives of a group that are kept.
 _MOST_GRAPHS: Final = 256
 
@@ -80,7 +84,9 @@ class _Recorded:
 
 
 class NcclGroup:
-    """The ranks of a communicator that are cards of this process.  One thread at a time.
+    """The ranks of a communicator that are cards of this process.  Thread-safe.
+
+    Whoever has the lock of a card may take that of the group, and never the other way round.
 
     Args:
         library: NCCL.
@@ -116,7 +122,9 @@ class NcclGroup:
         self._wait_seconds = wait_seconds
         self._records = records
         self._ledger = ledger
+        self._lock = new_rlock()
         self._comms: list[int] = []
+        self._has_work = False
         self._seen: OrderedDict[Any, _Recorded | None] = OrderedDict()
         #: Why nothing more can be done; empty while all is well.
         self.spoiled = ""
@@ -162,17 +170,23 @@ class NcclGroup:
                     waited=self._wait_seconds,
                 )
             time.sleep(_NAP_SECONDS)
+        if self.spoiled:  # somebody else has ended it meanwhile
+            raise self._failed_before()
 
     def _status(self, what: str) -> Status:
         """Success or "in progress" of all communicators together.  Raises what has failed."""
         found = Status.SUCCESS
-        for driver, comm in zip(self.drivers, self._comms, strict=False):
-            status = self._library.status(comm)
-            if status is Status.IN_PROGRESS:
-                found = status
-            elif status is not Status.SUCCESS:
-                error = NcclCallError(what, status, self._library.last_error(comm) or status.name)
-                raise self._translated(what, error, driver.name)
+        with self._lock:
+            for driver, comm in zip(self.drivers, self._comms, strict=False):
+                try:
+                    status = self._library.status(comm)
+                    if status not in (Status.SUCCESS, Status.IN_PROGRESS):
+                        text = self._library.last_error(comm) or status.name
+                        raise NcclCallError(what, status, text)
+                except NcclCallError as error:
+                    raise self._translated(what, error, driver.name) from error
+                if status is Status.IN_PROGRESS:
+                    found = status
         return found
 
     def check(self) -> None:
@@ -180,25 +194,62 @@ class NcclGroup:
         if not self.spoiled and not self.is_closed:
             self._status("watch the other ranks")
 
-    def abort(self, why: str) -> None:
-        """End the communicators at once, and all that cards are doing for them."""
-        self.spoiled = self.spoiled or why
-        comms, self._comms = self._comms, []
-        for driver, comm in reversed(list(zip(self.drivers, comms, strict=False))):
+    def abort(self, why: str, patience_seconds: float = _GRACE_SECONDS) -> None:
+        """End the communicators, and all that cards are still doing for them after some time.
+
+        If any is, all are lost: what they were given next goes on with bytes that nobody folded.
+        """
+        with self._lock:
+            self.spoiled = self.spoiled or why
+            comms, self._comms = self._comms, []
+            if comms and self._has_work and not self._is_done(patience_seconds):
+                for driver in self._left():
+                    driver.lost = f"a collective was ended before it was done: {why}"
+            for driver, comm in reversed(list(zip(self.drivers, comms, strict=False))):
+                try:
+                    if not driver.lost:
+                        self._use(driver)
+                    self._library.abort(comm)
+                except (NcclCallError, CudaCallError) as error:
+                    trace.warn("nccl", f"{driver.name}, ending a communicator: {error}")
+                self._ledger.give_back(driver.name, Kind.QP)
+            self._drop_graphs()
+
+    def _is_done(self, patience_seconds: float) -> bool:
+        """Whether all cards that are left say in time that they are done with collectives."""
+        deadline = Deadline.after(patience_seconds, SYSTEM_CLOCK)
+        return all(self._passes_mark(driver, deadline) for driver in self._left())
+
+    def _left(self) -> list[CudaDriver]:
+        return [driver for driver in self.drivers if not driver.lost and not driver.is_closed]
+
+    def _passes_mark(self, driver: CudaDriver, deadline: Deadline) -> bool:
+        library = driver.library
+        try:
+            self._use(driver)
+            mark = library.event_create(timing=False)
             try:
-                if not driver.lost:
-                    self._use(driver)
-                self._library.abort(comm)
-            except (NcclCallError, CudaCallError) as error:
-                trace.warn("nccl", f"{driver.name}, ending a communicator: {error}")
-            self._ledger.give_back(driver.name, Kind.QP)
-        self._drop_graphs()
+                library.event_record(mark, driver.peers.stream)
+                while not library.event_is_done(mark):
+                    if deadline.is_past():
+                        return False
+                    time.sleep(_NAP_SECONDS)
+            finally:
+                library.event_destroy(mark)
+        except CudaCallError:
+            return False
+        return True
 
     def end(self) -> None:
-        """A card of the group is being closed: give everything back at once.  Idempotent."""
+        """A card of the group is being closed: give everything back.  Idempotent.
+
+        Cards that go on may finish what they do for the group, unless one of it is lost already.
+        """
         if not self.is_closed:
             self.is_closed = True
-            self.abort("one of its cards was closed")
+            is_hopeless = any(driver.lost for driver in self.drivers)
+            patience = _GRACE_SECONDS if is_hopeless else self._wait_seconds
+            self.abort("one of its cards was closed", patience)
 
     def close(self) -> None:
         """Give everything back, the last made first.  Idempotent."""
@@ -274,7 +325,9 @@ class NcclGroup:
     def _queue(self, key: Any, call: Callable[[int, int], None]) -> None:
         """Queue a collective: by calls the first time, as graphs when it comes again."""
         self._check_usable()
-        with self._calling(key[0]):
+        with self._calling(key[0]), self._lock:
+            self._check_usable()  # now that nobody else can end it
+            self._has_work = True
             faults.hit("nccl.collective")
             streams = [driver.peers.queue(is_copying=True) for driver in self.drivers]
             recorded = self._recorded(key, call, streams) if self._records else None
@@ -352,10 +405,13 @@ class NcclGroup:
         if self.is_closed or any(driver.is_closed for driver in self.drivers):
             raise StaleHandleError("nccl: the group was closed, or one of its cards")
         if self.spoiled:
-            raise DeviceLostError(
-                "nccl: the group has failed before", got=self.spoiled,
-                try_="close its devices, and open them again",
-            )  # fmt: skip
+            raise self._failed_before()
+
+    def _failed_before(self) -> DeviceLostError:
+        return DeviceLostError(
+            "nccl: the group has failed before", got=self.spoiled,
+            try_="close its devices, and open them again",
+        )  # fmt: skip
 
     def _use(self, driver: CudaDriver) -> None:
         driver.library.context_use(driver.context)
