@@ -109,7 +109,7 @@ class _Compiling(Thread):
         super().__init__(name="tilework-pool-code", daemon=True)
         self._toolchain = toolchain
         self._source = source
-        self._found = b""
+        self._found: bytes | None = None
         self._error: TileworkError | None = None
 
     def run(self) -> None:
@@ -124,6 +124,8 @@ class _Compiling(Thread):
         self.join()
         if self._error is not None:
             raise self._error
+        if self._found is None:  # the thread died of something else, which is raised here
+            return self._toolchain.compile(self._source)
         return self._found
 
 

@@ -44,3 +44,9 @@ def test_without_another_thread_this_one_compiles(monkeypatch: pytest.MonkeyPatc
     toolchain = Toolchain()
     assert native._compile_beside_imports(toolchain, "text") == b"text"
     assert toolchain.threads == ["warm", threading.current_thread().name]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_dies_gives_no_code_and_its_error() -> None:
+    with pytest.raises(MemoryError):
+        native._compile_beside_imports(Toolchain(MemoryError()), "text")
