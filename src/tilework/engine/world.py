@@ -37,10 +37,10 @@ def is_of_the_world(name: str) -> bool:
     return name.startswith(PREFIX)
 
 
-def give_up() -> None:
-    """After a run that failed here: the other processes need not wait for it."""
+def give_up(what: str = "run") -> None:
+    """After what failed here: the others need not wait for it, nor take what is next for it."""
     links = current_links()
-    links.spoil(f"a run of rank {links.rank} failed")
+    links.spoil(f"a {what} of rank {links.rank} failed")
 
 
 def is_elsewhere(name: str) -> bool:
@@ -87,7 +87,11 @@ def read(device: OpenDevice, source: Buffer, target: memoryview) -> None:
         if target.nbytes:
             links.receive(owner, target)
         return
-    device.copy_out(source, target)
+    try:
+        device.copy_out(source, target)
+    except BaseException:
+        give_up("read")
+        raise
     for rank in links.others() if target.nbytes else ():
         links.send(rank, target)
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.emulated_cards import emulated_cards
 
 from tilework import Tensor, distributed
 from tilework.base.errors import (
@@ -169,6 +170,21 @@ def test_a_run_that_fails_ends_the_group_for_the_others_too() -> None:
     with pytest.raises(DeviceLostError, match="failed before"):
         group.barrier()
     group.finish()
+
+
+def test_a_read_that_fails_ends_the_group_for_the_others_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with emulated_cards(monkeypatch):
+        group = distributed.init("CUDA", here=World())
+        x = Tensor([1.0, 2.0]).to(group.device).realize()
+        index = Tensor([5]).to(group.device).realize()
+        found = x.gather(0, index).realize()  # a card says so when it is asked
+        with pytest.raises(BoundsError):
+            found.numpy()
+        with pytest.raises(DeviceLostError, match="failed before"):
+            group.barrier()
+        group.finish()
 
 
 def test_a_process_belongs_to_one_group(alone: distributed.Processes) -> None:
