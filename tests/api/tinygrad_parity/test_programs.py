@@ -32,6 +32,11 @@ CASES: dict[str, tuple[list[str], dict[str, str]]] = {
     "tensors": ([], {}),
     "helpers": ([], {}),
     "speech": ([], {}),
+    "mamba": ([], {}),
+    "diffusion": ([], {}),
+    "detector": ([], {}),
+    "adversaries": ([], {}),
+    "training": ([], {}),
 }
 
 
