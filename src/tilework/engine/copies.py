@@ -180,13 +180,10 @@ def run_copy(
         case Route.PROCESSES:
             copy_between_processes(
                 target_device, target, source_device, source,
-                lambda: _copy_here(target_device, target, source_device, source),
+                lambda: _through_host(target_device, target, source_device, source),
             )  # fmt: skip
-        case Route.HOST | Route.UPLOAD:
-            target_device.copy_in(target, source_device.view(source))
-        case Route.DOWNLOAD:
-            source_device.copy_out(source, target_device.view(target))
-            target.memory.changes += 1
+        case Route.HOST | Route.UPLOAD | Route.DOWNLOAD | Route.STAGED:
+            _through_host(target_device, target, source_device, source)
         case Route.DEVICE:
             copy = Copy(target, source)
             target_device.last_ticket = target_device.driver.submit([copy])
@@ -202,16 +199,12 @@ def run_copy(
             target.memory.changes += 1
             # Whoever writes to the source next is in another queue, which must not overtake.
             target_device.synchronize()
-        case Route.STAGED:
-            staging = memoryview(bytearray(plan.staging_bytes))
-            source_device.copy_out(source, staging)
-            target_device.copy_in(target, staging)
 
 
-def _copy_here(
+def _through_host(
     target_device: OpenDevice, target: Buffer, source_device: OpenDevice, source: Buffer
 ) -> None:
-    """A copy between two devices of this process, of which some is known to others."""
+    """Copy from or to memory that the host sees, or through some that it has in between."""
     if source_device.is_host_memory:
         target_device.copy_in(target, source_device.view(source))
     elif target_device.is_host_memory:

@@ -291,18 +291,24 @@ def test_a_rank_that_does_not_come_ends_at_the_deadline(pair: Pair) -> None:
     assert not +pair.library.held
 
 
+def begin_alone(pair: Pair, group: NcclGroup, rows: list[tuple[Any, Any]]) -> int:
+    """Let the first card wait for a fold that the other never comes to; return the ticket."""
+    driver = pair.drivers[0]
+    driver.peers.watch(group)
+    pair.library.absent.add(1)
+    group.all_reduce("add", "float32", rows)
+    mark = driver.peers.mark(is_copying=True)
+    driver.peers.after(mark, is_copying=False)
+    driver.peers.give_back([mark])
+    return driver.ticket("an all-reduce")
+
+
 def test_a_rank_that_dies_in_a_collective_ends_the_others_at_their_deadline(pair: Pair) -> None:
     group = pair.group()
     rows = pair.buffers([1, 2], [10, 20])
-    pair.drivers[0].peers.watch(group)
-    pair.library.absent.add(1)
-    group.all_reduce("add", "float32", rows)
-    driver = pair.drivers[0]
-    mark = driver.peers.mark(is_copying=True)
-    driver.peers.after(mark, is_copying=False)
-    ticket = driver.ticket("an all-reduce")
+    ticket = begin_alone(pair, group, rows)
     with pytest.raises(DeviceTimeoutError):
-        driver.wait(ticket, WaitLimit.of(0.02))
+        pair.drivers[0].wait(ticket, WaitLimit.of(0.02))
     assert group.spoiled
     with pytest.raises(DeviceLostError, match="failed before"):
         group.all_reduce("add", "float32", rows)
@@ -312,17 +318,10 @@ def test_a_rank_that_dies_in_a_collective_ends_the_others_at_their_deadline(pair
 def test_what_the_library_finds_out_about_a_rank_ends_a_wait(pair: Pair) -> None:
     group = pair.group()
     rows = pair.buffers([1, 2], [10, 20])
-    pair.drivers[0].peers.watch(group)
-    pair.library.absent.add(1)
-    group.all_reduce("add", "float32", rows)
-    driver = pair.drivers[0]
-    mark = driver.peers.mark(is_copying=True)
-    driver.peers.after(mark, is_copying=False)
-    ticket = driver.ticket("an all-reduce")
+    ticket = begin_alone(pair, group, rows)
     pair.library.remote = Status.REMOTE_ERROR
     with pytest.raises(DeviceLostError, match="watch the other ranks"):
-        driver.wait(ticket, WaitLimit.of(60.0))
-    driver.peers.give_back([mark])
+        pair.drivers[0].wait(ticket, WaitLimit.of(60.0))
     group.close()
 
 
