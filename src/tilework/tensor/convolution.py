@@ -7,6 +7,7 @@ last to the first.  Negative padding cuts off.
 from __future__ import annotations
 
 from itertools import product
+from math import prod
 from typing import TYPE_CHECKING, Any, Self
 
 from tilework import dtypes
@@ -127,10 +128,15 @@ class Adjoint:
         is_apart = all(step == 1 or spread == 1 for step, spread in steps)
         return are_known and is_apart and any(step > 1 for step in self.stride)
 
-    def phases(self) -> tuple[int, ...]:
-        """How many classes of places any tap reaches, for each axis."""
-        pairs = zip(self.kernel, self.stride, strict=True)
-        return tuple([min(size, step) for size, step in pairs])
+    def phases(self, axis: int) -> list[tuple[int, int, int]]:
+        """The first of some neighbouring classes of places, the last, and how many taps each has.
+
+        There are two numbers of taps at most; classes that no tap reaches are left out.
+        """
+        step = self.stride[axis]
+        taps, more = divmod(self.kernel[axis], step)
+        found = [(0, more, taps + 1), (more, step, taps)]
+        return [(start, stop, count) for start, stop, count in found if stop > start and count]
 
     def alone(self, kernel: tuple[int, ...]) -> Adjoint:
         """The convolution of one class, which has a stride of 1."""
@@ -144,11 +150,6 @@ class Adjoint:
             (size - 1) * step + spread * (taps - 1) + 1 + extra
             for size, taps, step, spread, extra in each
         ]
-
-    def most_places(self, own: list[int]) -> list[int]:
-        """How many places the class with the most taps has."""
-        taps = [ceil_div(size, has) for size, has in zip(self.kernel, self.phases(), strict=True)]
-        return self.alone(tuple(taps)).sizes(own)
 
 
 class Convolution(Counting):
@@ -364,33 +365,62 @@ class Convolution(Counting):
     def _by_phases(self, weight: Self, form: Adjoint) -> Self:
         """With a stride of s, places r, r + s, ... are reached by taps r, r + s, ... alone.
 
-        So they are a convolution of their own that has a stride of 1.
+        So they are a convolution of their own that has a stride of 1, and those that have as many
+        taps are one: their weights are channels beside each other.
         """
-        phases, count = form.phases(), len(form.kernel)
+        count = len(form.kernel)
         own_sizes = [self._fixed_size(2 + number, "conv") for number in range(count)]
-        places = form.most_places(own_sizes)
-        parts = []
-        for starts in product(*map(range, phases)):
-            taps = weight
-            for number, start in enumerate(starts):
-                taps = taps._cut_axis(2 + number, start, form.kernel[number], phases[number])
-            own = form.alone(tuple([taps._fixed_size(2 + n, "conv") for n in range(count)]))
-            part = self._by_taps(taps, own)
-            sizes = zip(places, own.sizes(own_sizes), strict=True)
-            parts.append(part._pad_axes([(0, most - here) for most, here in sizes]))
-        # (n, o, rh * rw, qh, qw) -> (n, o, qh, rh, qw, rw)
-        channels = weight._fixed_size(1, "conv") * form.groups
-        found = parts[0].stack(*parts[1:], dim=2)
-        found = found.reshape(self.shape[0], channels, *phases, *places)
+        classes = [form.phases(axis) for axis in range(count)]
+        most = form.alone(tuple([each[0][2] for each in classes])).sizes(own_sizes)
+        parts = [self._phases(weight, form, chosen, most) for chosen in product(*classes)]
+        for axis in reversed(range(count)):
+            each = len(classes[axis])
+            rows = [parts[start : start + each] for start in range(0, len(parts), each)]
+            parts = [row[0].cat(*row[1:], dim=2 + axis) if row[1:] else row[0] for row in rows]
+        # (n, o, rh, rw, qh, qw) -> (n, o, qh, rh, qw, rw)
+        (found,) = parts
+        if any(stop - start > 1 for each in classes if each[1:] for start, stop, _ in each):
+            found = found.contiguous()  # else joined parts are read lane by lane
         order = [axis for number in range(count) for axis in (2 + count + number, 2 + number)]
         found = found.permute(0, 1, *order)
-        # Phases that no tap reaches are zeros.
-        pairs = zip(phases, form.stride, strict=True)
-        found = found._pad_axes([pad for has, all_ in pairs for pad in ((0, 0), (0, all_ - has))])
-        whole = [size * step for size, step in zip(places, form.stride, strict=True)]
-        found = found.reshape(self.shape[0], channels, *whole)
+        # Places that no tap reaches are zeros.
+        pads: list[tuple[int, int]] = []
+        for axis, step in enumerate(form.stride):
+            pads += [(0, 0), (0, step - classes[axis][-1][1])]
+        found = found._pad_axes(pads)
+        whole = [size * step for size, step in zip(most, form.stride, strict=True)]
+        found = found.reshape(self.shape[0], weight._fixed_size(1, "conv") * form.groups, *whole)
         rest = zip(form.sizes(own_sizes), whole, strict=True)
         return found._pad_axes([(0, size - here) for size, here in rest])
+
+    def _phases(
+        self,
+        weight: Self,
+        form: Adjoint,
+        chosen: Sequence[tuple[int, int, int]],
+        most: Sequence[int],
+    ) -> Self:
+        """What some classes of places get: (n, o, classes of each axis, places of each axis)."""
+        count = len(chosen)
+        for number, (start, stop, taps) in enumerate(chosen):
+            axis, step, own = 2 + 2 * number, form.stride[number], form.kernel[number]
+            shape = weight.shape
+            pads: list[tuple[int, int]] = [(0, 0)] * weight.ndim
+            pads[axis] = (0, taps * step - own)
+            weight = weight._pad_axes(pads).reshape(*shape[:axis], taps, step, *shape[axis + 1 :])
+            weight = weight._cut_axis(axis + 1, start, stop)
+        inner = [2 + 2 * number for number in range(count)]
+        weight = weight.permute(0, 1, *[axis + 1 for axis in inner], *inner)
+        kernel = tuple([taps for _, _, taps in chosen])
+        widths = [stop - start for start, stop, _ in chosen]
+        own_form = form.alone(kernel)
+        channels = weight._fixed_size(1, "conv")
+        flat = weight.reshape(weight.shape[0], channels * prod(widths), *kernel)
+        found = self._by_taps(flat, own_form).contiguous()
+        sizes = found.shape[2:]
+        found = found.reshape(self.shape[0], channels * form.groups, *widths, *sizes)
+        pads = [(0, size - int(here)) for size, here in zip(most, sizes, strict=True)]
+        return found._pad_axes(pads)
 
     def _spread(self, axis: int, size: int, stride: int, dilation: int, extra: int) -> Self:
         """Axis `axis` becomes (places, taps): the windows that each place is reached from."""

@@ -24,6 +24,8 @@ FORMS = [
     (2, 3, 0, 1, 0, 1),
     (2, 2, 0, 1, 0, 2),
     (3, 2, 1, 2, 0, 1),
+    (7, 4, 3, 1, 3, 2),
+    (6, 3, 1, 1, 0, 4),
     ((3, 2), (1, 3), (1, 0), (2, 1), (0, 2), 1),
 ]
 
@@ -73,16 +75,22 @@ def test_no_place_is_touched_by_what_does_not_reach_it() -> None:
     np.testing.assert_array_equal(np.isnan(found), wanted)
 
 
-def test_each_class_of_places_adds_up_its_own_taps_alone() -> None:
-    x, weight = Tensor.ones(1, 8, 9, 9), Tensor.ones(8, 8, 4, 4)
-    found = x.conv_transpose2d(weight, stride=2, padding=1)
+@pytest.mark.parametrize(
+    ("kernel", "stride", "taps"),
+    [(4, 2, [4]), (5, 3, [1, 2, 2, 4]), (16, 8, [4]), (1, 2, [1]), (20, 8, [4, 6, 6, 9])],
+)
+def test_each_class_of_places_adds_up_its_own_taps_alone(
+    kernel: int, stride: int, taps: list[int]
+) -> None:
+    """And classes of as many taps are one sum, so that long strides make no more kernels."""
+    x, weight = Tensor.ones(1, 8, 9, 9), Tensor.ones(8, 8, kernel, kernel)
+    found = x.conv_transpose2d(weight, stride=stride, padding=1 if kernel > 1 else 0)
     sums = [node for node in toposort(found.node) if node.op is tensor.REDUCE]
-    assert len(sums) == 4
-    for node in sums:
-        added = itertools.compress(
-            node.src[0].shape, [axis in node.attrs.axes for axis in range(9)]
-        )
-        assert np.prod(list(added)) == 8 * 2 * 2
+    added = [
+        itertools.compress(node.src[0].shape, [axis in node.attrs.axes for axis in range(9)])
+        for node in sums
+    ]
+    assert sorted(np.prod(list(each)) for each in added) == [8 * each for each in taps]
 
 
 def test_a_bias_is_added_before_a_small_result_is_rounded() -> None:
