@@ -10,7 +10,8 @@
 All processes run the same program; each does the work of its own device, and copies between devices
 of two processes go over a connection between them.  What is on a process's other devices is its
 own, so data may differ there: of `x.shard(group.devices, axis=0)` each process puts its own share
-on its own device, and sends nothing.
+on its own device, and sends nothing.  Processes that have drawn no random numbers before `init`,
+and have asked for no seed, draw the same ones: so weights that each of them makes are alike.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from tilework.engine.device import Device
 from tilework.engine.world import PREFIX
 from tilework.runtime.links import set_links
 from tilework.runtime.processes import MEET_SECONDS, WAIT_SECONDS, Links, meet
+from tilework.tensor.random import begin_with, first_seed
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -146,6 +148,7 @@ def init(
         found.rank, found.size, _address(address or found.address, found.size), about,
         key=key, meet_seconds=meet_seconds, wait_seconds=wait_seconds,
     )  # fmt: skip
+    _share_seed(links)
     opener = Opener(index, own.spec)
     set_links(links)
     registry.set_interface(registry.WORLD, opener.find)
@@ -163,6 +166,18 @@ def init(
             links.close()
 
     return Processes(found, devices, links, finish)
+
+
+def _share_seed(links: Links) -> None:
+    """Let processes that have drawn nothing yet draw what rank 0 does: each makes all weights."""
+    if links.rank:
+        data = bytearray(8)
+        links.receive(0, memoryview(data))
+        begin_with(int.from_bytes(data, "little"))
+        return
+    seed = first_seed() % (1 << 64)  # of which a generator takes no more
+    for rank in links.others():
+        links.send(rank, memoryview(seed.to_bytes(8, "little")))
 
 
 def _address(text: str, size: int) -> tuple[str, int]:

@@ -107,6 +107,19 @@ def _seed() -> int:
     return _Sources.seed
 
 
+def first_seed() -> int:
+    """The seed that was asked for last, or else one by chance, which stays."""
+    with _Sources.lock:
+        return _seed()
+
+
+def begin_with(seed: int) -> None:
+    """Draw from this seed on, if none was asked for and nothing was drawn yet."""
+    with _Sources.lock:
+        if _Sources.seed is None:
+            _Sources.seed = seed
+
+
 class Random(Hashing):
     """Draws; each takes `dtype`, `device` and `requires_grad`."""
 

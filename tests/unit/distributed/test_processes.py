@@ -70,7 +70,8 @@ if sys.argv[1] == "alone":
     print(json.dumps(work(("CPU:0", "CPU:1"))))
 else:
     with distributed.init(wait_seconds=300, meet_seconds=300) as group:
-        print(json.dumps(work(group.devices)), flush=True)
+        drawn = Tensor.rand(3).tolist()  # before any seed
+        print(json.dumps([drawn, work(group.devices)]), flush=True)
 """
 
 _ENDLESS = """
@@ -130,7 +131,8 @@ def test_MDV_15_two_processes_give_the_bits_of_one_with_two_devices(
     found = [json.loads(each.communicate(timeout=300)[0]) for each in ranks]
     assert [each.returncode for each in ranks] == [0, 0]
     wanted = json.loads(alone.stdout)
-    assert found == [wanted, wanted]
+    assert [results for _, results in found] == [wanted, wanted]
+    assert found[0][0] == found[1][0]
 
 
 def test_MDV_15_a_process_that_is_killed_ends_the_others_with_a_typed_error(
