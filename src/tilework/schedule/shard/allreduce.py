@@ -119,7 +119,8 @@ def choose(
         for algorithm in ALGORITHMS:
             if wanted == algorithm:
                 return Choice(algorithm, devices, size_bytes, topology, "asked for")
-        raise UserError("allreduce: unknown algorithm", got=wanted, expected=ALGORITHMS)
+        known = ("auto", *ALGORITHMS, "library")
+        raise UserError("allreduce: unknown algorithm", got=wanted, expected=known)
     if devices <= 2:
         reason = f"two devices exchange their values{missing}"
         return Choice("naive", devices, size_bytes, topology, reason)
