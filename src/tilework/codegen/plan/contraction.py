@@ -126,7 +126,7 @@ def is_plain_load(node: Node) -> bool:
 
 def is_gated(node: Node) -> bool:
     """Does a factor read memory under a condition?"""
-    return any(len(load.src) > 1 for load in _loads(node))
+    return any(len(load.src) > 1 for load in loads_of(node))
 
 
 def load_stride(node: Node, range_: Node) -> int | None:
@@ -134,7 +134,7 @@ def load_stride(node: Node, range_: Node) -> int | None:
 
     A factor may be computed (an activation fused before the product): its loads count.
     """
-    strides = {stride(load.src[0].src[1], range_) for load in _loads(node)}
+    strides = {stride(load.src[0].src[1], range_) for load in loads_of(node)}
     moving = strides - {0}
     if len(moving) > 1 or not strides:
         return None
@@ -143,7 +143,7 @@ def load_stride(node: Node, range_: Node) -> int | None:
 
 def load_count(node: Node) -> int:
     """From how many loads a factor is made: a word of bytes that lie apart takes several."""
-    return max(len(_loads(node)), 1)
+    return max(len(loads_of(node)), 1)
 
 
 def loaded_share(node: Node) -> float:
@@ -152,9 +152,10 @@ def loaded_share(node: Node) -> float:
     A word of bytes that lie apart takes several loads, of a quarter of its bytes each.
     """
     size_bytes = node.type.dtype.itemsize
-    shares = [min(load.type.dtype.itemsize / size_bytes, 1.0) for load in _loads(node)]
+    shares = [min(load.type.dtype.itemsize / size_bytes, 1.0) for load in loads_of(node)]
     return max(sum(shares), 1.0)
 
 
-def _loads(node: Node) -> list[Node]:
+def loads_of(node: Node) -> list[Node]:
+    """The loads that a value is computed from."""
     return [part for part in toposort(node) if part.op is LOAD]

@@ -10,12 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilework.base.records import dataclass
-from tilework.codegen.analysis import Kernel, analyse, substitute_ranges
+from tilework.codegen.analysis import Kernel, analyse, stride, substitute_ranges
+from tilework.codegen.cascade.columns import find_columns
+from tilework.codegen.linearize.large import bytes_of, leaves_caches
 from tilework.codegen.passes.normalise import renumber
 from tilework.codegen.plan.contraction import (
     Contraction,
     is_plain_load,
     load_stride,
+    loads_of,
     orientations,
     vector_product,
     with_factors,
@@ -144,14 +147,17 @@ def _packed_fold(kernel: Kernel, fold: Contraction, constants: frozenset[int]) -
 def _packed_matrix(
     kernel: Kernel, vector: Contraction, target: TargetSpec, constants: frozenset[int]
 ) -> Prepacked | None:
-    """The words of a constant matrix that a vector is multiplied by, in panels of vectors.
+    """A constant matrix that a vector is multiplied by, in panels of vectors.
 
-    Words that lie side by side along the sum are read as they lie; their sums are still packed.
+    Words of bytes that lie side by side along the sum are read as they lie; their sums are still
+    packed.  Of other factors it is the memory that is packed, not what is computed from it.
     """
-    slots = _slots(vector.b)
     is_static = all(least_size(r) == size(r) for r in kernel.free.ranges)
-    if vector.reduce.src[0].op not in math.DOTS or not is_static or kernel.read_and_written:
+    if not is_static or kernel.read_and_written:
         return None
+    if vector.reduce.src[0].op not in math.DOTS:
+        return _packed_loads(kernel, vector, target, constants)
+    slots = _slots(vector.b)
     if not slots or not slots <= constants:
         return None
     split = _Split(kernel, vector)
@@ -161,6 +167,48 @@ def _packed_matrix(
         split.pack_b(lane, min(lanes * _PANEL_VECTORS, size(lane)))
     split.pack_corrections()
     return split.result(constants) if split.packs else None
+
+
+def _packed_loads(
+    kernel: Kernel, vector: Contraction, target: TargetSpec, constants: frozenset[int]
+) -> Prepacked | None:
+    """What a matrix is computed from, in panels: bytes stay bytes, and scales of blocks as few.
+
+    A task reads a few lines of each row, and rows lie far apart: the machine fetches nothing ahead
+    then.  Panels are read from one end to the other.
+    """
+    loads = loads_of(vector.b)
+    if not loads or not _slots(vector.b) <= constants:
+        return None
+    largest = max(loads, key=_array_bytes)
+    lanes = [r for r in vector.n if stride(largest.src[0].src[1], r) == 1]
+    columns = lanes_for(kernel, target) * _PANEL_VECTORS
+    if not lanes or size(lanes[0]) <= columns or _array_bytes(largest) <= target.l1_bytes:
+        return None
+    is_wide = columns * int(largest.type.dtype.itemsize) > target.line_bytes
+    if is_wide and leaves_caches(largest.src[0].src[0], target):
+        return None  # memory gives no more, in whatever order several lines of a row are read
+    moved = [load for load in loads if _is_spread(kernel, load, vector)]
+    in_blocks = find_columns(kernel, target)
+    if largest not in moved or (in_blocks and size(vector.k[0]) % in_blocks[1].block):
+        return None
+    split = _Split(kernel, vector)
+    split.pack_loads(moved, lanes[0], columns)
+    if in_blocks:
+        split.sum_in_blocks(in_blocks[1].block)
+    return split.result(constants)
+
+
+def _array_bytes(load: Node) -> int:
+    return bytes_of(load.src[0].src[0])
+
+
+def _is_spread(kernel: Kernel, load: Node, vector: Contraction) -> bool:
+    """Is a load another one for each column and step, and packed no larger than its array?"""
+    own = kernel.free.of(load)
+    if len(load.src) > 1 or not all(any(r in own for r in part) for part in (vector.n, vector.k)):
+        return False
+    return product(own) * int(load.type.dtype.itemsize) <= _array_bytes(load)
 
 
 def _spread(sink: Node) -> Node:
@@ -245,6 +293,14 @@ class _Split:
 
     def pack_b(self, lane: Node, columns: int) -> None:
         """b as (rest of n, panels of `columns`, k, columns); the lane range splits likewise."""
+        panel, inside, value = self._panels(lane, columns)
+        rest = [r for r in self.contraction.n if r is not lane]
+        batch = self._ranges_of(self.contraction.b, self.contraction.batch)
+        layout = [*batch, *rest, panel, *self.contraction.k, inside]
+        self._pack(self.contraction.b, layout, {lane: value})
+
+    def _panels(self, lane: Node, columns: int) -> tuple[Node, Node, Node]:
+        """A range of panels, one inside of a panel, and the lane's value by them."""
         number = int(lane.attrs.number)
         panels = ceil_div(size(lane), columns)
         panel = RANGE(const_index(panels), attrs=RangeAttrs(number))
@@ -254,11 +310,34 @@ class _Split:
             # The last panel reaches back: its first columns are computed twice, equal both times.
             start = simplify.minimum(start, const_index(size(lane) - columns))
         value = simplify.add(start, inside)
-        rest = [r for r in self.contraction.n if r is not lane]
-        batch = self._ranges_of(self.contraction.b, self.contraction.batch)
         self.values[lane] = value
-        layout = [*batch, *rest, panel, *self.contraction.k, inside]
-        self._pack(self.contraction.b, layout, {lane: value})
+        return panel, inside, value
+
+    def pack_loads(self, loads: Sequence[Node], lane: Node, columns: int) -> None:
+        """What b is computed from as (rest of n, panels, k, columns), each with its own ranges."""
+        panel, inside, value = self._panels(lane, columns)
+        rest = [r for r in self.contraction.n if r is not lane]
+        packed: dict[Node, Node] = {}
+        for load in loads:
+            own = self._ranges_of(load, (*self.contraction.batch, *rest))
+            steps = self._ranges_of(load, self.contraction.k)
+            lanes = [panel, inside] if lane in self.kernel.free.of(load) else []
+            self._pack(load, [*own, *lanes[:1], *steps, *lanes[1:]], {lane: value})
+            packed[load] = self.factors.pop(load)
+        b = self.contraction.b
+        (self.factors[b],) = simplify.substitute([b], packed)
+
+    def sum_in_blocks(self, steps: int) -> None:
+        """Add sums of so many steps to the total: the order that the kernel as it was has."""
+        reduce, (k,) = self.contraction.reduce, self.contraction.k
+        number = int(k.attrs.number)
+        block = RANGE(const_index(size(k) // steps), attrs=RangeAttrs(number))
+        inside = RANGE(const_index(steps), attrs=RangeAttrs(number + 1))
+        value = simplify.add(simplify.scale(block, steps), inside)
+        (product_,) = simplify.substitute([reduce.src[0]], self.factors)
+        product_ = substitute_ranges(product_, {k: value}, {})
+        inner = REDUCE(product_, inside, attrs=reduce.attrs)
+        self.factors[reduce] = REDUCE(inner, block, attrs=reduce.attrs)
 
     def pack_a(self) -> None:
         """a as (batch, rest of m, k, rows): the rows of a tile side by side, step after step."""
