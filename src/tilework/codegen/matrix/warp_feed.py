@@ -71,6 +71,7 @@ class WarpFeed(Feed):
         self.is_copied = any(engine.target_memory == "shared" for engine in engines)
         self.slot_count = supplies[-1].count
         self.pending: list[tuple[Node, Node, Node]] = []
+        self.barriers = 0
         held = sum(each.bytes for own in self.slots[1:] for each in own) // self.threads
         #: Is there no room in registers for what is loaded, so that it is so behind a block?
         self.is_late = not self.is_copied and held > _MOST_HELD_BYTES
@@ -162,7 +163,9 @@ class WarpFeed(Feed):
         """All but the last groups of all threads' copies are there."""
         if self.is_copied:
             self.out.emit(COPY_WAIT(after, attrs=CountAttrs(left)))
-        self.out.emit(BARRIER(after))
+        # Each is a statement of its own: a key of one block has two after the same literal.
+        self.barriers += 1
+        self.out.emit(BARRIER(after, const_index(self.barriers)))
 
     def _bring_block(self, number: int, at: Node) -> None:
         """Start to fill the slot of a block, if the tile has so many."""

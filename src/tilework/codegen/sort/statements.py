@@ -59,6 +59,8 @@ class Statements:
 
     def emit(self, root: Node) -> Node:
         """Add `root`, and what it needs and no open block has yet."""
+        if not root.op.pure and root in self.effects:
+            raise InternalError("sort: a statement stands twice", got=repr(root))
         stack = [(root, False)]
         while stack:
             node, ready = stack.pop()

@@ -73,6 +73,14 @@ def test_warps_compute_what_the_kernel_says_without_races(
     assert is_close(by_crew(stream, *cut), target, dtype, causal=causal)
 
 
+@pytest.mark.parametrize("target", [AMPERE, TURING])
+def test_several_warps_share_the_only_block_of_a_key_without_races(target: TargetSpec) -> None:
+    sink = attention(18, 12, causal=False, dtype=float16)
+    stream = find_stream(analyse(normalise_ranges(sink)), target)
+    assert stream is not None
+    assert is_close(by_crew(stream, 2, 16, 2), target, float16, causal=False)
+
+
 def test_the_pipeline_takes_one_pass_where_it_can() -> None:
     lowered = lower_kernel(attention(256, 256, causal=True), HOPPER)
     names = {node.op.name for node in lowered.linear.src}

@@ -97,8 +97,8 @@ def test_windows_are_read_by_boxes_that_move_and_are_zero_outside(step: int) -> 
     kernel = analyse(normalise_ranges(convolution(step, last=True)))
     found = best_ring(kernel, HOPPER)
     assert found is not None
-    assert found.ring.a.array is not None
-    assert found.ring.b.array is not None
+    assert found.cut.a.array is not None
+    assert found.cut.b.array is not None
     plan = choose_ring_plan(kernel, HOPPER)
     assert plan is not None
     source, weights = inputs()
@@ -112,7 +112,7 @@ def test_pixels_of_several_images_share_a_tile() -> None:
     kernel = analyse(normalise_ranges(convolution(1, last=True)))
     found = best_ring(kernel, HOPPER)
     assert found is not None
-    pixels = max((found.ring.a, found.ring.b), key=lambda operand: len(operand.own))
+    pixels = max((found.cut.a, found.cut.b), key=lambda operand: len(operand.own))
     assert len(pixels.own) == 3
 
 
