@@ -1,4 +1,4 @@
-"""What one warp group does for all tiles of a chain; see `chain_lower`."""
+"""What one group of threads does for all tiles of a chain; see `chain_lower`."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: Movement of elements that are all there: none is made up.
 _MOVED = frozenset((tensor.RESHAPE, tensor.PERMUTE, tensor.EXPAND, tensor.SHRINK, tensor.FLIP))
 #: Movement that leaves as many elements as there are, or makes more of them.
-_TURNED = frozenset((tensor.RESHAPE, tensor.PERMUTE, tensor.EXPAND, tensor.FLIP))
+_TURNED = _MOVED - {tensor.SHRINK}
 _ARRAYS = frozenset((memory.PARAM, memory.AFTER))
 #: What stays as it is: in memory already, or part of the movement.
 _LEFT = _MOVED | {memory.PARAM, memory.AFTER, tensor.COPY, tensor.IOTA, math.CONST}
