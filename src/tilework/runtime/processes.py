@@ -177,7 +177,10 @@ class Links:
         if self.is_closed:
             raise StaleHandleError("processes: the group was ended")
         if self.spoiled:
-            raise DeviceLostError("processes: the group has failed before", got=self.spoiled)
+            raise DeviceLostError(
+                "processes: the group has failed before", got=self.spoiled,
+                try_="start all ranks again",
+            )  # fmt: skip
 
     def _failed(self, rank: int, what: str, error: OSError) -> TileworkError:
         is_late = isinstance(error, TimeoutError)
