@@ -27,6 +27,15 @@ from tilework.nn.layers.functions import (
     Sequential,
 )
 from tilework.nn.layers.further import Bilinear, PReLU, RNNCell
+from tilework.nn.layers.lazy import (
+    LazyBatchNorm1d,
+    LazyBatchNorm2d,
+    LazyBatchNorm3d,
+    LazyConv1d,
+    LazyConv2d,
+    LazyConv3d,
+    LazyLinear,
+)
 from tilework.nn.layers.linear import Linear
 from tilework.nn.layers.normalization import (
     BatchNorm,
@@ -58,10 +67,12 @@ __all__ = [
     "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d",
     "Dropout", "Embedding", "EmbeddingBag", "FunctionLayer", "GRUCell", "GroupNorm", "Identity",
     "InstanceNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LSTMCell", "LayerNorm",
-    "LayerNorm2d", "Linear", "ModuleDict", "ModuleList", "MultiheadAttention", "PReLU", "RMSNorm",
-    "RNNCell", "Sequential", "Transformer", "TransformerDecoder", "TransformerDecoderLayer",
-    "TransformerEncoder", "TransformerEncoderLayer", "distributions", "func", "functional",
-    "init", "media", "optim", "state", "utils",
+    "LayerNorm2d", "LazyBatchNorm1d", "LazyBatchNorm2d", "LazyBatchNorm3d", "LazyConv1d",
+    "LazyConv2d", "LazyConv3d", "LazyLinear", "Linear", "ModuleDict", "ModuleList",
+    "MultiheadAttention", "PReLU", "RMSNorm", "RNNCell", "Sequential", "Transformer",
+    "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder",
+    "TransformerEncoderLayer", "distributions", "func", "functional", "init", "media", "optim",
+    "state", "utils",
 ]  # fmt: skip
 __all__ += sorted(LAYERS)
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tilework import Tensor, nn
-from tilework.base.errors import IndexingError, ShapeError, UserError
+from tilework.base.errors import IndexingError, ShapeError, TileworkError, UserError
 from tilework.nn.layers.functions import LAYERS
 
 RANDOM = np.random.default_rng(5)
@@ -332,7 +332,7 @@ NUMBER: Any = (3,)
         (lambda: nn.ConvTranspose2d(2, 2, 3, 1, 0, 0, 1, True), UserError, "by name"),
         (lambda: nn.Conv2d(2, 2, 3, padding_mode="mirror"), UserError, "unknown padding_mode"),
         (lambda: nn.BatchNorm2d(2, momentum=True), UserError, "momentum must be a number"),
-        (lambda: nn.BatchNorm2d(2, 1e-5, True, 0.1), UserError, "track_running_stats must be"),
+        (lambda: nn.BatchNorm2d(2, 1e-5, True, 0.1), TileworkError, "track_running_stats is of"),
         (lambda: nn.BatchNorm2d(sz=2, num_features=2), UserError, "under two names"),
         (lambda: nn.InstanceNorm2d(2)(Tensor.ones(2, 2)), ShapeError, "other axes"),
         (lambda: nn.GroupNorm(2, 4)(Tensor.ones(2, 3)), ShapeError, "other channels"),
@@ -342,7 +342,11 @@ NUMBER: Any = (3,)
         (lambda: nn.RNN(3, 2, 1, "gelu"), UserError, "unknown nonlinearity"),
         (lambda: nn.LSTM(3, 2, proj_size=2), UserError, "make no sense"),
         (lambda: nn.GRU(3, 2)(Tensor.ones(2, 4, 5)), ShapeError, "input doesn't fit"),
-        (lambda: nn.MultiheadAttention(4, 2, 0.0, True, *NUMBER), UserError, "add_bias_kv must be"),
+        (
+            lambda: nn.MultiheadAttention(4, 2, 0.0, True, *NUMBER),
+            TileworkError,
+            "add_bias_kv is of",
+        ),
         (
             lambda: nn.MultiheadAttention(4, 2)(VECTOR, VECTOR, VECTOR),
             ShapeError,

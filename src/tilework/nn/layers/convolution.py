@@ -52,12 +52,19 @@ class _Convolution:
             raise UserError(
                 "convolution: unknown padding_mode", got=padding_mode, expected=", ".join(_MODES)
             )
+        self.kernel_size = _sizes(kernel_size, self.axes)
+        steps = (*spread(stride, self.axes), *spread(dilation, self.axes))
+        if min(*self.kernel_size, *steps, groups) < 1 or min(in_channels, out_channels) < 0:
+            raise ShapeError(
+                "convolution: windows, strides, dilations and groups are from 1 on",
+                got=f"{in_channels} to {out_channels} channels in {groups} groups, kernel_size "
+                f"{kernel_size}, stride {stride}, dilation {dilation}",
+            )
         if in_channels % groups or out_channels % groups:
             raise ShapeError(
                 "convolution: the channels don't divide into the groups",
                 got=f"{in_channels} and {out_channels} channels, {groups} groups",
             )
-        self.kernel_size = _sizes(kernel_size, self.axes)
         self.stride = stride
         self.dilation = dilation
         self.groups = groups

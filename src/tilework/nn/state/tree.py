@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tilework.base.errors import ModelFileError, ShapeError, TileworkWarning
+from tilework.base.errors import ModelFileError, ShapeError, TileworkWarning, UserError
 from tilework.tensor.tensor import Tensor
 
 
@@ -25,6 +25,9 @@ def get_state_dict(obj: Any, prefix: str = "", tensor_type: type = Tensor) -> di
         >>> from tilework import nn
         >>> sorted(get_state_dict(nn.Linear(2, 3)))
         ['bias', 'weight']
+
+    Raises:
+        UserError: a lazy layer was not called yet.
     """
     found: dict[str, Tensor] = {}
     stack: list[tuple[str, Any, tuple[int, ...]]] = [(prefix.strip("."), obj, ())]
@@ -36,6 +39,12 @@ def get_state_dict(obj: Any, prefix: str = "", tensor_type: type = Tensor) -> di
             continue
         if id(value) in above:
             continue  # it holds itself
+        if getattr(type(value), "is_without_parameters", False):
+            raise UserError(
+                f"{name or 'the layer'}: a lazy layer has no parameters before its first call",
+                got=type(value).__name__,
+                try_="calling the model once, with an input of the right sizes",
+            )
         children = _children(value)
         below = (*above, id(value))
         for key, child in reversed(children):
