@@ -121,6 +121,8 @@ class _Walk:
             return
         self._forget(written)
         self._values[node] = self._computed(node)
+        # What is in a loop runs only if there is a first time; of none nothing is to be proven.
+        self._facts.append(Sum(1).plus(audit.sum_of(self._of(node.src[0])), -1))
 
     def _close(self) -> None:
         known, written = self._scopes.pop()
