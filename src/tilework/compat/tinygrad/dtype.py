@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import struct
 from typing import Any, Final
 
 from tilework import dtypes as own
@@ -151,7 +152,30 @@ def least_upper_float(dt: DType) -> DType:
     return own.float_of(dt)
 
 
+def can_lossless_cast(dt0: DType, dt1: DType) -> bool:
+    """Whether each value of `dt0` is one of `dt1`."""
+    if dt0 == dt1 or dt0.is_bool:
+        return True
+    if dt1.is_bool or (dt0.is_float and not dt1.is_float):
+        return False
+    if not dt1.is_float:
+        return bool(dt1.minimum <= dt0.minimum and dt0.maximum <= dt1.maximum)
+    if not dt0.is_float:
+        return bool(dt0.maximum.bit_length() <= dt1.mantissa_bits + 1)
+    is_wider = dt0.exponent_bits <= dt1.exponent_bits and dt0.mantissa_bits <= dt1.mantissa_bits
+    return bool(is_wider)
+
+
+def float_to_fp16(x: float) -> float:
+    """The next float16, as a Python float."""
+    try:
+        found: float = struct.unpack("e", struct.pack("e", x))[0]
+    except OverflowError:
+        return math.copysign(math.inf, x)
+    return found
+
+
 __all__ = [
-    "DTYPES_DICT", "ConstType", "DType", "DTypeLike", "dtypes", "least_upper_dtype",
-    "least_upper_float", "to_dtype",
+    "DTYPES_DICT", "ConstType", "DType", "DTypeLike", "can_lossless_cast", "dtypes",
+    "float_to_fp16", "least_upper_dtype", "least_upper_float", "to_dtype",
 ]  # fmt: skip

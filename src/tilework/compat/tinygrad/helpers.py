@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import decimal
 import functools
+import gc
 import getpass
 import operator
 import re
@@ -227,6 +230,16 @@ def cmod(x: int, y: int) -> int:
     return x - cdiv(x, y) * y
 
 
+def floordiv(x: int, y: int) -> int:
+    """The quotient rounded down; 0 by 0."""
+    return x // y if y else 0
+
+
+def floormod(x: int, y: int) -> int:
+    """The remainder of `floordiv`."""
+    return x - floordiv(x, y) * y
+
+
 def lo32(x: Any) -> Any:
     """The low 32 bits."""
     return x & 0xFFFFFFFF
@@ -332,6 +345,29 @@ def strip_parens(fst: str) -> str:
     return fst[1:-1] if fst[:1] == "(" and fst[-1:] == ")" and depth == 0 else fst
 
 
+def to_function_name(s: str) -> str:
+    """Text without colours as a name in C: other characters as their numbers."""
+    plain = (character.isascii() and character.isalnum() for character in ansistrip(s))
+    pairs = zip(ansistrip(s), plain, strict=True)
+    return "".join(each if ok or each == "_" else f"{ord(each):02X}" for each, ok in pairs)
+
+
+def word_wrap(x: str, wrap: int = 80) -> str:
+    """Text in lines of at most so many visible characters, cut anywhere."""
+    lines = []
+    for line in x.splitlines() if ansilen(x) > wrap else [x]:
+        start, place, seen = 0, 0, 0
+        while ansilen(line[start:]) > wrap:
+            while seen < wrap:
+                escape = _ESCAPES.match(line, place)
+                place = escape.end() if escape else place + 1
+                seen += not escape
+            lines.append(line[start:place])
+            start, seen = place, 0
+        lines.append(line[start:])
+    return "\n".join(lines)
+
+
 # --- the machine -----------------------------------------------------------------------------
 
 
@@ -351,6 +387,46 @@ def flat_mv(mv: memoryview) -> memoryview:
     return mv if not len(mv) else mv.cast("B")
 
 
+def pad_bytes(b: bytes, align: int) -> bytes:
+    """Bytes with zeros behind them up to a multiple of `align`."""
+    return b + bytes(-len(b) % align)
+
+
+def perf_counter_us() -> decimal.Decimal:
+    """The clock for durations in microseconds."""
+    return decimal.Decimal(time.perf_counter_ns()) / 1000
+
+
+def wait_cond(
+    cb: Callable[..., T], *args: Any, value: Any = True, timeout_ms: int = 10000, msg: str = ""
+) -> T:
+    """Call until `value` comes back.
+
+    Raises:
+        TimeoutError: it did not within `timeout_ms`.
+    """
+    end = time.perf_counter() + timeout_ms / 1000
+    while (found := cb(*args)) != value:
+        if time.perf_counter() > end:
+            raise TimeoutError(f"{msg}: {found!r} after {timeout_ms} ms, expected {value!r}")
+    return found
+
+
+class disable_gc(contextlib.ContextDecorator):
+    """No collection of garbage inside; around a block or a function."""
+
+    def _recreate_cm(self) -> disable_gc:
+        return type(self)()  # calls of a function may lie in each other
+
+    def __enter__(self) -> None:
+        self._was_on = gc.isenabled()
+        gc.disable()
+
+    def __exit__(self, *exc: object) -> None:
+        if self._was_on:
+            gc.enable()
+
+
 def stderr_log(msg: str) -> None:
     """Write to standard error."""
     sys.stderr.write(msg)
@@ -365,10 +441,13 @@ __all__ = [
     "CI", "OSX", "START_TIME", "WIN", "Context", "ContextVar", "GlobalCounters", "Profiling",
     "Timing", "all_int", "all_same", "ansilen", "ansipad", "ansistrip", "argfix", "argsort",
     "cdiv", "ceildiv", "cmod", "colored", "colorize_float", "count", "data64", "data64_le",
-    "dedup", "fetch", "flat_mv", "flat_to_grouped", "flatten", "fully_flatten", "get_child",
+    "dedup", "disable_gc", "fetch", "flat_mv", "flat_to_grouped", "flatten", "floordiv", "floormod",
+     "fully_flatten", "get_child",
     "get_shape", "get_single_element", "getbits", "getenv", "hi32", "i2u", "lo32", "make_tuple",
-    "merge_dicts", "mv_address", "next_power2", "partition", "pluralize", "polyN", "prod",
+    "merge_dicts", "mv_address", "next_power2", "pad_bytes", "partition",
+    "perf_counter_us", "pluralize", "polyN", "prod",
     "round_down", "round_up", "size_to_str", "stderr_log", "strides_for_shape", "strip_parens",
-    "temp", "time_to_str", "to_tuple", "tqdm", "trange", "unwrap",
+    "temp", "time_to_str", "to_function_name", "to_tuple", "tqdm", "trange", "unwrap", "wait_cond",
+    "word_wrap",
     *FLAGS,
 ]  # fmt: skip
