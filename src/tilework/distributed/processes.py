@@ -126,6 +126,7 @@ def init(
         DeviceTimeoutError: somebody did not come.
 
     Example:
+        >>> from tilework import Tensor
         >>> with init() as group:
         ...     Tensor([1, 2]).shard(group.devices).tolist()
         [1, 2]
