@@ -84,8 +84,8 @@ def test_attention_stores_no_scores_where_warps_multiply_all_narrow_floats(
         np.random.default_rng(n).standard_normal((1, 2, 24, 16)).astype(np.float16)
         for n in range(3)
     )
-    ours = [Tensor(array, device="CUDA").realize() for array in (q, k, v)]
-    found = ours[0].scaled_dot_product_attention(*ours[1:], is_causal=True).numpy()
+    query, key, value = (Tensor(array, device="CUDA").realize() for array in (q, k, v))
+    found = query.scaled_dot_product_attention(key, value, is_causal=True).numpy()
     scores = q.astype(np.float64) @ k.astype(np.float64).swapaxes(-1, -2) / 4
     scores = np.where(np.tri(24, dtype=bool), scores, -np.inf)
     weights = np.exp(scores - scores.max(-1, keepdims=True))

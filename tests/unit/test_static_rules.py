@@ -16,7 +16,7 @@ MAY_SUPPRESS = {
     "base/diskcache.py:_unlink": "another process removed the file first",
     "base/diskcache.py:_scan": "an entry or a shelf vanished while the folder was listed",
     "engine/workers.py:close": "the queue that is emptied is empty: that is the end of the loop",
-    "runtime/processes.py:_close_sockets": "the peer is gone already: there is nothing to shut down",
+    "runtime/processes.py:_close_sockets": "the peer is gone: nothing to shut down",
 }
 # Functions that may run text as code, each with its reason (GEN-09).
 MAY_EXECUTE = {

@@ -311,12 +311,12 @@ def contents(version: Version, values: Mapping[str, int] | None = None) -> bytea
         return read_bytes(buffer, split_name(version.device)[0])
     layout, kind = version.settled_layout(), version.node.type
     if spec.is_replicated(layout):
-        own = world.own_of_all(layout.devices)
-        if own is None:
+        rank = world.own_of_all(layout.devices)
+        if rank is None:
             return read_bytes(buffer.parts[0], layout.devices[0])
         refuse_host_read("read")
         data = bytearray(buffer.size_bytes // len(buffer.parts))
-        Device[layout.devices[own]].copy_out(buffer.parts[own], memoryview(data))
+        Device[layout.devices[rank]].copy_out(buffer.parts[rank], memoryview(data))
         return data
     import numpy as np
 

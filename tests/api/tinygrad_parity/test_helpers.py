@@ -6,11 +6,12 @@ import math
 from typing import Any
 
 import pytest
-import tinygrad.dtype as their_dtype
+import tinygrad.dtype
 import tinygrad.helpers as theirs
 
 from tilework.compat.tinygrad import dtype, helpers
 
+their_dtype: Any = tinygrad.dtype
 RED = "\x1b[31mred and long\x1b[0m"
 CALLS: list[tuple[str, tuple[Any, ...]]] = [
     *[(name, (x, y)) for name in ("floordiv", "floormod") for x in (-7, 0, 9) for y in (-2, 0, 3)],

@@ -94,7 +94,7 @@ def test_a_hessian_is_pytorchs(name: str) -> None:
 
 def test_a_jacobian_at_several_inputs_is_a_tuple() -> None:
     ours = func.jacobian(MATRICES["products"], (Tensor(X), Tensor(Y)))
-    theirs = torch.autograd.functional.jacobian(
+    theirs = torch.autograd.functional.jacobian(  # type: ignore[no-untyped-call]
         MATRICES["products"], (torch.from_numpy(X), torch.from_numpy(Y))
     )
     for own, other in zip(ours, theirs, strict=True):

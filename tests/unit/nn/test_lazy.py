@@ -1,6 +1,7 @@
 """Layers without sizes become the ordinary ones at their first call."""
 
 import copy
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from tilework import Tensor, jit, nn
 from tilework.base.errors import ShapeError, TileworkError, UserError
 
 RANDOM = np.random.default_rng(4)
-CASES = {
+CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], tuple[int, ...]]] = {
     "LazyLinear": ((5,), {"bias": False}, (2, 3, 7)),
     "LazyConv1d": ((4, 3), {"padding": 1, "dilation": 2}, (2, 6, 9)),
     "LazyConv2d": ((4, (3, 2)), {"stride": 2, "groups": 2, "padding_mode": "circular",
@@ -78,4 +79,4 @@ def test_a_copy_made_before_the_first_call_takes_its_own_sizes() -> None:
 
 def test_a_lazy_layer_of_no_tensor_is_refused() -> None:
     with pytest.raises(TileworkError):
-        nn.LazyLinear(2)("text")
+        nn.LazyLinear(2)("text")  # type: ignore[arg-type]

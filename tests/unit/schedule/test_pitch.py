@@ -143,6 +143,11 @@ def test_a_softmax_of_such_rows_is_one_kernel_behind_the_product() -> None:
     assert len(made.linear.src) <= 3
 
 
+def gradient_of(leaf: Tensor) -> Tensor:
+    assert leaf.grad is not None
+    return leaf.grad
+
+
 def test_captured_gradients_of_such_rows_are_those_of_a_processor(
     card: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,8 +165,7 @@ def test_captured_gradients_of_such_rows_are_those_of_a_processor(
         def step(x: Tensor) -> Tensor:
             weight.grad = None
             (x @ weight).sparse_categorical_crossentropy(targets).backward()
-            assert weight.grad is not None
-            return weight.grad.realize()
+            return gradient_of(weight).realize()
 
         return [step(Tensor(x, device=device).realize()).numpy().copy() for x in batches]
 

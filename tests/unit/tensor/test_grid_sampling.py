@@ -30,8 +30,8 @@ def test_gradients_of_small_grids_are_the_slopes_of_the_cells_the_places_lie_in(
 ) -> None:
     x, exact = as_small(IMAGES, name)
     grid, places = as_small(GRID, name)
-    found = x.grid_sample(grid, "bilinear", padding, True).sum().gradient(grid)[0]
-    found = found.float().numpy()
+    slope = x.grid_sample(grid, "bilinear", padding, True).sum().gradient(grid)[0]
+    found = slope.float().numpy()
     step = 1e-7  # far below the distance of a place from the border of its cell
     for index in [(0, 0, 0, 0), (0, 4, 2, 1), (0, 10, 8, 0), (1, 3, 3, 1), (1, 7, 5, 0)]:
         up, down = places.clone(), places.clone()
