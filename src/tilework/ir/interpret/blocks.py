@@ -153,10 +153,10 @@ class Team:
 
     def fail(self, error: Exception) -> None:
         """Keep the first error, and let no thread wait any longer."""
-        if self.error is None:
-            self.error = error
-        self.barrier.abort()
         with self.lock:
+            if self.error is None:
+                self.error = error
+            self.barrier.abort()
             for meeting in self.meetings.values():
                 meeting.barrier.abort()
             for signal in self.signals.values():
@@ -176,9 +176,18 @@ class Team:
         """Wait for all threads."""
         self.barrier.wait(_WAIT_SECONDS)
 
+    def add_signal(self, key: tuple[int, int], signal: Any) -> None:
+        """Know a signal that threads will wait for."""
+        with self.lock:
+            self.signals[key] = signal
+            if self.error is not None:
+                signal.give_up()
+
     def meet_some(self, key: Any, thread: int, count: int) -> None:
         """Wait for `count` threads that name the same meeting."""
         with self.lock:
+            if self.error is not None:
+                raise threading.BrokenBarrierError  # some of them have ended
             meeting = self.meetings.get(key)
             if meeting is None:
                 meeting = self.meetings[key] = _Meeting(self, count)

@@ -124,7 +124,7 @@ def _signal_init(node: Node, target: int, sources: list[int]) -> Any:
     def step(frame: Frame) -> None:
         member = member_of(frame, node)
         cells, at = frame[sources[0]]
-        member.team.signals[id(cells), at] = Signal(node.attrs.count, member.team.count)
+        member.team.add_signal((id(cells), at), Signal(node.attrs.count, member.team.count))
 
     return step
 
