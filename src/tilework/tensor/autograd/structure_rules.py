@@ -22,6 +22,7 @@ no_gradient("it has no sources", tensor.IOTA, memory.BUFFER, memory.PARAM, index
 no_gradient("positions are integers", tensor.SORT)
 no_gradient("an effect, not a value", memory.STORE, memory.SINK, program.CALL)
 no_gradient("an integer", index.BIND)
+no_gradient("made of sums over devices when their gradients are known", multi.ALLREDUCE)
 
 
 # --- movement ------------------------------------------------------------------------------------
