@@ -416,10 +416,13 @@ def _expected(kinds: list[str]) -> str:
     found = []
     for kind in kinds:
         head = kind.partition("[")[0].rpartition(".")[2]
-        inner = _WORDS.get(kind.partition("[")[2].rpartition("]")[0].partition(",")[0], "")
+        items = kind.partition("[")[2].rpartition("]")[0].split(", ")
+        inner = _WORDS.get(items[0], "")
         word = _WORDS.get(head)
         if head in _SEQUENCES:
-            word = f"a sequence of {inner.partition(' ')[2] or 'such'}s" if inner else "a sequence"
+            is_counted = head == "tuple" and items[-1] != "..."
+            count = f"{len(items)}" if is_counted else "a sequence of"
+            word = f"{count} {inner.partition(' ')[2] or 'such'}s" if inner else "a sequence"
         found.append("a tensor or a number" if head == "Any" else word or kind)
     return ", ".join(dict.fromkeys([word for word in found if word != "None"])) or "None"
 
