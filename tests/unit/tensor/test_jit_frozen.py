@@ -50,7 +50,8 @@ def test_state_that_is_written_goes_on_where_it_was() -> None:
     assert step().item() == 0.0
 
 
-def factors() -> tuple[Callable[[Tensor], Tensor], Callable[[float], None]]:
+def factors(*, is_hidden: bool) -> tuple[Callable[[Tensor], Tensor], Callable[[float], None]]:
+    """A captured function that calls an inner one, which no value leads to if it is hidden."""
     factor = 2.0
 
     def scaled(x: Tensor) -> Tensor:
@@ -60,29 +61,15 @@ def factors() -> tuple[Callable[[Tensor], Tensor], Callable[[float], None]]:
         nonlocal factor
         factor = value
 
+    if is_hidden:
+        chosen = iter([scaled] * 100)
+        return jit(lambda x: next(chosen)(x).sum()), put
     return jit(lambda x: scaled(x).sum()), put
 
 
-def hidden_factors() -> tuple[Callable[[Tensor], Tensor], Callable[[float], None]]:
-    """The same, where no value that the captured function reads leads to the inner function."""
-    factor = 2.0
-
-    def scaled(x: Tensor) -> Tensor:
-        return x * factor
-
-    def put(value: float) -> None:
-        nonlocal factor
-        factor = value
-
-    chosen = iter([scaled] * 100)
-    return jit(lambda x: next(chosen)(x).sum()), put
-
-
-@pytest.mark.parametrize("make", [factors, hidden_factors])
-def test_closure_variables_that_change_are_read_anew(
-    make: Callable[[], tuple[Callable[[Tensor], Tensor], Callable[[float], None]]],
-) -> None:
-    total, put = make()
+@pytest.mark.parametrize("is_hidden", [False, True])
+def test_closure_variables_that_change_are_read_anew(is_hidden: bool) -> None:
+    total, put = factors(is_hidden=is_hidden)
     gc.freeze()
     assert [total(ones(4)).item() for _ in range(3)] == [8.0, 8.0, 8.0]
     put(3.0)
