@@ -261,20 +261,25 @@ def test_kernels_run_in_the_default_floating_point_environment(
     assert cells[0] == 0.3333333333333333
 
 
-def test_BKE_05_workers_stop_and_join(
+def test_BKE_05_workers_stop_and_join_within_a_second(
     older_workers: set[Path], native_object: bytes, kernels: LoadedCode
 ) -> None:
     ledger = Ledger()
-    pool = ThreadPool(native_object, 4, ledger=ledger)
-    pool.run(LaunchTable([KernelLaunch(kernels.address_of("nap"), (), tasks=4, grain=1)], 0))
-    assert ledger.snapshot()["CPU", Kind.THREAD] == 3
-    assert len(worker_tasks() - older_workers) == 3
-    pool.close()  # raises if they do not stop soon
-    assert ledger.snapshot() == {}
-    limit = Deadline.after(60)  # a thread that was joined is listed for a moment longer
-    while not worker_tasks() <= older_workers and not limit.is_past():
-        time.sleep(0.001)
-    assert worker_tasks() <= older_workers
+    seconds = []
+    for _ in range(3):
+        pool = ThreadPool(native_object, 4, ledger=ledger)
+        pool.run(LaunchTable([KernelLaunch(kernels.address_of("nap"), (), tasks=4, grain=1)], 0))
+        assert ledger.snapshot()["CPU", Kind.THREAD] == 3
+        assert len(worker_tasks() - older_workers) == 3
+        started = time.perf_counter()
+        pool.close()
+        seconds.append(time.perf_counter() - started)
+        assert ledger.snapshot() == {}
+        limit = Deadline.after(60)  # a thread that was joined is listed for a moment longer
+        while not worker_tasks() <= older_workers and not limit.is_past():
+            time.sleep(0.001)
+        assert worker_tasks() <= older_workers
+    assert min(seconds) < 1.0  # where other processes may hold them up for longer
 
 
 def test_a_closed_pool_refuses_work(native_object: bytes, kernels: LoadedCode) -> None:
