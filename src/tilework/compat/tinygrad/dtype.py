@@ -10,6 +10,7 @@ from typing import Any, Final
 from tilework import dtypes as own
 from tilework import errors
 from tilework.dtypes import DType
+from tilework.ir.rules.casts import holds_every_value
 
 DTypeLike = str | DType
 ConstType = float | int | bool
@@ -154,16 +155,7 @@ def least_upper_float(dt: DType) -> DType:
 
 def can_lossless_cast(dt0: DType, dt1: DType) -> bool:
     """Whether each value of `dt0` is one of `dt1`."""
-    if dt0 == dt1 or dt0.is_bool:
-        return True
-    if dt1.is_bool or (dt0.is_float and not dt1.is_float):
-        return False
-    if not dt1.is_float:
-        return bool(dt1.minimum <= dt0.minimum and dt0.maximum <= dt1.maximum)
-    if not dt0.is_float:
-        return bool(dt0.maximum.bit_length() <= dt1.mantissa_bits + 1)
-    is_wider = dt0.exponent_bits <= dt1.exponent_bits and dt0.mantissa_bits <= dt1.mantissa_bits
-    return bool(is_wider)
+    return holds_every_value(dt1, dt0)
 
 
 def float_to_fp16(x: float) -> float:

@@ -157,13 +157,14 @@ def taking_groups(init: Callable[..., None]) -> Callable[..., None]:
         if "_arguments" in self.__dict__:
             init(self, *args, **kwargs)
             return
-        for name in [*_IDLE - signature.parameters.keys(), "differentiable"]:
-            if kwargs.pop(name, False) and name == "differentiable":
-                raise UserError(
-                    f"{type(self).__name__}: a step is no part of a gradient",
-                    got="differentiable=True",
-                    try_="nn.func.grad of a loss, and arithmetic with parameters",
-                )
+        for name in _IDLE - signature.parameters.keys():
+            kwargs.pop(name, None)
+        if kwargs.pop("differentiable", False):
+            raise UserError(
+                f"{type(self).__name__}: a step is no part of a gradient",
+                got="differentiable=True",
+                try_="nn.func.grad of a loss, and arithmetic with parameters",
+            )
         bound = signature.bind(self, *args, **kwargs)
         bound.apply_defaults()
         own, params, *_ = bound.arguments
