@@ -123,6 +123,7 @@ def test_a_total_that_is_carried_in_place_is_not_packed() -> None:
         step(Tensor(x).realize())
         expected += x.astype(np.float64) @ weights.astype(np.float64)
     _close(total.numpy(), expected)
+    assert _packed_bytes(step) == 0
 
 
 def test_large_matrices_are_summed_in_blocks_of_rows_packed_or_not() -> None:
@@ -145,3 +146,4 @@ def test_rows_of_a_symbolic_number_are_multiplied_as_they_were() -> None:
     for count in (1, 3, 5, 1, 2):
         got = function(held_x[: rows.bind(count)]).numpy()
         _close(got, x[:count].astype(np.float64) @ weights.astype(np.float64))
+    assert _packed_bytes(function) == 0
