@@ -40,6 +40,6 @@ def current_links() -> Transport:
     return _current[-1]
 
 
-def set_links(links: Transport | None) -> None:
-    """Let the devices of the world be those of a group, or of none."""
-    _current[:] = [] if links is None else [links]
+def set_links(links: Transport) -> None:
+    """Let the devices of the world be those of a group; one that was ended stays, and says so."""
+    _current[:] = [links]

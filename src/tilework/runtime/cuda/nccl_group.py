@@ -32,7 +32,6 @@ from tilework.base.errors import (
     StaleHandleError,
     TileworkError,
     UnsupportedError,
-    UserError,
 )
 from tilework.base.forks import new_rlock
 from tilework.base.ledger import LEDGER, Kind, Ledger
@@ -84,16 +83,13 @@ class _Recorded:
 
 
 class NcclGroup:
-    """The ranks of a communicator that are cards of this process.  Thread-safe.
+    """The communicators of cards of this process.  Thread-safe.
 
     Whoever has the lock of a card may take that of the group, and never the other way round.
 
     Args:
         library: NCCL.
         drivers: the cards of this process, in the order of their ranks.
-        ranks: their ranks; from 0 on unless given.
-        size: how many ranks there are in all processes.
-        unique_id: by which the ranks of several processes find each other.
         wait_seconds: how long making and ending communicators may take.
         records: whether repeated collectives become graphs.
 
@@ -108,17 +104,12 @@ class NcclGroup:
         library: NcclFolds,
         drivers: Sequence[CudaDriver],
         *,
-        ranks: Sequence[int] | None = None,
-        size: int | None = None,
-        unique_id: bytes | None = None,
         wait_seconds: float = _WAIT_SECONDS,
         records: bool = True,
         ledger: Ledger = LEDGER,
     ) -> None:
         self._library = library
         self.drivers = tuple(drivers)
-        self.size = len(drivers) if size is None else size
-        self._ranks = tuple(range(len(drivers))) if ranks is None else tuple(ranks)
         self._wait_seconds = wait_seconds
         self._records = records
         self._ledger = ledger
@@ -129,27 +120,20 @@ class NcclGroup:
         #: Why nothing more can be done; empty while all is well.
         self.spoiled = ""
         self.is_closed = False
-        if len(self._ranks) != len(drivers) or not 0 < len(drivers) <= self.size:
-            raise UserError(
-                "nccl: each card has one rank of the group",
-                got=f"{len(drivers)} cards, ranks {self._ranks}, {self.size} in all",
-            )
-        if len(drivers) < self.size and unique_id is None:
-            raise UserError("nccl: ranks of several processes need the name of their group")
-        if unique_id is None:
-            with self._calling("name the group"):
-                unique_id = library.unique_id()
+        with self._calling("name the group"):
+            unique_id = library.unique_id()
         self._open(unique_id)
 
     # ---- making, and ending
 
     def _open(self, unique_id: bytes) -> None:
+        size = len(self.drivers)
         try:
             with self._calling("make communicators"), self._library.group():
-                for driver, rank in zip(self.drivers, self._ranks, strict=True):
+                for rank, driver in enumerate(self.drivers):
                     faults.hit("nccl.open")
                     self._use(driver)
-                    self._comms.append(self._library.init_rank(self.size, unique_id, rank))
+                    self._comms.append(self._library.init_rank(size, unique_id, rank))
                     self._ledger.take(driver.name, Kind.QP)
             self._until_ready("make communicators")
         except BaseException:
@@ -166,7 +150,7 @@ class NcclGroup:
                 raise DeviceTimeoutError(
                     f"nccl: {what}: some rank does not answer",
                     got=f"no answer after {waited}",
-                    expected=f"{self.size} ranks that make the same calls",
+                    expected=f"{len(self.drivers)} ranks that make the same calls",
                     waited=self._wait_seconds,
                 )
             time.sleep(_NAP_SECONDS)

@@ -93,6 +93,3 @@ def _split(node: Node) -> Node:
         rest = [between(each, 0, whole, size) for each in (updates, *indices)]
         x = SCATTER(x, *rest, attrs=GatherAttrs(0, fold))
     return combine(fold, x, total)
-
-
-__all__ = ["split_scatters"]
