@@ -16,7 +16,7 @@ from tilework.base.errors import (
     UserError,
 )
 from tilework.engine.copies import Route, plan_copy
-from tilework.engine.device import WAIT_SECONDS, Device
+from tilework.engine.device import Device
 
 DATA = np.arange(12, dtype=np.float32).reshape(4, 3)
 
@@ -112,7 +112,7 @@ def test_MDV_12_a_device_that_hangs_ends_the_collective_within_the_deadline(
     since = time.monotonic()
     with pytest.raises(DeviceTimeoutError, match="no progress"):
         x.sum().item()
-    assert time.monotonic() - since < WAIT_SECONDS / 5
+    assert time.monotonic() - since < 30
 
 
 def test_MDV_12_a_replay_that_fails_loses_the_state_that_it_writes(cards: Any) -> None:

@@ -18,7 +18,7 @@ from tilework.base.errors import (
     StaleHandleError,
     StaleOutputError,
 )
-from tilework.engine.device import WAIT_SECONDS, Device
+from tilework.engine.device import Device
 from tilework.runtime.drivers import null
 from tilework.testing.emulators.cuda import EmulatedCuda
 
@@ -49,7 +49,7 @@ def test_GEN_05_reading_a_result_of_a_card_that_hangs_ends(library: EmulatedCuda
         started = time.monotonic()
         with pytest.raises(DeviceTimeoutError):
             y.numpy()
-        assert time.monotonic() - started < WAIT_SECONDS / 5
+        assert time.monotonic() - started < 30
 
 
 def test_GEN_05_an_upload_after_work_that_hangs_ends(library: EmulatedCuda) -> None:

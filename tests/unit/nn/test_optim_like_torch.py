@@ -251,7 +251,9 @@ NUMBER: Any = 0.9
     [
         (lambda x: optim.SGD([x], 0.1, 0.9, 5e-4, True), "weight decay is no number"),
         (lambda x: optim.Adam([x], 0.1, NUMBER, 0.99), "betas is of the wrong kind"),
-        (lambda x: optim.Adam([x], 0.1, betas=(0.9,)), "expected: 2 numbers"),
+        (lambda x: optim.Adam([x], 0.1, betas=(0.9,)), "expected: 2 numbers"),  # type: ignore[arg-type]
+        (lambda x: optim.Adam([{"params": [x], "betas": (0.9, 0.9, 0.9)}]), "no pair"),
+        (lambda x: optim.Muon([x], 0.1, 0.95, 0.1, 1), "nesterov and classic"),  # type: ignore[arg-type]
         (lambda x: optim.Muon([x], 0.1, 0.95, 0.1, NUMBER), "nesterov is of the wrong kind"),
         (lambda x: optim.LBFGS([x], line_search_fn="armijo"), "unknown search"),
         (lambda x: optim.LBFGS([x]).step(), "needs a closure"),
