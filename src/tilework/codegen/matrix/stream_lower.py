@@ -60,7 +60,7 @@ class StreamWork:
         self.stream = stream
         self.out = out
         self.block = stream.block
-        self.row, self.key = stream.row, stream.key
+        self.key = stream.key
         self.of_positions: tuple[Node, ...] = ()
         self.rows = stream.crew.rows
         self.row_tiles = ceil_div(size(stream.row), self.rows)

@@ -9,20 +9,17 @@ the kernel.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tilework.codegen.audit_statements import unproven_at
 from tilework.ir.build import const, const_index
 from tilework.ir.faults import AccessFault
-from tilework.ir.node import Node, make
+from tilework.ir.node import Node, make, toposort
 from tilework.ir.ops import control, math
 from tilework.ir.ops.index import RANGE, LanesAttrs
 from tilework.ir.ops.memory import LOAD, STORE
 from tilework.ir.ops.program import FAULT_IF, LINEAR, FaultAttrs
 from tilework.ir.symbolic import dims
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _CHECKED: Final = (LOAD, STORE)
 
@@ -102,13 +99,7 @@ class _Writer:
 
     def _emit_all(self, root: Node) -> Node:
         """Add an expression over arguments."""
-        waiting: list[tuple[Node, Sequence[Node]]] = [(root, root.src)]
-        order: list[Node] = []
-        while waiting:
-            node, sources = waiting.pop()
+        for node in toposort(root):
             if node.src:
-                order.append(node)
-                waiting.extend((each, each.src) for each in sources)
-        for node in reversed(order):
-            self._emit(node)
+                self._emit(node)
         return root

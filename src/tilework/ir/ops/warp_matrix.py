@@ -125,7 +125,7 @@ class WarpMatrixAttrs(Attrs):
     Attributes:
         rows, columns: How many fragments of each operand there are.
         m, n, k: The instruction's own shape.
-        dtype: The dtype of the elements of both operands, by name.
+        dtype: The dtype of the first operand's elements, by name.
         is_first: Whether the accumulators count as 0.
         b_dtype: That of the second operand's, where it is another of as many bits; else empty.
     """
