@@ -53,7 +53,7 @@ class KernelsElsewhere:
         return None
 
 
-class World:
+class WorldDevices:
     """Opens the devices of all ranks.
 
     Args:

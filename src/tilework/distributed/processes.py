@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from tilework import __version__
 from tilework.backends import registry
-from tilework.backends.world import World as Opener
+from tilework.backends.world import WorldDevices
 from tilework.base import settings
 from tilework.base.errors import SettingsError, UserError
 from tilework.base.hashing import digest
@@ -150,7 +150,7 @@ def init(
         key=key, meet_seconds=meet_seconds, wait_seconds=wait_seconds,
     )  # fmt: skip
     _share_seed(links)
-    opener = Opener(index, own.spec)
+    opener = WorldDevices(index, own.spec)
     set_links(links)
     registry.set_interface(registry.WORLD, opener.find)
     devices = tuple([Device.canonicalize(f"{PREFIX}{name}:{rank}") for rank in range(found.size)])

@@ -57,9 +57,8 @@ def fold(call: FoldCall, slots: Sequence[Buffer | None], scratch: dict[int, Buff
     """
     devices = [Device[name] for name in call.devices]
     queues: list[Any] = [peer_queues(device) for device in devices]
-    count = len(call.receivers)
-    sources = [part_of(slots, operand) for operand in call.operands[count:]]
-    wanted = dict(zip(call.receivers, call.operands[:count], strict=True))
+    sources = [part_of(slots, operand) for operand in call.sources]
+    wanted = dict(zip(call.receivers, call.results, strict=True))
     pairs = []
     for number, (device, source) in enumerate(zip(devices, sources, strict=True)):
         if number in wanted:

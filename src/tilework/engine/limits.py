@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from tilework.base.records import replace
 from tilework.engine.device import Device
 from tilework.engine.folds import collectives_of
-from tilework.schedule.schedule import DEFAULT_LIMITS, kind_of
+from tilework.schedule.schedule import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from tilework.schedule.schedule import Limits
@@ -33,7 +33,7 @@ _made_before: Final[dict[tuple[frozenset[str], _Libraries], Limits]] = {}
 
 def limits_of_devices() -> Limits:
     """The limits for what is scheduled now, the same object for the same devices."""
-    kinds = DEFAULT_LIMITS.matrix_cascades_on
+    kinds = DEFAULT_LIMITS.matrix_units_on
     lacking = frozenset(
         kind for kind, spec in Device.specs() if kind in kinds and not _has_unit(spec)
     )
@@ -46,7 +46,7 @@ def limits_of_devices() -> Limits:
         found = _made_before[key] = replace(
             DEFAULT_LIMITS,
             collectives_on=libraries,
-            matrix_cascades_on=tuple([kind for kind in kinds if kind not in lacking]),
+            matrix_units_on=tuple([kind for kind in kinds if kind not in lacking]),
             recomputed_from=tuple(
                 [row for row in DEFAULT_LIMITS.recomputed_from if row[0] not in lacking]
             ),
@@ -58,8 +58,9 @@ def _libraries() -> _Libraries:
     """By kind of which several devices are open, what a library folds between all of them."""
     kinds: dict[str, list[str]] = {}
     for name in Device.opened():
-        if kind_of(name) in DEFAULT_LIMITS.linked_on:
-            kinds.setdefault(kind_of(name), []).append(name)
+        kind = name.partition(":")[0]  # a card of a group of processes is none of these
+        if kind in DEFAULT_LIMITS.linked_on:
+            kinds.setdefault(kind, []).append(name)
     found = []
     for kind, names in sorted(kinds.items()):
         rows = [collectives_of(Device[name]) for name in names] if len(names) > 1 else []

@@ -76,7 +76,7 @@ def live_steps(steps: Sequence[PlannedStep], operands: Sequence[Sequence[Range]]
 
 def _written(step: PlannedStep) -> Sequence[int]:
     if isinstance(step, FoldCall):
-        return range(len(step.receivers))
+        return step.writes
     return written_slots(step.kernel) if isinstance(step, PlannedCall) else (0,)
 
 

@@ -359,8 +359,7 @@ def _fold(call: FoldCall) -> _Unit:
     def run(slots: Sequence[Buffer | None], values: Mapping[str, int]) -> None:
         fold(call, slots, scratch)
 
-    count = len(call.receivers)
-    touches = [(operand, number < count) for number, operand in enumerate(call.operands)]
+    touches = [(operand, number in call.writes) for number, operand in enumerate(call.operands)]
     return _Unit((call.devices[0], True), run, tuple(touches))
 
 

@@ -65,7 +65,7 @@ def _accesses(step: Step, places: Places) -> list[Access]:
     """What a step touches, in the order of its operands."""
     writes: Sequence[int] = step.code.writes if isinstance(step, KernelCall) else (0,)
     if isinstance(step, FoldCall):
-        writes = range(len(step.receivers))
+        writes = step.writes
     return [
         access_of(operand, position in writes, places)
         for position, operand in enumerate(operands_of(step))

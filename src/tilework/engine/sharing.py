@@ -95,7 +95,7 @@ def folds_between(nodes: Sequence[Node], device: str) -> list[tuple[tuple[str, .
     Args: as `copies_between`.
     """
     return [
-        (step.devices, f"{step.fold} of {step.dtype}", step.operands[-1].size_bytes)
+        (step.devices, f"{step.fold} of {step.dtype}", step.sources[0].size_bytes)
         for step in _steps_of(nodes, device)
         if isinstance(step, FoldCall)
     ]

@@ -83,6 +83,21 @@ class FoldCall:
     operands: tuple[Operand, ...]
     receivers: tuple[int, ...]
 
+    @property
+    def writes(self) -> range:
+        """The positions of the operands that are results."""
+        return range(len(self.receivers))
+
+    @property
+    def results(self) -> tuple[Operand, ...]:
+        """Where each receiver gets the fold."""
+        return self.operands[: len(self.receivers)]
+
+    @property
+    def sources(self) -> tuple[Operand, ...]:
+        """What each device has."""
+        return self.operands[len(self.receivers) :]
+
 
 @dataclass(frozen=True, slots=True)
 class PoisonCall:
@@ -266,7 +281,7 @@ def written_slots(steps: Sequence[Step | PlannedStep]) -> frozenset[int]:
             writes = written_parameters(step.kernel)
             found.update(step.operands[position].slot for position in writes)
         elif isinstance(step, FoldCall):
-            found.update(operand.slot for operand in step.operands[: len(step.receivers)])
+            found.update(operand.slot for operand in step.results)
         else:
             found.add(step.target.slot)
     return frozenset(found)

@@ -99,7 +99,7 @@ def build_schedule(function: Node, limits: Limits = DEFAULT_LIMITS) -> Schedule:
             clock.ended("shards", function)
         function = sum_integers(function)
         clock.ended("integer-sums", function)
-        function = round_before_turning(function, limits.matrix_cascades_on)
+        function = round_before_turning(function, limits.matrix_units_on)
         function = round_sources(function)
         clock.ended("narrow", function)
         function = sum_choices(function, limits)

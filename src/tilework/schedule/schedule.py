@@ -117,6 +117,8 @@ class Limits:
         memory_work: work that reading or writing one element costs, in simple ALU operations.
         memory_work_on: for kinds of devices, the same where something else than `memory_work`:
             a GPU computes hundreds of values in the time that one takes to be written and read.
+        computed_again_on: kinds of devices whose memory is so slow that values are computed again
+            by all that read them, down to what they load.
         launch_work: work that one more kernel costs.
         serial_rows: fewer rows than this leave threads idle, so long rows are reduced first.
         serial_elements: elements of all rows together up to which that does not matter.
@@ -125,7 +127,9 @@ class Limits:
             along rows alone: a GPU starts no sooner than it has computed a million elements.
         cascades_on: kinds of devices whose kernels keep tiles of rows, so that folds along one
             axis, which depend on each other, may end in a product inside of one kernel.
-        matrix_cascades_on: kinds of devices that do so by matrix instructions alone.
+        matrix_units_on: kinds of devices whose products take factors that matrix instructions have
+            left in registers: they keep tiles so alone, factors of products are stored as narrow
+            as those are read, and rounded before they are turned.
         recomputed_from: for kinds of devices, from how many bytes on products that are larger than
             their factors are computed again by each kernel, instead of stored.
         scans_reading_twice_on: kinds of devices on which a long scan folds its blocks first.
@@ -150,13 +154,14 @@ class Limits:
     cheap_work: int = 4
     memory_work: int = 20
     memory_work_on: tuple[tuple[str, int], ...] = (("CUDA", 60),)
+    computed_again_on: tuple[str, ...] = ("CUDA",)
     launch_work: int = 50_000
     serial_rows: int = 16
     serial_elements: int = 1 << 17
     small_elements: int = 1 << 16
     small_elements_on: tuple[tuple[str, int], ...] = (("CUDA", 1 << 20),)
     cascades_on: tuple[str, ...] = ("CPU",)
-    matrix_cascades_on: tuple[str, ...] = ("CUDA",)
+    matrix_units_on: tuple[str, ...] = ("CUDA",)
     recomputed_from: tuple[tuple[str, int], ...] = (("CPU", 1 << 24), ("CUDA", 1 << 20))
     scans_reading_twice_on: tuple[str, ...] = ("CUDA",)
     scatters_chosen_on: tuple[str, ...] = ("CUDA",)

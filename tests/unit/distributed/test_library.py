@@ -11,9 +11,12 @@ import pytest
 from tests.emulated_cards import emulated_cards
 
 from tilework import Tensor, distributed, jit, nn, override
+from tilework.backends import registry
+from tilework.backends.world import WorldDevices
 from tilework.base.errors import BoundsError, DeviceError, DeviceLostError
 from tilework.engine.device import Device
 from tilework.nn.state import get_parameters
+from tilework.runtime import links
 from tilework.runtime.cuda.nccl import NcclCallError, Status
 from tilework.testing.emulators.cuda import EmulatedCuda
 from tilework.testing.emulators.nccl import EmulatedNccl
@@ -44,6 +47,27 @@ def test_a_sum_over_cards_is_one_fold_of_the_library(cards: EmulatedCuda, count:
     got = x.sum(0).realize()
     assert cards.collectives.calls.count("all_reduce") == count
     assert [part.tolist() for part in got.shards()] == [wanted.tolist()] * count
+
+
+class _Elsewhere:
+    """A group of two processes, of which this is the first."""
+
+    rank, size = 0, 2
+
+
+def test_cards_of_other_processes_take_the_library_from_no_cards_of_this_one(
+    cards: EmulatedCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "_current", [_Elsewhere()])
+    registry.set_interface(registry.WORLD, WorldDevices(0, Device["CUDA"].spec).find)
+    theirs = Device["WORLD+CUDA:1"]
+    try:
+        got = _sums(2).sum(0).realize()
+    finally:
+        theirs.close()
+        registry.set_interface(registry.WORLD, None)
+    assert cards.collectives.calls.count("all_reduce") == 2
+    assert got.tolist() == [4, 6, 8, 10]
 
 
 @pytest.mark.parametrize("fold", ["sum", "prod", "max", "min"])

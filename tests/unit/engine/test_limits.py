@@ -37,7 +37,7 @@ def test_cards_without_products_of_all_narrow_floats_store_scores(
     card: pytest.MonkeyPatch,
 ) -> None:
     card.setattr(Device, "specs", lambda: [("CUDA", cuda_spec(75))])
-    assert limits_of_devices().matrix_cascades_on == ()
+    assert limits_of_devices().matrix_units_on == ()
     assert [kind for kind, _ in limits_of_devices().recomputed_from] == ["CPU"]
     assert kernels_of_attention() > 1
 

@@ -139,6 +139,11 @@ def narrows(node: Node) -> bool:
     return node.op is math.CAST and node.src[0].type.dtype.itemsize > node.type.dtype.itemsize
 
 
+def rounds(node: Node) -> bool:
+    """Is this a cast of a float to one of fewer bytes?"""
+    return narrows(node) and node.src[0].type.dtype.is_float and node.type.dtype.is_float
+
+
 def width(node: Node) -> float:
     """The bytes of an element, as a share of those of a float32."""
     return node.type.dtype.bits / 32

@@ -74,8 +74,7 @@ def reason_to_store(
 
 def _recomputes(steps: Iterable[Step], limits: Limits) -> bool:
     """Is memory so slow where `steps` are that values are computed again, down to their loads?"""
-    kinds = dict(limits.memory_work_on)
-    return any(kind_of(step.kernel.device) in kinds for step in steps)
+    return any(kind_of(step.kernel.device) in limits.computed_again_on for step in steps)
 
 
 def gathers_apart(node: Node, steps: Iterable[Step], costs: Costs, limits: Limits) -> bool:

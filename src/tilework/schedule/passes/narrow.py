@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from tilework.ir.node import make, toposort
 from tilework.ir.ops import math, memory, tensor
+from tilework.schedule.passes.cost import rounds
 from tilework.schedule.schedule import kind_of
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def round_before_turning(function: Node, kinds: tuple[str, ...]) -> Node:
     for node in order:
         src = tuple([done[part] for part in node.src])
         new = node if src == node.src else make(node.op, src, node.attrs)
-        done[node] = _rounded_first(new) if _narrows(new) else new
+        done[node] = _rounded_first(new) if rounds(new) else new
     return done[function]
 
 
@@ -95,17 +96,10 @@ def _asked(user: Node, rounded: dict[Node, CastAttrs]) -> CastAttrs | None:
     """To which dtype a user rounds what it reads; None where it needs all of it."""
     if user.op in _MOVED:
         return rounded.get(user)
-    if not _narrows(user):
+    if not rounds(user):
         return None
     attrs: CastAttrs = user.attrs
     return attrs
-
-
-def _narrows(node: Node) -> bool:
-    if node.op is not math.CAST:
-        return False
-    before, after = node.src[0].type.dtype, node.type.dtype
-    return before.is_float and after.is_float and after.itemsize < before.itemsize
 
 
 def _rewritten(order: list[Node], rounded: dict[Node, CastAttrs], roots: set[Node]) -> Node:

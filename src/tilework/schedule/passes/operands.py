@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilework.ir.ops import math
-from tilework.schedule.passes.cost import is_contraction, product_of
+from tilework.schedule.passes.cost import is_contraction, narrows, product_of, rounds
 from tilework.schedule.passes.movement import MOVEMENT
 from tilework.schedule.passes.prepare import IDENTITY, numel
 from tilework.schedule.schedule import kind_of
@@ -68,9 +68,7 @@ def _is_held(operand: Node, held: Collection[Node]) -> bool:
 def _rounded(factor: Node) -> Node | None:
     """The rounding that a factor is a wider copy of; None if it is computed otherwise."""
     while factor.op in MOVEMENT or factor.op in IDENTITY or factor.op is math.CAST:
-        source = factor.src[0]
-        if factor.op is math.CAST and factor.type.dtype.itemsize < source.type.dtype.itemsize:
-            is_plain = factor.type.dtype.is_float and source.type.dtype.is_float
-            return factor if is_plain else None
-        factor = source
+        if narrows(factor):
+            return factor if rounds(factor) else None
+        factor = factor.src[0]
     return None

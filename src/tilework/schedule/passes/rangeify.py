@@ -49,9 +49,9 @@ class Rangeify(StepMaker):
         super().__init__(layout, limits)
         self.again = find_recomputed(layout, limits)
         self.cascades = find_cascades(
-            layout, limits.cascades_on, limits.matrix_cascades_on, self.again.ends
+            layout, limits.cascades_on, limits.matrix_units_on, self.again.ends
         )
-        store_operands(layout, limits.matrix_cascades_on, self.again.values | set(self.cascades))
+        store_operands(layout, limits.matrix_units_on, self.again.values | set(self.cascades))
         #: The kernels that compute the last fold of each cascade.
         self.ends: dict[Node, list[Kernel]] = {last: [] for last in self.cascades.values()}
         for node, buffer, reason in layout.roots:

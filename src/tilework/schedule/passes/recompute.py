@@ -100,7 +100,7 @@ def find_recomputed(layout: Layout, limits: Limits) -> Again:
     ends: set[Node] = set()
     for part in parts:
         kind = kind_of(layout.device.get(part.scores[0], ""))
-        on_matrix_units = kind in limits.matrix_cascades_on
+        on_matrix_units = kind in limits.matrix_units_on
         if not _is_worth_it(part) or (on_matrix_units and not _suits_matrix_units(part)):
             continue
         if on_matrix_units:
