@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
+from tests.emulated_cards import emulated_cards
 from tests.unit.schedule.schedule_builders import (
     expand,
     iota,
@@ -13,8 +15,11 @@ from tests.unit.schedule.schedule_builders import (
     param,
     reduce,
     reshape,
+    shrink,
 )
 
+from tilework import Tensor
+from tilework.base.errors import BoundsError
 from tilework.dtypes import DType, float32, int8, int64
 from tilework.ir.build import const
 from tilework.ir.node import Node, toposort
@@ -103,6 +108,41 @@ def test_a_sum_of_such_a_row_is_its_element() -> None:
     function = memory.SINK(softmax_gradient(picked()))
     assert len(folds(function)) == 1
     assert folds(sum_choices(function, DEFAULT_LIMITS)) == []
+
+
+def test_a_sum_stays_where_nobody_else_would_report_indices_of_all_rows() -> None:
+    node = picked()
+    few = shrink(read(node), (0, ROWS // 2), (0, COLUMNS))
+    function = memory.SINK(few, reduce(node, 1))
+    assert sum_choices(function, DEFAULT_LIMITS) is function
+    both = memory.SINK(few, read(node), reduce(node, 1))
+    assert sum_choices(both, DEFAULT_LIMITS) is not both
+
+
+def outside(monkeypatch: pytest.MonkeyPatch, reads: Callable[[Tensor], list[Tensor]]) -> bool:
+    """Whether an index outside, in the last row, is reported on a card."""
+    with emulated_cards(monkeypatch):
+        index = np.zeros((ROWS, 1), np.int64)
+        index[-1] = COLUMNS
+        on_card = [Tensor(each, device="CUDA").realize() for each in (index, index * 0 + 1.0)]
+        zeros = Tensor.zeros(ROWS, COLUMNS, device="CUDA")
+        made = reads(zeros.scatter_reduce(1, on_card[0], on_card[1].float(), "sum"))
+        try:
+            Tensor.realize(*made)
+            made[0].numpy()
+        except BoundsError:
+            return True
+        return False
+
+
+def test_an_index_outside_is_reported_where_its_row_is_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    half = ROWS // 2
+    assert outside(monkeypatch, lambda x: [x * 2])
+    assert outside(monkeypatch, lambda x: [(x * 2)[:half], x.sum(1)])
+    assert outside(monkeypatch, lambda x: [(x * 2)[half:]])
+    assert not outside(monkeypatch, lambda x: [(x * 2)[:half]])  # as of what else nobody reads
 
 
 @pytest.mark.parametrize(

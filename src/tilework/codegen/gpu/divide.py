@@ -249,7 +249,8 @@ def _columns_in_parts(kernel: Kernel, target: TargetSpec) -> Prepacked | None:
     blocks = ceil_div(product(kernel.outputs), columns)
     units = max(target.unit("grid").count, 1)
     loads = [node for node in kernel.loads if kernel.free.mask[node] & kernel.free.bit(bound)]
-    moved = max(product(kernel.free.of(node)) * node.type.dtype.itemsize for node in loads)
+    read = [product(kernel.free.of(node)) * node.type.dtype.itemsize for node in loads]
+    moved = max(read, default=0)
     if blocks >= 2 * units or moved < _WORTH_PARTS or reduce.type.dtype.bits < 32:
         return None
     parts = [count for count in _PARTS if size(bound) % (count * _LEAST_PART) == 0]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilework.ir.build import const, const_bits
-from tilework.ir.node import make, toposort, toposort_above
+from tilework.ir.node import make, toposort
 from tilework.ir.ops import math, memory, tensor
 from tilework.ir.ops.tensor import Fold
 from tilework.ir.symbolic import dims
@@ -19,9 +19,13 @@ from tilework.schedule.passes.movement import MOVEMENT
 from tilework.schedule.schedule import kind_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tilework.ir.node import Node
     from tilework.schedule.schedule import Limits
 
+#: What needs a part of its first operand, maybe.
+_PICKING = frozenset((tensor.SHRINK, tensor.GATHER))
 #: What a sum of zeros and of one other number goes through before it is added up.
 _SIGNS = frozenset((math.NEG, tensor.DETACH))
 
@@ -67,7 +71,7 @@ def _is_constant(node: Node) -> bool:
 def sum_choices(function: Node, limits: Limits) -> Node:
     """TENSOR -> TENSOR, with sums of rows that are zero but for one element as that element.
 
-    The SCATTER must be needed otherwise too: it is what reports an index outside of its axis.
+    All of the SCATTER must be needed otherwise too: it is what reports indices outside of its axis.
 
     Ensures: equal values, bit for bit; zeros added to a number give that number, and to -0 give 0.
     """
@@ -78,7 +82,7 @@ def sum_choices(function: Node, limits: Limits) -> Node:
     sums = {node: scatter for node in order if (scatter := _summed(node)) is not None}
     if not sums:
         return function
-    needed_otherwise = set(toposort_above([function], sums))
+    needed_otherwise = _needed_whole(function, sums)
     done: dict[Node, Node] = {}
     for node in order:
         src = tuple([done[source] for source in node.src])
@@ -87,6 +91,20 @@ def sum_choices(function: Node, limits: Limits) -> Node:
         else:
             done[node] = node if src == node.src else make(node.op, src, node.attrs)
     return done[function]
+
+
+def _needed_whole(function: Node, sums: Mapping[Node, Node]) -> set[Node]:
+    """The values of which a function needs all elements, elsewhere than in `sums`."""
+    found, stack = {function}, [function]
+    while stack:
+        node = stack.pop()
+        if node in sums:
+            continue
+        sources = node.src[1:] if node.op in _PICKING else node.src
+        fresh = [source for source in dict.fromkeys(sources) if source not in found]
+        found.update(fresh)
+        stack += fresh
+    return found
 
 
 def _summed(node: Node) -> Node | None:

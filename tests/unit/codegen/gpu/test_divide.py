@@ -68,6 +68,16 @@ def test_a_small_product_is_not_worth_more_kernels() -> None:
     assert divide(product(64, 65, 63), HOPPER) is None
 
 
+def test_a_fold_of_columns_of_which_nothing_is_read_row_by_row_is_one_kernel(
+    library: EmulatedCuda,
+) -> None:
+    x, rows = np.arange(512, dtype=np.float32), np.arange(1000, dtype=np.float32)[:, None]
+    on_card = Tensor(x, device="CUDA").realize()
+    below = Tensor.arange(1000, device="CUDA").reshape(1000, 1).float() < on_card
+    found = below.where(on_card, 0.0).sum(0)
+    assert np.array_equal(found.numpy(), np.where(rows < x, x, 0).sum(0))
+
+
 @pytest.mark.parametrize("is_fixed", [True, False])
 def test_a_fold_of_columns_is_cut_along_a_range_of_known_size_alone(is_fixed: bool) -> None:
     rows = const_index(4096) if is_fixed else Variable("rows", 1, 4096).node
