@@ -158,11 +158,12 @@ class NvrtcToolchain:
 
 def _bytes(measure: Any, read: Any, program: Any) -> bytes:
     status, size = measure(program)
-    data = b" " * int(size)
+    # Its own memory: the compiler writes into it, and all bytes objects of one character are one.
+    data = bytearray(int(size))
     (other,) = read(program, data)
     if int(status) or int(other):
         raise CompileError("nvrtc: the result could not be read", got=f"{status}, {other}")
-    return data
+    return bytes(data)
 
 
 def _text(measure: Any, read: Any, program: Any) -> str:

@@ -100,42 +100,6 @@ def test_an_all_reduce_folds_the_sources_of_all_ranks(fake: Fake) -> None:
     assert [list(each) for each in targets] == [[11, 22, 33]] * 2
 
 
-def test_a_reduce_scatter_gives_each_rank_its_share(fake: Fake) -> None:
-    comms = fake.comms()
-    sources = [array("i", [1, 2]), array("i", [10, 20])]
-    targets = [array("i", [0]) for _ in comms]
-    with fake.library.group():
-        for comm, target, source in zip(comms, targets, sources, strict=True):
-            fake.library.reduce_scatter(
-                _address(target), _address(source), 1, Dtype.INT32, Reduction.SUM, comm, 0
-            )
-    assert [list(each) for each in targets] == [[11], [22]]
-
-
-def test_a_gather_puts_parts_in_the_order_of_ranks(fake: Fake) -> None:
-    comms = fake.comms()
-    targets = [array("i", [0, 0]) for _ in comms]
-    sources = [array("i", [5]), array("i", [6])]
-    with fake.library.group():
-        for comm, target, source in zip(comms, targets, sources, strict=True):
-            fake.library.all_gather(_address(target), _address(source), 1, Dtype.INT32, comm, 0)
-    assert [list(each) for each in targets] == [[5, 6]] * 2
-
-
-def test_a_broadcast_and_a_send_arrive(fake: Fake) -> None:
-    comms = fake.comms()
-    target, source = array("d", [0.0]), array("d", [2.5])
-    with fake.library.group():
-        for comm in comms:
-            fake.library.broadcast(_address(target), _address(source), 1, Dtype.FLOAT64, 1, comm, 0)
-    assert target[0] == 2.5
-    source[0] = -1.0
-    with fake.library.group():
-        fake.library.send(_address(source), 1, Dtype.FLOAT64, 1, comms[0], 0)
-        fake.library.receive(_address(target), 1, Dtype.FLOAT64, 0, comms[1], 0)
-    assert target[0] == -1.0
-
-
 def test_a_call_that_fails_says_which_and_why(fake: Fake) -> None:
     fake.plain.fake_fail(0, 6)
     with pytest.raises(NcclCallError, match="ncclGetUniqueId: the other side is gone") as found:
@@ -166,6 +130,24 @@ def test_a_library_that_cannot_leave_multicast_alone_is_refused(built: Path) -> 
     try:
         with pytest.raises(DeviceUnavailableError, match="multicast"):
             load_nccl(built)
+    finally:
+        version.value = 23203
+
+
+@pytest.mark.parametrize(("number", "is_taken"), [(22809, True), (22602, False)])
+def test_an_older_library_is_taken_where_the_environment_has_multicast_off(
+    built: Path, monkeypatch: pytest.MonkeyPatch, number: int, is_taken: bool
+) -> None:
+    """Its communicators read as much of the configuration as they know."""
+    monkeypatch.setenv("NCCL_NVLS_ENABLE", "0")
+    version = ctypes.c_int.in_dll(ctypes.CDLL(str(built)), "fake_version")
+    version.value = number
+    try:
+        if is_taken:
+            assert load_nccl(built).version() == number
+        else:
+            with pytest.raises(DeviceUnavailableError, match="older than 22700"):
+                load_nccl(built)
     finally:
         version.value = 23203
 

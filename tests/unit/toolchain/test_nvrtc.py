@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.machine_code import instructions
@@ -74,6 +75,39 @@ def test_a_source_that_is_wrong_is_refused_with_the_log() -> None:
     assert "error" in (caught.value.log or "")
 
 
+class SilentCompiler:
+    """Answers as NVIDIA's does whose log is empty: a log of one character, which ends it."""
+
+    def nvrtcCreateProgram(self, *arguments: Any) -> tuple[int, str]:
+        return 0, "program"
+
+    def nvrtcCompileProgram(self, *arguments: Any) -> tuple[int]:
+        return (0,)
+
+    def nvrtcDestroyProgram(self, program: str) -> tuple[int]:
+        return (0,)
+
+    def size(self, program: str) -> tuple[int, int]:
+        return 0, 1
+
+    def write(self, program: str, memory: bytearray) -> tuple[int]:
+        memoryview(memory)[:] = b"\0"
+        return (0,)
+
+    nvrtcGetProgramLogSize = nvrtcGetCUBINSize = size
+    nvrtcGetProgramLog = nvrtcGetCUBIN = write
+
+
+def test_the_compiler_writes_into_memory_that_nobody_else_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Python has one object for all bytes objects of one character."""
+    monkeypatch.setattr("tilework.toolchain.nvrtc.is_installed", lambda: True)
+    monkeypatch.setattr("tilework.toolchain.nvrtc._module", SilentCompiler)
+    assert NvrtcToolchain(HOPPER).cubin("") == b"\0"
+    assert bytes(bytearray([32])).hex() == "20"
+
+
 def test_a_target_that_is_no_card_is_refused() -> None:
     with pytest.raises(UnsupportedError):
         NvrtcToolchain(x86_level_spec("x86-64"))
@@ -122,3 +156,15 @@ def test_rounds_that_wait_are_not_written_out(tmp_path: Path) -> None:
     # One round has a depth of 64, which is four instructions.
     code = instructions(NvrtcToolchain(HOPPER).cubin(text), tmp_path, first=True)
     assert 4 <= sum(n for name, n in code.items() if name.startswith("HGMMA")) <= 8
+
+
+def test_a_kernel_waits_for_the_one_before_it_ahead_of_all_it_reads(tmp_path: Path) -> None:
+    for count, lets_others_start in ((4096, 2), (1 << 24, 0)):
+        text = source_of(lambda count=count: Tensor.empty(count).exp())  # type: ignore[misc]
+        code = instructions(NvrtcToolchain(HOPPER).cubin(text), tmp_path)
+        assert code["ACQBULK"] == 2  # of both entry points
+        assert code["PREEXIT"] == lets_others_start
+    older = cuda_spec(80)
+    code = instructions(NvrtcToolchain(older).cubin(source_of(lambda: Tensor.empty(64).exp(), 80)),
+                        tmp_path)  # fmt: skip
+    assert not code["ACQBULK"]

@@ -23,6 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from tilework.base import settings
 from tilework.base.errors import DeviceUnavailableError, InternalError
 
 if TYPE_CHECKING:
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
 EXTRA: Final = "pip install tilework[nccl]"
 #: The first version whose communicators can be told to leave NVLink multicast alone.
 OLDEST: Final = 23100
+#: The first version that is taken at all, where the environment has switched multicast off.  It
+#: reads as much of `Config` as it knows: fields are only ever added.
+OLDEST_WITHOUT_MULTICAST: Final = 22700
+#: NCCL's own variable; "0" keeps multicast off in the whole process.
+MULTICAST_VARIABLE: Final = "NCCL_NVLS_ENABLE"
 ID_BYTES: Final = 128
 _MAGIC: Final = 0xCAFEBEEF
 _UNSET: Final = -(1 << 31)
@@ -98,7 +104,7 @@ class NcclCallError(Exception):
         self.text = text
 
 
-class NcclFolds(Protocol):
+class NcclLibrary(Protocol):
     """Communicators, and folds of what their ranks have.
 
     Addresses, streams and communicators are integers.
@@ -147,42 +153,6 @@ class NcclFolds(Protocol):
         stream: int,
     ) -> None:  # fmt: skip
         """Queue the fold of `count` elements of all ranks to each."""
-        ...
-
-
-class NcclLibrary(NcclFolds, Protocol):
-    """The whole library."""
-
-    def reduce_scatter(
-        self, target: int, source: int, count: int, dtype: Dtype, op: Reduction, comm: int,
-        stream: int,
-    ) -> None:  # fmt: skip
-        """Queue the fold of all ranks' sources; a rank gets its `count` elements of it."""
-        ...
-
-    def all_gather(
-        self, target: int, source: int, count: int, dtype: Dtype, comm: int, stream: int
-    ) -> None:
-        """Queue: `count` elements of each rank, in the order of ranks, to all."""
-        ...
-
-    def broadcast(
-        self, target: int, source: int, count: int, dtype: Dtype, root: int, comm: int,
-        stream: int,
-    ) -> None:  # fmt: skip
-        """Queue: what rank `root` has, to all."""
-        ...
-
-    def send(
-        self, source: int, count: int, dtype: Dtype, peer: int, comm: int, stream: int
-    ) -> None:
-        """Queue a send to a rank, which receives it."""
-        ...
-
-    def receive(
-        self, target: int, count: int, dtype: Dtype, peer: int, comm: int, stream: int
-    ) -> None:
-        """Queue the other end of a send."""
         ...
 
 
@@ -288,11 +258,6 @@ _CALLS: Final[dict[str, tuple[Any, ...]]] = {
     "ncclGroupStart": (),
     "ncclGroupEnd": (),
     "ncclAllReduce": (_PLACE, _PLACE, _SIZE, _INT, _INT, _PLACE, _PLACE),
-    "ncclReduceScatter": (_PLACE, _PLACE, _SIZE, _INT, _INT, _PLACE, _PLACE),
-    "ncclAllGather": (_PLACE, _PLACE, _SIZE, _INT, _PLACE, _PLACE),
-    "ncclBroadcast": (_PLACE, _PLACE, _SIZE, _INT, _INT, _PLACE, _PLACE),
-    "ncclSend": (_PLACE, _SIZE, _INT, _INT, _PLACE, _PLACE),
-    "ncclRecv": (_PLACE, _SIZE, _INT, _INT, _PLACE, _PLACE),
 }
 
 
@@ -312,10 +277,13 @@ class _Bindings:
         #: Where the library wrote a communicator: it may write there again as long as that lives.
         self._places: dict[int, ctypes.c_void_p] = {}
         self._version = self.version()
-        if self._version < OLDEST:
+        is_off = settings.environment().get(MULTICAST_VARIABLE) == "0"
+        oldest = OLDEST_WITHOUT_MULTICAST if is_off else OLDEST
+        if self._version < oldest:
             raise NcclCallError(
                 "ncclGetVersion", self._version,
-                f"older than {OLDEST}, so NVLink multicast cannot be switched off",
+                f"older than {oldest}" if is_off else f"older than {OLDEST}, so NVLink multicast"
+                f" cannot be switched off but by {MULTICAST_VARIABLE}=0",
             )  # fmt: skip
 
     def _call(self, name: str, *arguments: Any) -> None:
@@ -385,33 +353,6 @@ class _Bindings:
         stream: int,
     ) -> None:  # fmt: skip
         self._call("ncclAllReduce", source, target, count, dtype, op, comm, stream)
-
-    def reduce_scatter(
-        self, target: int, source: int, count: int, dtype: Dtype, op: Reduction, comm: int,
-        stream: int,
-    ) -> None:  # fmt: skip
-        self._call("ncclReduceScatter", source, target, count, dtype, op, comm, stream)
-
-    def all_gather(
-        self, target: int, source: int, count: int, dtype: Dtype, comm: int, stream: int
-    ) -> None:
-        self._call("ncclAllGather", source, target, count, dtype, comm, stream)
-
-    def broadcast(
-        self, target: int, source: int, count: int, dtype: Dtype, root: int, comm: int,
-        stream: int,
-    ) -> None:  # fmt: skip
-        self._call("ncclBroadcast", source, target, count, dtype, root, comm, stream)
-
-    def send(
-        self, source: int, count: int, dtype: Dtype, peer: int, comm: int, stream: int
-    ) -> None:
-        self._call("ncclSend", source, count, dtype, peer, comm, stream)
-
-    def receive(
-        self, target: int, count: int, dtype: Dtype, peer: int, comm: int, stream: int
-    ) -> None:
-        self._call("ncclRecv", target, count, dtype, peer, comm, stream)
 
 
 def _text(found: bytes | None) -> str:
