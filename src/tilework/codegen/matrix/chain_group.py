@@ -346,7 +346,7 @@ class ChainGroup(Group):
             tile = self.work.results(number, state.sums)
             starts = state.values | {chain.row: row, tile.column_parts[0][0]: _ZERO}
             place = Place(feed.group, feed.member, feed.leads, starts, done)
-            write_results(self.out, tile, place, feed.outgoing)
+            write_results(self.out, tile, place, feed.outgoing[number])
 
     def _write_folds(self, state: _State) -> None:
         """Store what becomes of the folds; one of the four threads of a row does."""

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from tilework.base.records import dataclass
 from tilework.codegen.matrix.chain_group import ChainGroup
 from tilework.codegen.matrix.chain_values import ChainValues
-from tilework.codegen.matrix.epilogue import Tile, outgoing_array
+from tilework.codegen.matrix.exchange import Tile, stagings
 from tilework.codegen.matrix.feed import Supply
 from tilework.codegen.matrix.feeds import feed_for
 from tilework.codegen.matrix.writer import Writer
@@ -90,11 +90,8 @@ class ChainWork:
         )
         feed = feed_for(self.out, self, chain.crew, supplies)
         stores = chain.cascade.stores if chain.sums else ()
-        arrays = [outgoing_array(self.results(i, [])) for i in range(len(stores))]
-        found = [array for array in arrays if array is not None]
-        if found and chain.crew.outgoing_bytes:
-            count = chain.crew.outgoing_bytes // found[0].dtype.itemsize
-            feed.outgoing = self.out.allocate(found[0].dtype, count, 1024)
+        tiles = [self.results(number, []) for number in range(len(stores))]
+        feed.outgoing = stagings(self.out, tiles, chain.crew)
         feed.write(self._start)
 
     def _start(self, feed: Feed) -> Callable[[Node], None]:

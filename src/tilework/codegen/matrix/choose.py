@@ -17,6 +17,7 @@ from tilework.base.records import dataclass, replace
 from tilework.codegen.analysis import Kernel, stride
 from tilework.codegen.gpu.plan import GROUP_THREADS, GpuPlan
 from tilework.codegen.matrix.arrays import ROW_BYTES
+from tilework.codegen.matrix.exchange import Exchange, Tile, exchange_of
 from tilework.codegen.matrix.operands import Operand, is_plain_product, operands_of
 from tilework.codegen.plan.contraction import Contraction, orientations
 from tilework.codegen.plan.extents import ceil_div, number, product, size
@@ -51,6 +52,8 @@ _START, _FINISH = 1500.0, 48.0
 #: TILE memory that stays free for signals and alignment.
 _RESERVED_BYTES = 2048
 _MOST_SLOTS = 8
+#: Slots that hide what copies of operands take.
+_ENOUGH_SLOTS = 3
 #: Of tiles whose slots are filled by threads at least so much is no padding.
 _LEAST_SHARE = 1 / 16
 #: Cycles in which a thread fills one element of a slot, and for each node that computes it.
@@ -71,6 +74,8 @@ class Ring:
         a, b: The operands.
         groups: Warp groups, each with its own rows of a tile.
         slots: Slots of the ring.
+        exchange: What moves in boxes besides: results, and what is loaded for each of them; None
+            where results leave one by one.
     """
 
     contraction: Contraction
@@ -79,6 +84,7 @@ class Ring:
     b: Operand
     groups: int
     slots: int
+    exchange: Exchange | None = None
 
     @property
     def columns(self) -> int:
@@ -125,6 +131,23 @@ class Ring:
         a = self.a.slot_elements * self.a.dtype.itemsize
         return a + self.b.slot_elements * self.b.dtype.itemsize
 
+    def results(
+        self,
+        kernel: Kernel,
+        known: Callable[[Node, int], dict[Node, Node]],
+        shift: Callable[[int], None] | None = None,
+    ) -> Tile:
+        """What becomes of a tile's sums, given the nodes that they are the values of."""
+        return Tile(
+            tuple(kernel.stores),
+            tuple(zip(self.a.own, self.a.parts, strict=True)),
+            tuple(zip(self.b.own, self.b.parts, strict=True)),
+            tuple(self.others),
+            self.instruction.m,
+            known,
+            shift=shift,
+        )
+
 
 def choose_ring_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan | None:
     """The plan with the least estimated time; None where matrix instructions do not apply."""
@@ -166,7 +189,7 @@ def best_ring(kernel: Kernel, target: TargetSpec) -> Costed[Ring] | None:
     """The ring with the least estimated time; None where matrix instructions do not apply."""
     return cheapest(
         kernel,
-        lambda contraction: _rings(contraction, target),
+        lambda contraction: _rings(kernel, contraction, target),
         lambda ring: _cycles(kernel, ring, target),
     )
 
@@ -176,13 +199,13 @@ def ring_of(kernel: Kernel, plan: Plan, target: TargetSpec) -> Ring | None:
     found = orientations(kernel)
     if not plan.matrix or len(found) <= int(plan.swapped):
         return None
-    for ring in _rings(found[int(plan.swapped)], target):
+    for ring in _rings(kernel, found[int(plan.swapped)], target):
         if _plan(ring, plan.swapped) == plan:
             return ring
     return None
 
 
-def _rings(contraction: Contraction, target: TargetSpec) -> list[Ring]:
+def _rings(kernel: Kernel, contraction: Contraction, target: TargetSpec) -> list[Ring]:
     if not is_plain_product(contraction):
         return []
     operands = operands_of(contraction)
@@ -201,7 +224,7 @@ def _rings(contraction: Contraction, target: TargetSpec) -> list[Ring]:
             if 0 in (*first.parts, *second.parts):
                 continue
             if ring.registers <= _SUM_REGISTERS and not _is_mostly_padding(ring):
-                found.extend(_with_slots(ring, target))
+                found.extend(_with_slots(kernel, ring, target))
     return found
 
 
@@ -289,18 +312,24 @@ def _sums_are_exact(contraction: Contraction, operand: DType) -> bool:
     return result.bits <= int32.bits or most <= int32.maximum
 
 
-def _with_slots(ring: Ring, target: TargetSpec) -> list[Ring]:
-    """The ring with as many slots as fit beside the results on their way out."""
-    room = target.limits.shared_memory_bytes - _RESERVED_BYTES - outgoing_bytes(ring)
-    slots = min(room // ring.slot_bytes, _MOST_SLOTS)
-    if slots < 2:
-        return []
-    return [replace(ring, slots=slots)]
+def _with_slots(kernel: Kernel, ring: Ring, target: TargetSpec) -> list[Ring]:
+    """The ring with as many slots as fit beside what else moves in boxes.
 
-
-def outgoing_bytes(ring: Ring) -> int:
-    """TILE memory for results: two parts of 64 rows of 128 bytes for each warp group."""
-    return ring.groups * 2 * ring.instruction.m * ROW_BYTES
+    What is loaded for each result comes in boxes where enough slots are left.
+    """
+    reduce = ring.contraction.reduce
+    tile = ring.results(kernel, lambda position, half: {reduce: position})
+    found = exchange_of(tile)
+    choices = [found, None]
+    if found is not None and found.operands:
+        choices.insert(1, found.without_operands(tile))
+    for exchange in choices:
+        room = target.limits.shared_memory_bytes - _RESERVED_BYTES
+        room -= 0 if exchange is None else ring.groups * exchange.group_bytes
+        slots = min(room // ring.slot_bytes, _MOST_SLOTS)
+        if slots >= (_ENOUGH_SLOTS if exchange is not None and exchange.operands else 2):
+            return [replace(ring, slots=slots, exchange=exchange)]
+    return []
 
 
 def _cycles(kernel: Kernel, ring: Ring, target: TargetSpec) -> float:

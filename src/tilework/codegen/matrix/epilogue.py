@@ -1,53 +1,49 @@
 """What becomes of the sums of a tile: the rest of the kernel, element by element, and its stores.
 
 Each thread holds four sums for every eight columns: two neighbours in a row, and two eight rows
-further down.  The kernel's stores are evaluated for each of them.  Results of 16 bits leave as
-boxes through TILE memory where the copy engine can take them; others are stored in pairs or alone.
+further down.  The kernel's stores are evaluated for each of them.  Results leave as boxes through
+TILE memory where the copy engine can take all of them, and what is loaded for each of them comes so
+(`exchange`); otherwise results are stored in pairs or alone.
 """
 
 from __future__ import annotations
 
-from math import prod
 from typing import TYPE_CHECKING
 
 from tilework.base.records import dataclass
 from tilework.codegen.analysis import stride, substitute_ranges
 from tilework.codegen.gpu.flat import Flat
 from tilework.codegen.gpu.plan import GROUP_THREADS
-from tilework.codegen.matrix.arrays import ROW_BYTES, Array, array_of
 from tilework.codegen.matrix.together import divide_together
 from tilework.codegen.passes.decompose import decompose
 from tilework.codegen.plan.extents import size
 from tilework.ir.build import const_bits, const_index
 from tilework.ir.node import toposort, toposort_above
-from tilework.ir.ops import math
-from tilework.ir.ops.control import BROADCAST, STACK
+from tilework.ir.ops.control import BROADCAST, EXTRACT, STACK, LaneAttrs
 from tilework.ir.ops.index import LanesAttrs, Unit
 from tilework.ir.ops.matrix import (
-    BOXED,
     COPY_FENCE,
     GROUP_BARRIER,
     PICK,
     PUT,
-    STORE_BOX,
     STORE_BOX_WAIT,
     STORE_FRAGMENT,
     CountAttrs,
 )
-from tilework.ir.ops.memory import INDEX, LOAD, PARAM, STORE
+from tilework.ir.ops.memory import LOAD, PARAM, STORE, LoadAttrs
 from tilework.ir.symbolic import simplify
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
+    from tilework.codegen.matrix.exchange import Exchange, Moved, Staging, Tile
     from tilework.codegen.matrix.writer import Writer
     from tilework.ir.node import Node
-    from tilework.ir.ops.matrix import BoxedAttrs
 
-#: Columns of a part that leaves at once: 128 bytes of results of 16 bits.
-PART_COLUMNS = ROW_BYTES // 2
-#: Elements of a part that one thread has.
-_LANES = PART_COLUMNS // 2
+#: Elements that a thread loads ahead for one part.
+_MOST_AHEAD = 32
+#: Nodes of what is computed for all sums of a thread that may stand one after the other.
+_MOST_NODES = 5000
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,58 +69,13 @@ class Place:
     firsts: tuple[Node, Node] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """The results of one tile.
-
-    Attributes:
-        stores: The STOREs that take them.
-        row_parts, column_parts: The ranges along its rows and columns, the fastest first, and how
-            many values of each it holds (of all of them together, where they count as one: then
-            that stands at the fastest).
-        others: The other ranges of the stores.
-        group_rows: Rows of one warp group.
-        known: For the position of a sum and the lower (0) or upper (1) half of the rows, the nodes
-            of the stores whose values are known then.
-        warp_columns: Columns of one warp; 0 where every warp has all.
-    """
-
-    stores: tuple[Node, ...]
-    row_parts: tuple[tuple[Node, int], ...]
-    column_parts: tuple[tuple[Node, int], ...]
-    others: tuple[Node, ...]
-    group_rows: int
-    known: Callable[[Node, int], dict[Node, Node]]
-    warp_columns: int = 0
-
-    @property
-    def columns(self) -> int:
-        """Columns of a tile, or of a warp where each has its own."""
-        return self.warp_columns or prod(part for _, part in self.column_parts)
-
-
-def outgoing_array(tile: Tile) -> Array | None:
-    """The result as an array whose boxes a copy engine can store; None if it cannot."""
-    if len(tile.stores) != 1 or tile.columns % PART_COLUMNS:
-        return None
-    if len(tile.row_parts) > 1 or len(tile.column_parts) > 1:
-        return None
-    (store,) = tile.stores
-    (row, _), (column, _) = tile.row_parts[0], tile.column_parts[0]
-    array = array_of(store.src[0], [*tile.others, row, column])
-    if array is None or len(store.src) > 2 or array.dtype.itemsize != 2 or not array.is_plain:
-        return None
-    return array if array.ranges[0] is column and row in array.ranges else None
-
-
-def write_results(out: Writer, tile: Tile, place: Place, outgoing: Node | None) -> None:
-    """Store what the kernel makes of the sums of one tile; `outgoing` is memory for boxes."""
+def write_results(out: Writer, tile: Tile, place: Place, staging: Staging | None) -> None:
+    """Store what the kernel makes of the sums of one tile; `staging` is memory for boxes."""
     results = _Results(out, tile, place)
-    array = outgoing_array(tile)
-    if array is None or outgoing is None:
+    if staging is None:
         results.one_by_one()
     else:
-        results.as_boxes(array, outgoing)
+        results.as_boxes(staging)
 
 
 class _Results:
@@ -137,6 +88,11 @@ class _Results:
         self.row, self.column = self.rows[0], self.columns[0]
         #: Loads that were made ahead: what holds them, for which part, and how many of four differ.
         self.held: dict[Node, tuple[Node, Node, int]] = {}
+        self.part_columns = 0
+        #: How many times eight columns of sums have gone, so that others stand in their places.
+        self.moved: Node = const_index(0)
+        #: What has come in boxes: for eight columns, one of a thread's four sums, and a load.
+        self.come: dict[tuple[Node, int, Node], Node] = {}
         lane = simplify.mod(place.member, const_index(32))
         warp = simplify.idiv(place.member, const_index(32))
         self.lane, self.warp = out.emit(lane), out.emit(warp)
@@ -223,65 +179,111 @@ class _Results:
                     out.emit(STORE(both[0].src[0], value, *gate))
 
     def _takes_pairs(self, store: Node) -> bool:
-        """May two neighbours in a row be stored at once?  Then both are inside, or neither."""
-        offset = store.src[0].src[1]
+        """May two neighbours in a row be stored at once?"""
+        return len(store.src) == 2 and self._are_neighbours(store.src[0].src[1])
+
+    def _are_neighbours(self, offset: Node) -> bool:
+        """Do a thread's two columns lie side by side?  Then both are inside, or neither."""
         start, total = simplify.terms(offset)
         steps = [start, *(factor for term, factor in total.items() if term is not self.column)]
         part = self.tile.column_parts[0][1]
         steps += [part, size(self.column)]
         is_even = all(step % 2 == 0 for step in steps)
-        return stride(offset, self.column) == 1 and is_even and len(store.src) == 2
+        return stride(offset, self.column) == 1 and is_even
 
-    def as_boxes(self, array: Array, outgoing: Node) -> None:
-        """Parts of 64 rows and 64 columns through TILE memory, one filled while one leaves."""
-        out, place, rows = self.out, self.place, self.tile.group_rows
-        (store,) = self.tile.stores
+    def as_boxes(self, staging: Staging) -> None:
+        """Parts of a group's rows through TILE memory, one filled while one leaves or comes."""
+        out, place, exchange = self.out, self.place, staging.exchange
         number = simplify.add(place.group, const_index(1))
         threads = CountAttrs(GROUP_THREADS)
-        part_elements = rows * PART_COLUMNS
-        parts = self.tile.columns // PART_COLUMNS
-        loads = self._loads_ahead(store)
-        # Two slots in turn: the last part of a tile with an odd number used the first one's.
-        leaving = CountAttrs(1 if parts % 2 == 0 else 0)
-        with out.loop(parts, Unit.UNROLL) as part:
-            turn = simplify.mod(part, const_index(2))
-            slot = simplify.add(simplify.scale(place.group, 2), turn)
-            start = out.emit(simplify.scale(slot, part_elements))
-            self._load_ahead(loads, part)
+        loads = self._loads_ahead(exchange)
+        # What is long stands once, for the first sums, and others take their places: the code for
+        # all of a thread's sums would be more than caches of instructions hold.
+        moves = self.tile.shift if self._is_long() and exchange.parts > 1 else None
+        with out.loop(exchange.parts, Unit.LOOP if moves else Unit.UNROLL) as part:
+            self.moved = simplify.scale(part, exchange.columns // 8) if moves else const_index(0)
+            slot = staging.result_slot(place.group, part)
+            self._load_ahead(loads, part, exchange.columns)
+            coming = staging.wait(place.group, part)
             with out.when(place.leads):
-                out.emit(STORE_BOX_WAIT(part, attrs=leaving))
+                out.emit(STORE_BOX_WAIT(part, attrs=CountAttrs(staging.leaving)))
             out.emit(GROUP_BARRIER(number, part, attrs=threads))
-            with out.loop(PART_COLUMNS // 16, Unit.UNROLL) as quarter:
-                self._fragment(store, part, quarter, outgoing, start)
+            with out.loop(exchange.columns // 16, Unit.UNROLL) as quarter:
+                self._gather(staging, part, quarter, slot, coming)
             fence = out.emit(COPY_FENCE(part))
             stored = out.emit(GROUP_BARRIER(number, fence, attrs=threads))
             with out.when(place.leads):
-                boxed = BOXED(array.param, attrs=self._boxed(array))
-                coordinates = self._coordinates(array, part)
-                out.emit(STORE_BOX(boxed, INDEX(outgoing, start), *coordinates, stored))
+                staging.store(place.group, place.values, part, slot, stored)
+            staging.ask_further(place.group, place.leads, place.values, part)
+            if moves is not None:
+                moves(exchange.columns // 2)
+        staging.end_tile()
+
+    def _is_long(self) -> bool:
+        """Are there many instructions for all sums of a thread?"""
+        values = [store.src[1] for store in self.tile.stores]
+        nodes = len(toposort_above(values, self.tile.known(const_index(0), 0)))
+        return nodes * self.tile.columns // 2 > _MOST_NODES
+
+    def _gather(
+        self, staging: Staging, part: Node, quarter: Node, slot: Node, coming: Node | None
+    ) -> None:
+        """Sixteen columns of a part, of all results, into TILE memory."""
+        exchange = staging.exchange
+        at = simplify.add(simplify.scale(part, exchange.columns // 16), quarter)
+        first = simplify.scale(at, 2)
+        self.come = {}
+        places = []
+        for eighth in (0, 1):
+            column = simplify.add(simplify.scale(quarter, 16), const_index(8 * eighth))
+            whole = simplify.add(first, const_index(eighth))
+            if coming is not None:
+                self._come(staging, coming, whole, column)
+            places += [(whole, element) for element in range(4)]
+        for result in exchange.results:
+            values = [one.src[1] for one in self._stores(result.node, places)]
+            if result.array.dtype.itemsize == 2:
+                self._fragment(staging, result, quarter, slot, values)
+                continue
+            for pair in range(4):  # two neighbours of the four sums of each eight columns
+                row = self._row(pair % 2)
+                column = simplify.add(simplify.scale(quarter, 16), const_index(8 * (pair // 2)))
+                address = staging.place(result, slot, row, simplify.add(column, self.pair))
+                self.out.emit(STORE(address, STACK(*values[2 * pair : 2 * pair + 2])))
+
+    def _row(self, half: int) -> Node:
+        """One of the two rows of a thread, among those of its group."""
+        own = simplify.add(simplify.scale(self.warp, 16), simplify.idiv(self.lane, const_index(4)))
+        return simplify.add(own, const_index(8 * half))
+
+    def _come(self, staging: Staging, slot: Node, eighth: Node, column: Node) -> None:
+        """The operands of a thread's four sums in eight columns, two neighbours at once."""
+        for each in staging.exchange.operands:
+            for half in (0, 1):
+                place = simplify.add(column, self.pair)
+                address = staging.place(each, slot, self._row(half), place)
+                pair = self.out.emit(LOAD(address, attrs=LoadAttrs(2)))
+                for right in (0, 1):
+                    value = EXTRACT(pair, attrs=LaneAttrs(right))
+                    self.come[eighth, 2 * half + right, each.node] = value
 
     def _fragment(
-        self, store: Node, part: Node, quarter: Node, outgoing: Node, start: Node
+        self, staging: Staging, result: Moved, quarter: Node, slot: Node, values: list[Node]
     ) -> None:
-        """Sixteen columns of a part into TILE memory."""
-        out = self.out
-        at = simplify.add(simplify.scale(part, PART_COLUMNS // 16), quarter)
-        first = simplify.scale(at, 2)
-        eighths = (first, simplify.add(first, const_index(1)))
-        places = [(eighth, element) for eighth in eighths for element in range(4)]
-        values = [one.src[1] for one in self._stores(store, places)]
+        """Sixteen columns of 16 bits, by the threads of a warp together."""
         row = simplify.add(simplify.scale(self.warp, 16), simplify.mod(self.lane, const_index(16)))
-        chunk = simplify.add(simplify.scale(quarter, 2), simplify.idiv(self.lane, const_index(16)))
-        place = math.XOR(chunk, simplify.mod(row, const_index(8)))
-        offset = simplify.add(simplify.scale(row, PART_COLUMNS), math.MUL(place, const_index(8)))
-        out.emit(STORE_FRAGMENT(INDEX(outgoing, simplify.add(start, offset)), *values))
+        eighth = simplify.idiv(self.lane, const_index(16))
+        column = simplify.add(simplify.scale(quarter, 16), simplify.scale(eighth, 8))
+        self.out.emit(STORE_FRAGMENT(staging.place(result, slot, row, column), *values))
 
-    def _loads_ahead(self, store: Node) -> list[Node]:
+    def _loads_ahead(self, exchange: Exchange) -> list[Node]:
         """What a part loads before it waits for its place: as much as registers have room for."""
         found: list[Node] = []
-        room = _LANES
-        inside = {*self.tile.known(const_index(0), 0), *self.row_memo[0]}
-        stack = [store.src[1]]
+        lanes = exchange.columns // 2
+        room = _MOST_AHEAD
+        come = {each.node for each in exchange.operands}
+        inside = {*self.tile.known(const_index(0), 0), *self.row_memo[0], *come}
+        stack = [store.src[1] for store in reversed(self.tile.stores)]
         while stack:
             node = stack.pop()
             if node in inside:
@@ -291,49 +293,50 @@ class _Results:
                 stack.extend(reversed(node.src))
                 continue
             own = set(toposort(node)) & {*self.rows, *self.columns}
-            need = _LANES if own & set(self.rows) else _LANES // 2
+            need = lanes if own & set(self.rows) else lanes // 2
             if own and node.src[0].src[0].op is PARAM and not node.type.shape and need <= room:
                 found.append(node)
                 room -= need
         return found
 
-    def _load_ahead(self, loads: list[Node], part: Node) -> None:
+    def _load_ahead(self, loads: list[Node], part: Node, columns: int) -> None:
         """Load for all elements of a part, so that all loads are on their way together."""
         out = self.out
         self.held = {}
+        self.part_columns = columns
         for load in loads:
-            zero = BROADCAST(const_bits(0, load.type.dtype), attrs=LanesAttrs(_LANES))
+            zero = BROADCAST(const_bits(0, load.type.dtype), attrs=LanesAttrs(columns // 2))
             held = out.variable(zero)
             depends = set(self.rows) & set(toposort(load))
-            elements = range(4) if depends else range(2)
-            with out.loop(PART_COLUMNS // 8, Unit.UNROLL) as eighth:
-                at = simplify.add(simplify.scale(part, PART_COLUMNS // 8), eighth)
-                for element in elements:
+            elements = 4 if depends else 2
+            step = 2 if self._are_neighbours(load.src[0].src[1]) and len(load.src) == 1 else 1
+            with out.loop(columns // 8, Unit.UNROLL) as eighth:
+                at = simplify.add(simplify.scale(part, columns // 8), eighth)
+                for element in range(0, elements, step):
                     values, gate = self._where(at, element)
                     value = gated(substitute_ranges(load, values, {}, {}), gate)
                     position = simplify.add(simplify.scale(eighth, 4), const_index(element))
-                    out.emit(PUT(held, position, value))
-            self.held[load] = (held, part, len(elements))
+                    if step == 1:
+                        out.emit(PUT(held, position, value))
+                        continue
+                    both = out.emit(LOAD(*value.src, attrs=LoadAttrs(2)))
+                    for right in (0, 1):
+                        own = simplify.add(position, const_index(right))
+                        out.emit(PUT(held, own, EXTRACT(both, attrs=LaneAttrs(right))))
+            self.held[load] = (held, part, elements)
 
     def _picked(self, eighth: Node, element: int) -> dict[Node, Node]:
         """The loads that are there already, for one of the four sums in eight columns."""
-        found = {}
+        found = {
+            load: value
+            for (at, own, load), value in self.come.items()
+            if at is eighth and own == element
+        }
         for load, (held, part, elements) in self.held.items():
-            inside = simplify.sub(eighth, simplify.scale(part, PART_COLUMNS // 8))
+            inside = simplify.sub(eighth, simplify.scale(part, self.part_columns // 8))
             position = simplify.add(simplify.scale(inside, 4), const_index(element % elements))
             found[load] = PICK(held, position)
         return found
-
-    def _boxed(self, array: Array) -> BoxedAttrs:
-        extents = {self.column: PART_COLUMNS, self.row: self.tile.group_rows}
-        return array.boxed(extents, ROW_BYTES)
-
-    def _coordinates(self, array: Array, part: Node) -> list[Node]:
-        starts = self.place.values
-        below = simplify.scale(self.place.group, self.tile.group_rows)
-        row = simplify.add(starts[self.row], below)
-        column = simplify.add(starts[self.column], simplify.scale(part, PART_COLUMNS))
-        return array.places(starts | {self.row: row, self.column: column})
 
     def _stores(self, store: Node, places: list[tuple[Node, int]]) -> list[Node]:
         """The kernel's store for several sums, which share what can be shared."""
@@ -348,7 +351,8 @@ class _Results:
     def _store(self, store: Node, eighth: Node, element: int) -> Node:
         """The kernel's store for one of the four sums that a thread has in eight columns."""
         values, gate = self._where(eighth, element)
-        position = simplify.add(simplify.scale(eighth, 4), const_index(element))
+        own = simplify.sub(eighth, self.moved)
+        position = simplify.add(simplify.scale(own, 4), const_index(element))
         half = element // 2
         memo = self.tile.known(position, half) | self._picked(eighth, element)
         memo |= self.row_memo[half]

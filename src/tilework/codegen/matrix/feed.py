@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from tilework.codegen.matrix.arrays import Array
     from tilework.codegen.matrix.crew import Crew
+    from tilework.codegen.matrix.exchange import Staging
     from tilework.codegen.matrix.writer import Writer
     from tilework.ir.node import Node
 
@@ -103,7 +104,8 @@ class Feed(ABC):
 
     Attributes:
         group, member, leads: A group's number, a thread's number there, and whether it acts for it.
-        outgoing: TILE memory for results on their way; None where they leave from registers.
+        outgoing: For each result room in TILE memory on its way; None where it leaves from
+            registers.
     """
 
     group: Node
@@ -115,7 +117,7 @@ class Feed(ABC):
         self.slots = [
             [self._slots(array, supply) for array in supply.arrays] for supply in supplies
         ]
-        self.outgoing: Node | None = None
+        self.outgoing: Sequence[Staging | None] = ()
         self.staged: dict[Node, Node] = {}
 
     def _slots(self, array: Array, supply: Supply) -> Slots:

@@ -109,7 +109,7 @@ class GroupFeed(Feed):
         self.held_turn = out.variable(_ZERO)
         with out.loop(self.work.tiles, Unit.THREAD) as task:
             each(task)
-        if self.outgoing is not None:
+        if any(self.outgoing):
             with out.when(self.leads):
                 out.emit(STORE_BOX_WAIT(self.leads, attrs=CountAttrs(0)))
 

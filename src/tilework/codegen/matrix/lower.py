@@ -29,8 +29,9 @@ from tilework.base.errors import InternalError, PlanError
 from tilework.base.records import dataclass
 from tilework.codegen.analysis import substitute_ranges
 from tilework.codegen.gpu.plan import GROUP_THREADS
-from tilework.codegen.matrix.choose import Ring, outgoing_bytes, ring_of
-from tilework.codegen.matrix.epilogue import Place, Tile, outgoing_array, write_results
+from tilework.codegen.matrix.choose import Ring, ring_of
+from tilework.codegen.matrix.epilogue import Place, write_results
+from tilework.codegen.matrix.exchange import Staging
 from tilework.codegen.matrix.filling import fill, swizzled
 from tilework.codegen.matrix.operands import Operand
 from tilework.codegen.matrix.writer import Writer
@@ -49,6 +50,7 @@ from tilework.ir.ops.matrix import (
     MATRIX_COMMIT,
     MATRIX_WAIT,
     PICK,
+    PUT,
     REGISTERS,
     SIGNAL_ARRIVE,
     SIGNAL_EXPECT,
@@ -66,6 +68,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tilework.codegen.analysis import Kernel
+    from tilework.codegen.matrix.exchange import Tile
     from tilework.codegen.plan.plan import Plan
     from tilework.ir.node import Node
     from tilework.target.spec import TargetSpec
@@ -130,16 +133,16 @@ class _Emission:
             out.allocate(uint64, ring.slots),
             out.allocate(uint64, ring.slots),
         )
-        outgoing = None
-        array = outgoing_array(self._results(None))
-        if array is not None:
-            elements = outgoing_bytes(ring) // array.dtype.itemsize
-            outgoing = out.allocate(array.dtype, elements, 1024)
+        staging = None
+        if ring.exchange is not None:
+            staging = Staging(out, ring.exchange, ring.groups)
         with out.when(simplify.equal(thread, const_index(0))):
             for slot in range(ring.slots):
                 at = const_index(slot)
                 out.emit(SIGNAL_INIT(INDEX(memory.full, at), attrs=CountAttrs(self.arrivals)))
                 out.emit(SIGNAL_INIT(INDEX(memory.free, at), attrs=CountAttrs(ring.groups)))
+            if staging is not None:
+                staging.begin_signals()
         out.emit(BARRIER(thread))
         registers = _FILLING_REGISTERS if self.filled else _REGISTERS
         feeder_registers, group_registers = registers[ring.groups]
@@ -155,7 +158,7 @@ class _Emission:
         with out.when(simplify.at_least(thread, const_index(GROUP_THREADS))):
             out.emit(REGISTERS(thread, attrs=RegistersAttrs(group_registers, True)))
             group = simplify.sub(simplify.idiv(thread, const_index(GROUP_THREADS)), const_index(1))
-            self._compute(memory, outgoing, group, simplify.mod(thread, const_index(GROUP_THREADS)))
+            self._compute(memory, staging, group, simplify.mod(thread, const_index(GROUP_THREADS)))
 
     # ---- tiles and steps
 
@@ -329,14 +332,18 @@ class _Emission:
 
     # ---- the computing groups
 
-    def _compute(self, memory: _Memory, outgoing: Node | None, group: Node, member: Node) -> None:
+    def _compute(self, memory: _Memory, staging: Staging | None, group: Node, member: Node) -> None:
         out, ring = self.out, self.ring
         group, member = out.emit(group), out.emit(member)
         leads = out.emit(simplify.equal(member, const_index(0)))
         slot, parity = out.variable(const_index(0)), out.variable(const_index(0))
         last = out.variable(const_index(0))
+        if staging is not None:
+            staging.begin_group()
         with out.loop(ring.tiles, Unit.THREAD) as task:
             values = self._tile(task)
+            if staging is not None:
+                staging.ask_first(group, leads, values)
             sums = self._zeros()
             partial = self._zeros() if ring.is_promoted else sums
             with out.loop(ring.steps) as step:
@@ -363,8 +370,8 @@ class _Emission:
                 with out.when(leads):
                     out.emit(SIGNAL_ARRIVE(INDEX(memory.free, last), finished))
             place = Place(group, member, leads, values, finished)
-            write_results(out, self._results(sums), place, outgoing)
-        if outgoing is not None:
+            write_results(out, self._results(sums), place, staging)
+        if staging is not None:
             with out.when(leads):
                 out.emit(STORE_BOX_WAIT(leads, attrs=CountAttrs(0)))
 
@@ -375,21 +382,17 @@ class _Emission:
         lanes = ring.instruction.m * ring.columns // GROUP_THREADS
         return self.out.variable(BROADCAST(const_bits(0, dtype), attrs=LanesAttrs(lanes)))
 
-    def _results(self, sums: Node | None) -> Tile:
-        ring = self.ring
-        reduce = ring.contraction.reduce
+    def _results(self, sums: Node) -> Tile:
+        out, reduce = self.out, self.ring.contraction.reduce
 
         def known(position: Node, half: int) -> dict[Node, Node]:
-            return {} if sums is None else {reduce: cast(PICK(sums, position), reduce.type.dtype)}
+            return {reduce: cast(PICK(sums, position), reduce.type.dtype)}
 
-        return Tile(
-            tuple(self.kernel.stores),
-            tuple(zip(ring.a.own, ring.a.parts, strict=True)),
-            tuple(zip(ring.b.own, ring.b.parts, strict=True)),
-            tuple(self.others),
-            ring.instruction.m,
-            known,
-        )
+        def shift(count: int) -> None:
+            with out.loop(sums.type.lanes - count, Unit.UNROLL) as at:
+                out.emit(PUT(sums, at, PICK(sums, simplify.add(at, const_index(count)))))
+
+        return self.ring.results(self.kernel, known, shift)
 
     def _products(self, memory: _Memory, sums: Node, slot: Node, group: Node, begin: Node) -> None:
         out, ring = self.out, self.ring

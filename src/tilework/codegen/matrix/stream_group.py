@@ -75,7 +75,7 @@ class StreamGroup(Group):
         known = {half: self._row_values(state, half) for half in (0, 1)}
         starts = values | {stream.row: row, stream.column: _NONE}
         place = Place(feed.group, feed.member, feed.leads, starts, done)
-        write_results(out, work.results(result, known), place, feed.outgoing)
+        write_results(out, work.results(result, known), place, feed.outgoing[0])
 
     def _row_values(self, state: _State, half: int) -> dict[Node, Node]:
         """The folds of a row as they are in the end."""

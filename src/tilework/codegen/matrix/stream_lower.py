@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilework.codegen.matrix.epilogue import Tile, outgoing_array
+from tilework.codegen.matrix.exchange import Tile, stagings
 from tilework.codegen.matrix.feed import Supply
 from tilework.codegen.matrix.feeds import feed_for
 from tilework.codegen.matrix.stream_group import StreamGroup, computed, is_masked
@@ -75,10 +75,7 @@ class StreamWork:
             Supply((stream.values,), stream.key, stream.block, slots),
         )
         feed = feed_for(self.out, self, stream.crew, supplies)
-        array = outgoing_array(self.results(None, {}))
-        if array is not None and stream.crew.outgoing_bytes:
-            count = stream.crew.outgoing_bytes // array.dtype.itemsize
-            feed.outgoing = self.out.allocate(array.dtype, count, 1024)
+        feed.outgoing = stagings(self.out, [self.results(None, {})], stream.crew)
         feed.write(self._start)
 
     def _start(self, feed: Feed) -> Callable[[Node], None]:

@@ -26,7 +26,8 @@ from tilework.base.errors import PlanError
 from tilework.codegen.analysis import substitute_ranges
 from tilework.codegen.gpu.flat import Flat, raster
 from tilework.codegen.matrix.arrays import ROW_BYTES, loaded_by
-from tilework.codegen.matrix.epilogue import Place, Tile, write_results
+from tilework.codegen.matrix.epilogue import Place, write_results
+from tilework.codegen.matrix.exchange import Tile
 from tilework.codegen.matrix.filling import fill
 from tilework.codegen.matrix.fragments import lane_of_fragment, place_in_slot
 from tilework.codegen.matrix.warp_tiles import FRAGMENT_SUMS, Factor, Filling, WarpTiles

@@ -230,11 +230,10 @@ def test_a_narrow_tile_lets_all_multiprocessors_read() -> None:
     assert plan.matrix == "wgmma_m64n88k16_bfloat16"
 
 
-def test_results_of_16_bits_leave_in_boxes() -> None:
-    kernel, plan = planned(product(128, 256, 64))
+@pytest.mark.parametrize("result", [bfloat16, float32])
+def test_results_of_16_and_32_bits_leave_in_boxes(result: DType) -> None:
+    kernel, plan = planned(product(128, 256, 64, result=result))
     assert any(node.op is STORE_BOX for node in lower_ring(kernel, plan, HOPPER).src)
-    kernel, plan = planned(product(128, 256, 64, result=float32))
-    assert not any(node.op is STORE_BOX for node in lower_ring(kernel, plan, HOPPER).src)
 
 
 @pytest.mark.parametrize(("m", "n", "k", "kind"), [(40, 9, 61, "nn"), (33, 24, 70, "tt")])
