@@ -30,6 +30,20 @@ def test_all_reduce_gives_every_device_the_fold(op: Any, fold: Any) -> None:
         np.testing.assert_array_equal(each.numpy(), fold(arrays, 0))
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int8"])
+def test_what_is_widened_for_a_sum_moves_as_it_was(dtype: str) -> None:
+    """Sums of narrow floats are made in float32; each value crosses in its own bytes."""
+    row = [0.0, 1.5, -3.0, 2.5, *[float(n) for n in range(96)]]
+    given = [Tensor(row, device=device).cast(dtype).realize() for device in THREE[:2]]
+    found = distributed.all_reduce(given)
+    itemsize = given[0].dtype.itemsize
+    assert f"CPU:1 -> CPU: {100 * itemsize} B" in distributed.explain(found[0])
+    one = Tensor.stack(*[each.to("CPU") for each in given]).sum(0).cast(dtype)
+    bits = f"uint{8 * itemsize}"
+    for each in found:
+        assert each.bitcast(bits).tolist() == one.bitcast(bits).tolist()
+
+
 def test_reduce_scatter_gives_each_device_its_share() -> None:
     given, arrays = parts()
     found = distributed.reduce_scatter(given)

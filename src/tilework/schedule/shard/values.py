@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tilework.ir.node import make
 from tilework.ir.ops import math, memory, tensor
+from tilework.ir.rules.casts import holds_every_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from tilework.dtypes import DType
     from tilework.ir.node import Node
     from tilework.ir.ops.multi import Layout
+
+#: Ops whose result has as many elements as their source; of folds those of single elements.
+_SAME_ELEMENTS = (tensor.RESHAPE, tensor.REDUCE)
 
 
 class Single:
@@ -59,13 +63,41 @@ def send_part(layout: Layout, part: Node, source: int, target: int) -> Node:
 
 
 def copied_to(part: Node, device: str) -> Node:
-    """A copy on another device; what came from there is not copied back."""
+    """A copy on another device; what came from there is not copied back.
+
+    What a value was widened from is copied instead, and widened there: the same bits, fewer bytes.
+    """
     while part.op is tensor.COPY:
         source = part.src[0]
         if device_of(source) == device:
             return source
         part = source
-    return make(tensor.COPY, (part,), tensor.DeviceAttrs(device))
+    wider = _widenings(part)
+    copy = make(tensor.COPY, (wider[-1].src[0] if wider else part,), tensor.DeviceAttrs(device))
+    for node in reversed(wider):
+        copy = make(node.op, (copy, *node.src[1:]), node.attrs)
+    return copy
+
+
+def _widenings(part: Node) -> list[Node]:
+    """From a value down: the nodes by which it was made of fewer bytes, and lost nothing."""
+    found: list[Node] = []
+    passed: list[Node] = []
+    while part.op is math.CAST or part.op in _SAME_ELEMENTS:
+        source = part.src[0]
+        if part.op is tensor.REDUCE and any(
+            source.type.shape[axis] != 1 for axis in part.attrs.axes
+        ):
+            break
+        passed.append(part)
+        if part.op is math.CAST:
+            narrow, wide = source.type.dtype, part.type.dtype
+            if narrow.bits >= wide.bits or not holds_every_value(wide, narrow):
+                break
+            found += passed
+            passed = []
+        part = source
+    return found
 
 
 def device_of(part: Node) -> str:
