@@ -12,40 +12,21 @@ import argparse
 import re
 import sys
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from further_rows import further
+from operator_rows import RNG, Row, normal
 
 from tilework import Tensor, TinyJit, dtypes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-RNG = np.random.default_rng(0)
 EPSILON = 1e-5
 TURNS = 2
-
-
-class Row(NamedTuple):
-    """One operator; without `theirs` both packages have it by the same name.
-
-    `kind` is the dtype that the arrays are converted to; "" leaves them.
-    """
-
-    name: str
-    arrays: tuple[Any, ...]
-    ours: Callable[..., Any]
-    theirs: Callable[..., Any] | None = None
-    is_captured: bool = True
-    is_random: bool = False
-    kind: str = ""
-
-
-def normal(*shape: int) -> Any:
-    """Normal numbers in float32."""
-    return RNG.standard_normal(shape, dtype=np.float32)
 
 
 class Arrays:
@@ -432,6 +413,22 @@ def best(call: Callable[[], Any], seconds: float) -> float:
             return least * 1e3
 
 
+def _arrays_of(found: Any) -> list[Any]:
+    """The results, or the one result, as arrays."""
+    several = found if isinstance(found, tuple) else (found,)
+    return [each.float().numpy() for each in several]
+
+
+def are_same(got: list[Any], want: list[Any], is_random: bool) -> bool:
+    """Whether results agree."""
+    if len(got) != len(want) or any(a.shape != b.shape for a, b in zip(got, want, strict=True)):
+        return False
+    return is_random or all(
+        np.allclose(a, b, rtol=2e-2, atol=1e-2, equal_nan=True)
+        for a, b in zip(got, want, strict=True)
+    )
+
+
 def measure(row: Row, seconds: float) -> tuple[float, float, bool]:
     """Milliseconds of both, and whether the results agree."""
     theirs = [torch.from_numpy(np.ascontiguousarray(each)) for each in row.arrays]
@@ -441,16 +438,17 @@ def measure(row: Row, seconds: float) -> tuple[float, float, bool]:
         ours = [each.cast(getattr(dtypes, row.kind)).realize() for each in ours]
 
     def compute(*tensors: Any) -> Any:
-        return row.ours(*tensors).realize()
+        found = row.ours(*tensors)
+        if not isinstance(found, tuple):
+            return found.realize()
+        Tensor.realize(*found)
+        return tuple(found)
 
     other = row.theirs or row.ours
     run = TinyJit(compute) if row.is_captured else compute
     for _ in range(3):
         found = run(*ours)
-    got, want = found.float().numpy(), other(*theirs).float().numpy()
-    is_same = got.shape == want.shape
-    if not row.is_random:
-        is_same = is_same and np.allclose(got, want, rtol=2e-2, atol=1e-2)
+    is_same = are_same(_arrays_of(found), _arrays_of(other(*theirs)), row.is_random)
     times = [float("inf"), float("inf")]
     for _ in range(TURNS):
         times[0] = min(times[0], best(lambda: run(*ours), seconds))
@@ -466,12 +464,9 @@ def main() -> int:
     options = parser.parse_args()
     torch.set_num_threads(2)
     arrays = Arrays()
-    rows = [
-        row
-        for group in (orders, movement, layers, elementwise, halves)
-        for row in group(arrays)
-        if re.search(options.only, row.name)
-    ]
+    groups = (orders, movement, layers, elementwise, halves)
+    named = [row for group in groups for row in group(arrays)]
+    rows = [row for row in (*named, *further()) if re.search(options.only, row.name)]
     first, step = map(int, options.part.split("/"))
     print(f"{'ratio':>6} {'':28}{'tilework':>10}{'torch':>10}")
     for row in rows[first::step]:

@@ -178,8 +178,9 @@ def side_by_side(columns: Sequence[Any]) -> memoryview:
     """Vectors of integers, one as each column of a matrix in int64."""
     import numpy as np
 
-    rows: Any = np.stack(columns, axis=1).astype(np.int64, order="C")
-    return memoryview(rows)
+    if len(columns) == 1:  # it is a matrix as it is
+        return memoryview(np.ascontiguousarray(columns[0], np.int64).reshape(-1, 1))
+    return memoryview(np.stack(columns, axis=1).astype(np.int64, order="C", copy=False))
 
 
 def _check_truncation(item: float, dtype: DType) -> None:

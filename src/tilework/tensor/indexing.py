@@ -185,9 +185,10 @@ class Indexing(Assigning):
     def _known_positions(self) -> list[KnownIndex]:
         """The positions where a mask is True, one list for each axis; reads the mask."""
         values = self._host_array()
-        places = values.nonzero() if values.ndim else ()
+        found = values.nonzero() if values.ndim else ()
+        places = [axis.astype("int64", order="C", copy=False) for axis in found]
         return [
-            KnownIndex([], (len(axis),), size, memoryview(axis.astype("int64").copy()))
+            KnownIndex([], (len(axis),), size, memoryview(axis))
             for axis, size in zip(places, self._sizes(), strict=True)
         ]
 

@@ -11,7 +11,7 @@ from tilework.ir.node import Node, toposort
 from tilework.ir.ops import math
 from tilework.ir.ops.index import VARIABLE, VariableAttrs
 from tilework.ir.ops.memory import PARAM, SINK, ParamAttrs
-from tilework.ir.ops.tensor import REDUCE, Fold, ReduceAttrs
+from tilework.ir.ops.tensor import EXPAND, REDUCE, Fold, ReduceAttrs, ShapeAttrs
 from tilework.ir.types import Shape
 from tilework.schedule.passes import split_reduce
 from tilework.schedule.passes.split_reduce import split_reductions
@@ -30,6 +30,11 @@ def param(shape: Shape) -> Node:
 
 def reduce(x: Node, *axes: int, fold: Fold = Fold.ADD) -> Node:
     return REDUCE(x, attrs=ReduceAttrs(fold, axes))
+
+
+def shared(results: int, depth: int) -> Node:
+    """A factor that all results have in common."""
+    return EXPAND(param((1, depth)), attrs=ShapeAttrs((results, depth)))
 
 
 def is_split(node: Node) -> bool:
@@ -60,7 +65,12 @@ def test_long_reductions_to_few_results_are_split(shape: Shape, *, expected: boo
 )
 def test_deep_contractions_are_split(results: int, depth: int, *, expected: bool) -> None:
     x = param((results, depth))
-    assert is_split(reduce(math.MUL(x, x), 1)) == expected
+    assert is_split(reduce(math.MUL(x, shared(results, depth)), 1)) == expected
+
+
+def test_squares_of_long_rows_are_no_contraction() -> None:
+    x = param((100, 2 * split_reduce.DEEP_PRODUCTS))
+    assert not is_split(reduce(math.MUL(x, x), 1))
 
 
 def test_a_size_that_is_not_known_is_left_alone() -> None:

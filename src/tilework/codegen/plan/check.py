@@ -176,9 +176,9 @@ class _Check:
             )
 
     def _order(self) -> None:
-        """Serial ranges keep their order, and a scan's loop is inside of those it depends on."""
+        """Ranges that must run in order keep it, and scans are inside of what they depend on."""
         numbers = list(dict.fromkeys(n for n, _ in self.plan.nest))
-        serial = [n for n in numbers if self.ranges[n] in self.kernel.serial]
+        serial = [n for n in numbers if self.ranges[n] in self.kernel.ordered]
         ordered = [n for n in serial if n not in self.scanned]
         if ordered != sorted(ordered):
             raise PlanError("plan: ranges that must run in order change places", got=str(ordered))

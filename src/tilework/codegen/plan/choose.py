@@ -35,6 +35,8 @@ _TASKS_PER_CORE = 8
 _BLOCK, _LONG_BLOCK = 4, 64
 #: Elements of a simple loop that pay for handing a task to another thread.
 _LEAST_TASK = 4096
+#: What a task has of each line that all tasks share: so many lines of the cache at least.
+_LINES, _PARTS_OF_LINES = 2, 2
 #: Rows that are scanned side by side.
 _SCANS = 4
 #: Rows that are summed side by side, with so many accumulators each.
@@ -401,6 +403,8 @@ def _with_tasks(kernel: Kernel, target: TargetSpec, splits: list[Split]) -> Plan
             tasks += 1
             count *= tiles
         nest.append((own, 0))
+    if not tasks and kernel.ordered - scanned:
+        tasks = _share_lines(kernel, target, by_number, nest)
     return Plan(
         tuple(by_number.values()),
         tuple(nest),
@@ -408,6 +412,34 @@ def _with_tasks(kernel: Kernel, target: TargetSpec, splits: list[Split]) -> Plan
         (),
         not kernel.read_and_written and kernel.serial <= scanned,
     )
+
+
+def _share_lines(
+    kernel: Kernel, target: TargetSpec, splits: dict[int, Split], nest: list[tuple[int, int]]
+) -> int:
+    """Where an outer range must run in order, and another one need not: tasks along that one.
+
+    Each task runs through all of the outer range, in order, and has a part of each line.
+
+    Returns:
+        How many leading entries of the nest are tasks now.
+    """
+    free = [r for r in kernel.outputs if r not in kernel.ordered and _only_last(kernel, r)]
+    if not free or _work(kernel) < 2 * _LEAST_TASK:
+        return 0
+    range_ = max(free, key=lambda r: (size(r) > 1, number(r)))
+    own = number(range_)
+    split = splits.get(own, Split(own, (Part(Unit.LOOP),)))
+    tiles = -(-size(range_) // split.tile_size)
+    # Tasks that write to one line would take it from each other.
+    bytes_ = max(store.src[0].src[0].type.dtype.itemsize for store in kernel.stores)
+    least = -(-max(target.line_bytes, 1) * _LINES // (bytes_ * split.tile_size))
+    block = max(-(-tiles // (target.cores * _PARTS_OF_LINES)), least)
+    if nest != [(number(r), 0) for r in kernel.outputs] or block >= tiles:
+        return 0
+    splits[own] = Split(own, (Part(Unit.LOOP), Part(Unit.LOOP, block)), split.tile)
+    nest[:] = [(own, 0), *[(n, int(n == own)) for n, _ in nest]]
+    return 1
 
 
 def _only_last(kernel: Kernel, range_: Node) -> bool:

@@ -159,7 +159,7 @@ def _sort_row(
         if row.values and row.count < 0:
             sort_values(out, row, plan.digit, target)
         else:
-            sort_by_digits(out, row, plan.digit)
+            sort_by_digits(out, row, plan.digit, target)
 
 
 __all__ = ["RANK_LIMIT", "choose_sort_plan", "is_sort", "lower_sort", "sort_plans"]

@@ -4,7 +4,8 @@ A pair of key and position is one 64-bit word: 32 bits of the key above, the pos
 Each pass moves the words in order to where those of their digit begin, which follows from how many
 have each value of it.  Digits that all keys share are left out.  The first pass makes the words
 from the elements and the last one leaves only positions, so nothing is moved for its own sake.
-Keys of 64 bits whose upper halves differ are sorted by their lower halves first.
+Keys of 64 bits whose upper halves differ are sorted by their lower halves first.  Keys of integers
+are what they exceed the least one by: numbers on both sides of zero differ in few digits then.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilework.codegen.sort.digits import begin_digit, take_place
+from tilework.codegen.sort.elements import ElementSort
 from tilework.codegen.sort.keys import key_bits, sorting_key
 from tilework.codegen.sort.select import select
 from tilework.dtypes import index, uint32, uint64
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from tilework.codegen.sort.statements import Statements
     from tilework.dtypes import DType
     from tilework.ir.node import Node
+    from tilework.target.spec import TargetSpec
 
 #: From this many elements on, fewer passes are worth the larger tables of wider digits.
 WIDE_FROM = 4096
@@ -41,13 +44,13 @@ def digit_of(dtype: DType, limit: int) -> int:
     return 11 if limit >= WIDE_FROM and key_bits(dtype) >= _HALF else 8
 
 
-def sort_by_digits(out: Statements, row: Row, digit: int) -> None:
+def sort_by_digits(out: Statements, row: Row, digit: int, target: TargetSpec) -> None:
     """Sort one row of any length but 0 by digits of so many bits."""
-    _RadixSort(out, row, digit).write()
+    _RadixSort(out, row, digit, target).write()
 
 
 class _RadixSort:
-    def __init__(self, out: Statements, row: Row, digit: int) -> None:
+    def __init__(self, out: Statements, row: Row, digit: int, target: TargetSpec) -> None:
         self.out, self.row = out, row
         self.bits = key_bits(row.source.dtype)
         width = min(self.bits, _HALF)
@@ -60,6 +63,30 @@ class _RadixSort:
         #: How many elements are sorted, and the rank of the first of them.
         self.size: Node = row.size
         self.begin: Node | None = None
+        #: The least key of integers of more than one digit; keys count from there.
+        self.least = self._least_key(target) if self._counts_from_least() else None
+
+    def _counts_from_least(self) -> bool:
+        return self.row.source.dtype.is_integer and self.bits > self.digit and self.row.count < 0
+
+    def _least_key(self, target: TargetSpec) -> Node:
+        """The least key of the row, found in vectors."""
+        walker = ElementSort(self.out, self.row, target)
+        most = (1 << walker.bits) - 1
+        found = {
+            count: self.out.variable(walker.number(most, count)) for count in {1, walker.lanes}
+        }
+
+        def visit(_: Node, element: Node) -> None:
+            least = found[element.type.lanes if element.type.shape else 1]
+            self.out.assign(least, math.MINIMUM(least, walker.key(element)))
+
+        walker.walk(visit)
+        least = found[1]
+        if walker.lanes > 1:
+            lane = FOLD_LANES(found[walker.lanes], attrs=FoldAttrs(Fold.MIN))
+            least = math.MINIMUM(least, lane)
+        return self.out.emit(cast(math.ADD(least, walker.number(0)), uint64))
 
     def write(self) -> None:
         out, row = self.out, self.row
@@ -234,7 +261,8 @@ class _RadixSort:
 
     def _key(self, position: Node) -> Node:
         element = self.row.element(self.out, position)
-        return cast(sorting_key(element, descending=self.row.descending), uint64)
+        key = cast(sorting_key(element, descending=self.row.descending), uint64)
+        return key if self.least is None else math.SUB(key, self.least)
 
     def _low_key(self, position: Node) -> Node:
         """The lower half of a key: the last of its digits ends where it does."""

@@ -21,6 +21,7 @@ from tilework.ir.ops.tensor import (
 )
 from tilework.ir.symbolic import dims
 from tilework.schedule.passes.slices import between
+from tilework.schedule.passes.variation import varying_axes
 
 if TYPE_CHECKING:
     from tilework.ir.node import Node
@@ -42,6 +43,8 @@ MANY_ELEMENTS = 1 << 17
 DEEP_PRODUCTS = 1 << 13
 #: Results of a contraction for which a second pass over partial ones is cheap.
 FEW_DEEP_RESULTS = 1 << 18
+#: How many values are looked at to find the axes that a factor varies along.
+_FUEL = 24
 
 
 def split_reductions(function: Node) -> Node:
@@ -63,7 +66,8 @@ def _split(node: Node) -> Node:
     if not isinstance(results, int) or not isinstance(elements, int) or results == 0:
         return node
     depth = elements // results
-    if x.op is MUL and depth >= 2 * DEEP_PRODUCTS and results <= FEW_DEEP_RESULTS:
+    is_deep = depth >= 2 * DEEP_PRODUCTS and results <= FEW_DEEP_RESULTS
+    if is_deep and x.op is MUL and _is_shared(x):
         count = min(depth // DEEP_PRODUCTS * 2, PARTS)
         count = max(count, _short_parts(results, depth))
     elif results < FEW_RESULTS and depth >= MANY_ELEMENTS:
@@ -91,6 +95,12 @@ def _split(node: Node) -> Node:
         return total
     rest = REDUCE(between(x, axis, whole, size), attrs=node.attrs)
     return combine(node.attrs.fold, total, rest)
+
+
+def _is_shared(product: Node) -> bool:
+    """Is some factor the same for several products?  Else (squares, say) there are no panels."""
+    axes = {axis for axis, size in enumerate(product.shape) if size != 1}
+    return any(not axes <= varying_axes(factor, _FUEL) for factor in product.src)
 
 
 def _short_parts(results: int, depth: int) -> int:

@@ -85,6 +85,78 @@ def test_columns_of_a_row_run_in_order() -> None:
         check(shared, analyse(scattered(WIDTH)), HOST)
 
 
+def down_columns(rows: int, columns: int) -> Node:
+    """out[places[row, column], column] = x[row, column] where a place is inside."""
+    row, column = (
+        RANGE(const_index(n), attrs=RangeAttrs(i)) for i, n in enumerate((rows, columns))
+    )
+    out = PARAM(attrs=ParamAttrs(0, (WIDTH * columns,), float32))
+    x, places = (
+        PARAM(attrs=ParamAttrs(slot, (rows * columns,), dtype))
+        for slot, dtype in ((1, float32), (2, int64))
+    )
+    at = simplify.add(simplify.scale(row, columns), column)
+    place = cast(LOAD(INDEX(places, at)), index_dtype)
+    offset = simplify.add(simplify.scale(place, columns), column)
+    inside = math.AND(math.LT(const_index(-1), place), math.LT(place, const_index(WIDTH)))
+    return SINK(STORE(INDEX(out, offset), LOAD(INDEX(x, at)), inside))
+
+
+@pytest.mark.parametrize("columns", [1000, 257, 64])
+def test_columns_that_cannot_meet_are_shared_where_rows_may(columns: int) -> None:
+    kernel = analyse(down_columns(ROWS, columns))
+    plan = choose_plan(kernel, HOST)
+    check(plan, kernel, HOST)
+    assert plan.nest[0] == (1, 0)
+    assert plan.tasks == 1
+    line = HOST.line_bytes // float32.itemsize
+    assert plan.split_of(1).outer[1].size >= 2 * line
+
+
+def test_few_columns_are_not_shared() -> None:
+    assert choose_plan(analyse(down_columns(ROWS, 16)), HOST).tasks == 0
+
+
+def test_columns_are_not_shared_where_all_is_short() -> None:
+    assert choose_plan(analyse(down_columns(8, 512)), HOST).tasks == 0
+
+
+@pytest.mark.parametrize("columns", [1, 3, 40, 300, 1001])
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.float16, np.int8, np.int64])
+def test_sums_down_columns_are_added_in_the_order_of_the_rows(columns: int, kind: type) -> None:
+    rng = np.random.default_rng(columns)
+    places = rng.integers(0, 7, (200, columns))
+    x = (rng.standard_normal((200, columns)) * 50).astype(kind)
+    expected = np.zeros((7, columns), kind)
+    for row in range(200):
+        expected[places[row], np.arange(columns)] += x[row]
+    found = Tensor(np.zeros((7, columns), kind)).scatter_add(0, Tensor(places), Tensor(x)).numpy()
+    assert found.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("columns", [33, 640])
+def test_the_last_of_a_column_that_names_a_place_stays(columns: int) -> None:
+    rng = np.random.default_rng(columns)
+    places = rng.integers(0, 9, (100, columns))
+    x = rng.standard_normal((100, columns)).astype(np.float32)
+    expected = np.zeros((9, columns), np.float32)
+    for row in range(100):
+        expected[places[row], np.arange(columns)] = x[row]
+    found = Tensor.zeros(9, columns).scatter(0, Tensor(places), Tensor(x)).numpy()
+    assert found.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("width", [1, 40, 257])
+def test_rows_added_at_places_are_added_in_order(width: int) -> None:
+    rng = np.random.default_rng(width)
+    places = rng.integers(0, 5, 3000)
+    x = rng.standard_normal((3000, width)).astype(np.float32)
+    expected = np.zeros((5, width), np.float32)
+    np.add.at(expected, places, x)
+    found = Tensor.zeros(5, width).index_add(0, Tensor(places), Tensor(x)).numpy()
+    assert found.tobytes() == expected.tobytes()
+
+
 def test_the_last_of_a_row_that_names_a_place_stays() -> None:
     rng = np.random.default_rng(7)
     places = rng.integers(0, 9, (600, 100))
