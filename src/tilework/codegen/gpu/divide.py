@@ -125,7 +125,7 @@ def _without_rest(sink: Node, chosen: Prepacked | None, target: TargetSpec) -> P
     if sum(outputs <= set(kernel.free.of(node)) for node in moved) < _LONG_REST:
         return chosen
     layout = [*contraction.batch, *contraction.m, *contraction.n]
-    rest = _in_parts(kernel, contraction.reduce, layout, None, 1)
+    rest = _in_parts(kernel, [contraction.reduce], layout, None, 1)
     before = () if chosen is None else chosen.packs
     return Prepacked(rest.kernel, (*before, *rest.packs))
 
@@ -215,7 +215,7 @@ def _with_parts(
         if cut is None:
             continue
         layout = [*contraction.batch, *contraction.m, *contraction.n]
-        candidate = _in_parts(kernel, contraction.reduce, layout, cut, count)
+        candidate = _in_parts(kernel, [contraction.reduce], layout, cut, count)
         partial = best_product(analyse(_prepared(candidate.packs[0].kernel)), target)
         if partial is not None:
             moved = 2 * candidate.packs[0].size_bytes
@@ -231,17 +231,22 @@ def _cut_range(k: Sequence[Node], inner: Node, depth: int, count: int) -> Node |
 
 
 def _columns_in_parts(kernel: Kernel, target: TargetSpec) -> Prepacked | None:
-    """A fold across rows of few columns, in parts: more blocks than columns alone give."""
+    """Folds across rows of few columns, in parts: more blocks than columns alone give.
+
+    Several folds of the same rows are cut alike, by one kernel.
+    """
     if not kernel.reduces or kernel.overwritten or kernel.serial:
         return None
     plan = column_plan(kernel, target)
     if plan is None or plan != choose_gpu_plan(kernel, target):
         return None
-    if len(kernel.reduces) != 1:
+    first, *others = kernel.reduces
+    if any(other.src[1:] != first.src[1:] or other.type != first.type for other in others):
         return None
-    (reduce,) = kernel.reduces
+    if any(node in kernel.reduces for each in kernel.reduces for node in toposort(each.src[0])):
+        return None
     # A size that is known at run time only cannot be cut.
-    fixed = [range_ for range_ in reduce.src[1:] if least_size(range_) == size(range_)]
+    fixed = [range_ for range_ in first.src[1:] if least_size(range_) == size(range_)]
     bound = max(fixed, key=size, default=None)
     if bound is None:
         return None
@@ -251,13 +256,13 @@ def _columns_in_parts(kernel: Kernel, target: TargetSpec) -> Prepacked | None:
     loads = [node for node in kernel.loads if kernel.free.mask[node] & kernel.free.bit(bound)]
     read = [product(kernel.free.of(node)) * node.type.dtype.itemsize for node in loads]
     moved = max(read, default=0)
-    if blocks >= 2 * units or moved < _WORTH_PARTS or reduce.type.dtype.bits < 32:
+    if blocks >= 2 * units or moved < _WORTH_PARTS or first.type.dtype.bits < 32:
         return None
     parts = [count for count in _PARTS if size(bound) % (count * _LEAST_PART) == 0]
     enough = [count for count in parts if count * blocks >= 4 * units]
     if not enough:
         return None
-    return _in_parts(kernel, reduce, kernel.outputs, bound, enough[0])
+    return _in_parts(kernel, kernel.reduces, kernel.outputs, bound, enough[0])
 
 
 def _lanes_of(plan: GpuPlan) -> int:
@@ -266,39 +271,49 @@ def _lanes_of(plan: GpuPlan) -> int:
 
 
 def _in_parts(
-    kernel: Kernel, reduce: Node, layout: Sequence[Node], cut: Node | None, count: int
+    kernel: Kernel, reduces: Sequence[Node], layout: Sequence[Node], cut: Node | None, count: int
 ) -> Prepacked:
     """A kernel that folds each part of a range into results of a layout, and one that goes on.
 
-    Without a range there is one part.
+    Without a range there is one part.  Folds of several values, all of one dtype and along the same
+    ranges, leave their results one behind the other.
     """
     results, offset = product(layout), const_index(0)
     for range_ in layout:
         offset = simplify.add(simplify.scale(offset, size(range_)), range_)
-    partial, parts = reduce, list[Node]()
+    values: dict[Node, Node] = {}
+    binders: dict[Node, tuple[Node, ...]] = {}
+    parts: list[Node] = []
     if cut is not None:
         number = int(cut.attrs.number)
         last = max(int(range_.attrs.number) for range_ in kernel.free.ranges)
         length = size(cut) // count
         part = RANGE(const_index(count), attrs=RangeAttrs(last + 1))
         inside = RANGE(const_index(length), attrs=RangeAttrs(number))
-        value = simplify.add(simplify.scale(part, length), inside)
-        partial = substitute_ranges(reduce, {cut: value}, {cut: (inside,)})
+        values[cut] = simplify.add(simplify.scale(part, length), inside)
+        binders[cut] = (inside,)
         offset = simplify.add(simplify.scale(part, results), offset)
         parts = [part]
-    dtype = reduce.type.dtype
+    dtype, total = reduces[0].type.dtype, len(reduces) * count * results
     slot = _next_slot(kernel)
-    sums = PARAM(attrs=ParamAttrs(slot, (count * results,), dtype))
-    total = LOAD(INDEX(sums, offset))
-    if parts:
-        total = REDUCE(total, *parts, attrs=reduce.attrs)
-    (sink,) = simplify.substitute([kernel.sink], {reduce: total})
-    sources = tuple(sorted({n.attrs.slot for n in toposort(partial) if n.op is PARAM}))
-    target = PARAM(attrs=ParamAttrs(-1, (count * results,), dtype))
-    own = [*parts, *layout, *(node for node in toposort(partial) if node.op is RANGE)]
-    stored = renumber(SINK(STORE(INDEX(target, offset), partial)), list(dict.fromkeys(own)))
-    slots = {-1: 0} | {source: place + 1 for place, source in enumerate(sources)}
-    pack = Pack(
-        with_slots(stored, slots), sources, slot, count * results * dtype.itemsize, False, 0.0
+    sums = PARAM(attrs=ParamAttrs(slot, (total,), dtype))
+    target = PARAM(attrs=ParamAttrs(-1, (total,), dtype))
+    folds: dict[Node, Node] = {}
+    stores: list[Node] = []
+    for position, reduce in enumerate(reduces):
+        partial = substitute_ranges(reduce, values, binders) if parts else reduce
+        place = simplify.add(offset, const_index(position * count * results))
+        stores.append(STORE(INDEX(target, place), partial))
+        found = LOAD(INDEX(sums, place))
+        folds[reduce] = REDUCE(found, *parts, attrs=reduce.attrs) if parts else found
+    (sink,) = simplify.substitute([kernel.sink], folds)
+    before = SINK(*stores)
+    sources = tuple(
+        sorted({n.attrs.slot for n in toposort(before) if n.op is PARAM and n is not target})
     )
+    own = [*parts, *layout, *(node for node in toposort(before) if node.op is RANGE)]
+    stored = renumber(before, list(dict.fromkeys(own)))
+    slots = {-1: 0} | {source: place + 1 for place, source in enumerate(sources)}
+    bytes_ = total * dtype.itemsize
+    pack = Pack(with_slots(stored, slots), sources, slot, bytes_, False, 0.0)
     return Prepacked(sink, (pack,))

@@ -106,7 +106,7 @@ class Exchange:
 
     Attributes:
         results, operands: The stores, and the loads that come in boxes.
-        row, column: The ranges that boxes move along.
+        row, column: The ranges that boxes move along; of others a tile has one value each.
         columns: Columns of a part.
         parts: Parts of a tile.
         group_rows: Rows of a part.
@@ -143,7 +143,8 @@ class Exchange:
 
 def exchange_of(tile: Tile) -> Exchange | None:
     """What boxes may move for a tile's results; None where a result cannot leave in boxes."""
-    if len(tile.row_parts) > 1 or len(tile.column_parts) > 1:
+    slower = (*tile.row_parts[1:], *tile.column_parts[1:])
+    if any(part > 1 for _, part in slower):
         return None
     results = []
     for store in tile.stores:
@@ -176,7 +177,8 @@ def _exchange(tile: Tile, results: Sequence[Moved], operands: Sequence[Moved]) -
 def _array(tile: Tile, address: Node) -> Array | None:
     """The array that an address moves through, if boxes of rows and columns of a tile lie in it."""
     row, column = tile.row_parts[0][0], tile.column_parts[0][0]
-    array = array_of(address, [*tile.others, row, column])
+    own = [range_ for range_, _ in (*tile.row_parts, *tile.column_parts)]
+    array = array_of(address, [*tile.others, *own])
     if array is None or array.dtype.itemsize not in _ITEMSIZES or not array.is_plain:
         return None
     return array if array.ranges[0] is column and row in array.ranges else None

@@ -14,6 +14,7 @@ from tilework import Tensor, Variable, dtypes, jit
 from tilework.codegen.gpu import copies
 from tilework.codegen.gpu import divide as division
 from tilework.codegen.gpu.divide import divide
+from tilework.codegen.plan.extents import size
 from tilework.dtypes import bfloat16, float32
 from tilework.ir.build import cast, const_index
 from tilework.ir.node import Node, toposort
@@ -92,6 +93,57 @@ def test_a_fold_of_columns_is_cut_along_a_range_of_known_size_alone(is_fixed: bo
     target = PARAM(attrs=ParamAttrs(0, (1024,), float32))
     found = divide(SINK(STORE(INDEX(target, column), total)), HOPPER)
     assert (found is not None) == is_fixed
+
+
+def folds_of_columns(rows: int, columns: int, *, nested: bool = False) -> Node:
+    """Sums of x and of x * y along the rows, and what is made of both."""
+    column, row = (
+        RANGE(const_index(size), attrs=RangeAttrs(number))
+        for number, size in enumerate((columns, rows))
+    )
+    place = math.ADD(math.MUL(row, const_index(columns)), column)
+    x, y = (
+        LOAD(INDEX(PARAM(attrs=ParamAttrs(slot, (rows * columns,), float32)), place))
+        for slot in (2, 3)
+    )
+    first = REDUCE(x, row, attrs=ReduceAttrs(Fold.ADD, ()))
+    other = math.MUL(x, first) if nested else math.MUL(x, y)
+    second = REDUCE(other, row, attrs=ReduceAttrs(Fold.ADD, ()))
+    values = (first, math.ADD(second, first))
+    targets = [PARAM(attrs=ParamAttrs(slot, (columns,), float32)) for slot in (0, 1)]
+    pairs = zip(targets, values, strict=True)
+    return SINK(*(STORE(INDEX(target, column), value) for target, value in pairs))
+
+
+def test_several_folds_of_the_same_rows_are_cut_alike() -> None:
+    found = divide(folds_of_columns(16384, 768), HOPPER)
+    assert found is not None
+    (pack,) = found.packs
+    parts = pack.size_bytes // (2 * 4 * 768)
+    assert parts > 1
+    assert [node.op for node in toposort(pack.kernel)].count(STORE) == 2
+    folds = [node for node in toposort(found.kernel) if node.op is REDUCE]
+    assert [size(fold.src[1]) for fold in folds] == [parts, parts]
+
+
+def test_a_fold_that_needs_another_one_is_not_cut() -> None:
+    assert divide(folds_of_columns(16384, 768, nested=True), HOPPER) is None
+
+
+def test_several_folds_in_parts_are_right(
+    library: EmulatedCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(division, "_WORTH_PARTS", 1)
+    draw = np.random.default_rng(12)
+    x, y = (draw.standard_normal((1024, 64)).astype(np.float32) for _ in range(2))
+    ours = [Tensor(value, device="CUDA").realize() for value in (x, y)]
+    library.calls.clear()
+    products, plain = (ours[0] * ours[1]).sum(0), ours[0].sum(0)
+    Tensor.realize(products, plain)
+    assert library.calls.count("launch") == 2  # parts, and both totals
+    exact = (x.astype(np.float64) * y).sum(0), x.astype(np.float64).sum(0)
+    for found, wanted in zip((products, plain), exact, strict=True):
+        assert np.abs(found.numpy() - wanted).max() <= 1e-5 * np.abs(wanted).max() + 1e-4
 
 
 def test_a_deep_product_of_few_tiles_is_summed_in_parts() -> None:

@@ -168,6 +168,47 @@ def test_parts_of_many_tiles_keep_count_of_their_phases() -> None:
     assert np.abs(found - exact).max() <= 1e-6 * np.abs(exact).max()
 
 
+def test_tiles_of_one_of_several_ranges_of_rows_move_in_boxes() -> None:
+    # Heads of an attention's result, before the product that mixes them.
+    sizes = (2, 40, 64, 2, 64)
+    batch, row, column, head, inner = (
+        RANGE(const_index(size), attrs=RangeAttrs(number)) for number, size in enumerate(sizes)
+    )
+
+    def place(*steps: tuple[Node, int]) -> Node:
+        total: Node = const_index(0)
+        for range_, step in steps:
+            total = math.ADD(total, math.MUL(range_, const_index(step)))
+        return total
+
+    a_place = place((batch, 40 * 2 * 64), (head, 40 * 64), (row, 64), (inner, 1))
+    a = LOAD(INDEX(PARAM(attrs=ParamAttrs(1, (2 * 40 * 128,), bfloat16)), a_place))
+    b_place = place((column, 128), (head, 64), (inner, 1))
+    b = LOAD(INDEX(PARAM(attrs=ParamAttrs(2, (64 * 128,), bfloat16)), b_place))
+    product = math.MUL(cast(a, float32), cast(b, float32))
+    total = REDUCE(product, head, inner, attrs=ReduceAttrs(Fold.ADD, ()))
+    at = place((batch, 40 * 64), (row, 64), (column, 1))
+    rest = LOAD(INDEX(PARAM(attrs=ParamAttrs(3, (80 * 64,), float32)), at))
+    target = PARAM(attrs=ParamAttrs(0, (80 * 64,), float32))
+    stored = SINK(STORE(INDEX(target, at), math.ADD(total, rest)))
+    ring, linear = ring_for(analyse(normalise_ranges(stored)), only(64))
+    assert len(ring.a.own) == 2
+    assert ring.exchange is not None
+    draw = np.random.default_rng(9)
+    shapes = ((2, 2, 40, 64), (64, 2, 64), (2, 40, 64))
+    kinds = (bfloat16, bfloat16, float32)
+    inputs = [
+        draw.standard_normal(shape).astype(NUMPY[kind])
+        for shape, kind in zip(shapes, kinds, strict=True)
+    ]
+    found = np.full((2, 40, 64), np.nan, dtype=np.float32)
+    buffers = [x.view(np.uint8).data.cast("B") for x in (found, *inputs)]
+    run_blocks(linear, buffers, blocks=1, tasks=tasks_of(linear))
+    heads, weights, added = (x.astype(np.float64) for x in inputs)
+    exact = np.einsum("bhid,nhd->bin", heads, weights) + added
+    assert np.abs(found - exact).max() <= 1e-6 * np.abs(exact).max()
+
+
 def test_operands_are_asked_for_before_the_products() -> None:
     kernel = kernel_of(4096, 4096, 512, (bfloat16, float32), bfloat16)
     ring, linear = ring_for(kernel, HOPPER)

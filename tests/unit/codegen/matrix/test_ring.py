@@ -141,7 +141,7 @@ def test_quotients_of_neighbours_are_found_together_and_as_exact() -> None:
 
 
 def test_what_a_part_needs_is_loaded_before_it_waits_for_its_place() -> None:
-    kernel, plan = planned(product(64, 64, 64, divided=True))
+    kernel, plan = planned(product(64, 64, 64, bias=True))
     names = [node.op.name for node in lower_ring(kernel, plan, HOPPER).src]
     last_load = len(names) - 1 - names[::-1].index("load")
     assert last_load < names.index("store_box_wait")
