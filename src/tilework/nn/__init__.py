@@ -7,6 +7,7 @@ lists, dictionaries) reaches are its state.
 from __future__ import annotations
 
 from tilework.nn import distributions, func, functional, init, media, optim, state, utils
+from tilework.nn.layers.adaptive import AdaptiveLogSoftmaxWithLoss
 from tilework.nn.layers.attention import MultiheadAttention
 from tilework.nn.layers.convolution import (
     Conv1d,
@@ -34,6 +35,12 @@ from tilework.nn.layers.lazy import (
     LazyConv1d,
     LazyConv2d,
     LazyConv3d,
+    LazyConvTranspose1d,
+    LazyConvTranspose2d,
+    LazyConvTranspose3d,
+    LazyInstanceNorm1d,
+    LazyInstanceNorm2d,
+    LazyInstanceNorm3d,
     LazyLinear,
 )
 from tilework.nn.layers.linear import Linear
@@ -63,16 +70,17 @@ from tilework.nn.layers.transformer import (
 from tilework.tensor.wrong_calls import tell
 
 __all__ = [
-    "GRU", "LSTM", "RNN", "BatchNorm", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Bilinear",
-    "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d",
-    "Dropout", "Embedding", "EmbeddingBag", "FunctionLayer", "GRUCell", "GroupNorm", "Identity",
-    "InstanceNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LSTMCell", "LayerNorm",
-    "LayerNorm2d", "LazyBatchNorm1d", "LazyBatchNorm2d", "LazyBatchNorm3d", "LazyConv1d",
-    "LazyConv2d", "LazyConv3d", "LazyLinear", "Linear", "ModuleDict", "ModuleList",
-    "MultiheadAttention", "PReLU", "RMSNorm", "RNNCell", "Sequential", "Transformer",
-    "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder",
-    "TransformerEncoderLayer", "distributions", "func", "functional", "init", "media", "optim",
-    "state", "utils",
+    "GRU", "LSTM", "RNN", "AdaptiveLogSoftmaxWithLoss", "BatchNorm", "BatchNorm1d", "BatchNorm2d",
+    "BatchNorm3d", "Bilinear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d",
+    "ConvTranspose3d", "Dropout", "Embedding", "EmbeddingBag", "FunctionLayer", "GRUCell",
+    "GroupNorm", "Identity", "InstanceNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d",
+    "LSTMCell", "LayerNorm", "LayerNorm2d", "LazyBatchNorm1d", "LazyBatchNorm2d", "LazyBatchNorm3d",
+    "LazyConv1d", "LazyConv2d", "LazyConv3d", "LazyConvTranspose1d", "LazyConvTranspose2d",
+    "LazyConvTranspose3d", "LazyInstanceNorm1d", "LazyInstanceNorm2d", "LazyInstanceNorm3d",
+    "LazyLinear", "Linear", "ModuleDict", "ModuleList", "MultiheadAttention", "PReLU", "RMSNorm",
+    "RNNCell", "Sequential", "Transformer", "TransformerDecoder", "TransformerDecoderLayer",
+    "TransformerEncoder", "TransformerEncoderLayer", "distributions", "func", "functional", "init",
+    "media", "optim", "state", "utils",
 ]  # fmt: skip
 __all__ += sorted(LAYERS)
 

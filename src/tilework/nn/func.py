@@ -1,4 +1,4 @@
-"""Functions made of functions: gradients, products with Jacobians, Jacobians and Hessians.
+"""Functions made of functions: gradients, products with Jacobians, Hessians, and maps over rows.
 
 They have the names of `torch.func` and `jax`, and take functions of tensors, or of tuples, lists
 and dictionaries of them.  A function may use other tensors too; those count as constants.
@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilework.base.errors import DTypeError, ShapeError, UserError
+from tilework.nn.mapping import vmap
 from tilework.tensor.signature import flatten, rebuild
 from tilework.tensor.tensor import Tensor
 from tilework.tensor.version import history
@@ -25,7 +26,7 @@ from tilework.tensor.wrong_calls import describe, tell
 
 __all__ = [
     "grad", "grad_and_value", "hessian", "hvp", "jacfwd", "jacobian", "jacrev", "jvp",
-    "value_and_grad", "vjp",
+    "value_and_grad", "vjp", "vmap",
 ]  # fmt: skip
 
 ArgNums = int | tuple[int, ...]

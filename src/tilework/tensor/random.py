@@ -8,7 +8,8 @@ captured function carries it on.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Self, SupportsIndex
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final, Self, SupportsIndex
 
 from tilework import dtypes
 from tilework.base.errors import DTypeError, ShapeError, UserError
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 else:
     secrets = late_module("secrets")
+
+#: What draws words for functions of one row of many (see `batching.drawing`), if anything does:
+#: it takes the class, how many numbers there are and the device.
+row_draws: Final[ContextVar[Any]] = ContextVar("tilework_row_draws", default=None)
 
 
 class _Source:
@@ -174,6 +179,10 @@ class Random(Hashing):
     @classmethod
     def _words(cls, count: int, device: str) -> tuple[Self, Self]:
         """Two random words (uint32) for each of `count` numbers."""
+        rule = row_draws.get()
+        if rule is not None:
+            words: tuple[Self, Self] = rule(cls, count, device)
+            return words
         source = _source(split_name(device)[0])
         with _Sources.lock:
             counter = cls.__new__(cls)

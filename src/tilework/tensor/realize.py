@@ -18,13 +18,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from tilework.base.collection import no_collection
+from tilework.base.errors import UserError
 from tilework.base.forks import new_outer_lock
 from tilework.engine import execute
 from tilework.engine.sharing import check_can_share, end_all
 from tilework.engine.stale import ruined
 from tilework.engine.world import is_of_the_world
 from tilework.ir.node import make, sweep, toposort
-from tilework.ir.ops.memory import AFTER
+from tilework.ir.ops.memory import AFTER, PARAM
 from tilework.ir.ops.multi import RESHARD
 from tilework.ir.ops.tensor import CONTIGUOUS, GATHER, SCATTER
 from tilework.runtime.group import BufferGroup, is_group, parts_of, split_name
@@ -303,9 +304,21 @@ def _walk(roots: Sequence[Version]) -> tuple[list[Version], list[Version]]:
         if version.buffer is not None:
             leaves.append(version)
             continue
+        if version.node.op is PARAM:
+            raise _asked_for_row(version)
         stack.append((version, True))
         stack.extend([(each, False) for each in reversed(version.sources) if id(each) not in seen])
     return order, leaves
+
+
+def _asked_for_row(version: Version) -> UserError:
+    return UserError(
+        "vmap: a value is asked for that each row has another one of",
+        got=f"a value computed from a row, {version.node.type.dtype.name} of the shape "
+        f"{version.node.type.shape}",
+        try_="in the mapped function where in place of item(), bool() or realize(), and nothing "
+        "written into tensors of the outside",
+    )
 
 
 class _Plan:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from tilework.nn.distributions.continuous import (
     Beta,
+    Cauchy,
     Exponential,
     Gamma,
     Laplace,
@@ -24,14 +25,46 @@ from tilework.nn.distributions.continuous import (
     Normal,
     Uniform,
 )
+from tilework.nn.distributions.counts import (
+    Binomial,
+    Geometric,
+    Multinomial,
+    NegativeBinomial,
+    OneHotCategorical,
+    OneHotCategoricalStraightThrough,
+    RelaxedBernoulli,
+    RelaxedOneHotCategorical,
+)
 from tilework.nn.distributions.discrete import Bernoulli, Categorical, Poisson
 from tilework.nn.distributions.distribution import Distribution
 from tilework.nn.distributions.divergence import kl_divergence
+from tilework.nn.distributions.tails import (
+    Chi2,
+    FisherSnedecor,
+    Gumbel,
+    HalfCauchy,
+    HalfNormal,
+    InverseGamma,
+    Kumaraswamy,
+    Pareto,
+    StudentT,
+    Weibull,
+)
+from tilework.nn.distributions.vectors import (
+    Dirichlet,
+    Independent,
+    MixtureSameFamily,
+    MultivariateNormal,
+)
 from tilework.tensor.wrong_calls import tell
 
 __all__ = [
-    "Bernoulli", "Beta", "Categorical", "Distribution", "Exponential", "Gamma", "Laplace",
-    "LogNormal", "Normal", "Poisson", "Uniform", "kl_divergence",
+    "Bernoulli", "Beta", "Binomial", "Categorical", "Cauchy", "Chi2", "Dirichlet", "Distribution",
+    "Exponential", "FisherSnedecor", "Gamma", "Geometric", "Gumbel", "HalfCauchy", "HalfNormal",
+    "Independent", "InverseGamma", "Kumaraswamy", "Laplace", "LogNormal", "MixtureSameFamily",
+    "Multinomial", "MultivariateNormal", "NegativeBinomial", "Normal", "OneHotCategorical",
+    "OneHotCategoricalStraightThrough", "Pareto", "Poisson", "RelaxedBernoulli",
+    "RelaxedOneHotCategorical", "StudentT", "Uniform", "Weibull", "kl_divergence",
 ]  # fmt: skip
 
 tell(__name__, __all__)

@@ -145,7 +145,7 @@ class Laplace(Distribution):
     def _draw(self, shape: tuple[int, ...]) -> Tensor:
         # In the middle of an interval of [0, 1): the logarithms are finite.
         options = {"dtype": self.loc.dtype, "device": self.loc.device}
-        magnitude = Tensor.empty(*shape, **options)._exponential().cast(self.loc.dtype)
+        magnitude = waits(shape, self.loc)
         sign = (Tensor.rand(*shape, **options) < 0.5).where(-1.0, 1.0)
         return self.loc + self.scale * magnitude * sign
 
@@ -166,6 +166,53 @@ class Laplace(Distribution):
     def entropy(self) -> Tensor:
         """The entropy of each law, in nats."""
         return (self.scale * 2).log() + 1
+
+
+class Cauchy(Distribution):
+    """The distribution of a ratio of two normal draws, which has neither mean nor variance.
+
+    Args:
+        loc: the middle.
+        scale: the distance from it within which half of the draws are.
+    """
+
+    has_rsample = True
+
+    def __init__(self, loc: Parameter, scale: Parameter) -> None:
+        check_positive(type(self).__name__, scale=scale)
+        self.loc, self.scale = read_parameters(loc, scale)
+        super().__init__(self.loc.shape)
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean of each law, which does not exist."""
+        return self.loc.full_like(math.nan)
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance of each law, which does not exist."""
+        return self.loc.full_like(math.nan)
+
+    def _draw(self, shape: tuple[int, ...]) -> Tensor:
+        drawn = Tensor.rand(*shape, dtype=self.loc.dtype, device=self.loc.device)
+        return self.icdf(drawn)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """The logarithm of the density."""
+        square = ((value - self.loc) / self.scale).square()
+        return -math.log(math.pi) - self.scale.log() - square.log1p()
+
+    def cdf(self, value: Tensor) -> Tensor:
+        """The probability of what is at most `value`."""
+        return ((value - self.loc) / self.scale).atan() / math.pi + 0.5
+
+    def icdf(self, value: Tensor) -> Tensor:
+        """Where the probability of what is at most that is `value`."""
+        return ((value - 0.5) * math.pi).tan() * self.scale + self.loc
+
+    def entropy(self) -> Tensor:
+        """The entropy of each law, in nats."""
+        return self.scale.log() + math.log(4 * math.pi)
 
 
 class Exponential(Distribution):
@@ -193,8 +240,7 @@ class Exponential(Distribution):
         return self.rate.square().reciprocal()
 
     def _draw(self, shape: tuple[int, ...]) -> Tensor:
-        made = Tensor.empty(*shape, dtype=self.rate.dtype, device=self.rate.device)
-        return made._exponential().cast(self.rate.dtype) / self.rate
+        return waits(shape, self.rate) / self.rate
 
     def log_prob(self, value: Tensor) -> Tensor:
         """The logarithm of the density."""
@@ -348,6 +394,13 @@ class Beta(Distribution):
         a, b = self.concentration1, self.concentration0
         found = self._log_beta() - (a - 1) * a.digamma() - (b - 1) * b.digamma()
         return found + (a + b - 2) * (a + b).digamma()
+
+
+def waits(shape: Sequence[int], like: Tensor) -> Tensor:
+    """Draws of the exponential distribution of rate 1, above 0, of the dtype of `like`."""
+    made = Tensor.empty(*shape, dtype=like.dtype, device=like.device)
+    found: Tensor = made._exponential().cast(like.dtype)
+    return found
 
 
 def gamma_draws(concentration: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from tilework.nn.distributions.distribution import (
     Parameter,
     check_positive,
     one_of,
+    read_chances,
     read_parameters,
 )
 from tilework.tensor.tensor import Tensor
@@ -27,13 +28,7 @@ class Bernoulli(Distribution):
     """
 
     def __init__(self, probs: Parameter | None = None, logits: Parameter | None = None) -> None:
-        one_of(type(self).__name__, probs, logits)
-        if probs is not None:
-            (self.probs,) = read_parameters(probs)
-            self.logits = self.probs.log() - (-self.probs).log1p()
-        else:
-            (self.logits,) = read_parameters(logits)
-            self.probs = self.logits.sigmoid()
+        self.probs, self.logits = read_chances(type(self).__name__, probs, logits)
         super().__init__(self.probs.shape)
 
     @property
@@ -94,7 +89,7 @@ class Categorical(Distribution):
     def log_prob(self, value: Tensor) -> Tensor:
         """The logarithm of the probability of a category."""
         place = value.cast(dtypes.index).unsqueeze(-1)
-        lead = (place + self.logits[..., :1].cast(dtypes.index) * 0).shape[:-1]
+        lead = Tensor.broadcast_shapes(value.shape, self.batch_shape)
         logits = self.logits.expand(*lead, self.logits.shape[-1])
         return logits.gather(-1, place.expand(*lead, 1)).squeeze(-1)
 

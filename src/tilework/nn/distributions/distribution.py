@@ -127,3 +127,19 @@ def one_of(name: str, probs: Any, logits: Any) -> None:
     """
     if (probs is None) == (logits is None):
         raise UserError(f"{name}: give either probs or logits")
+
+
+def read_chances(
+    name: str, probs: Parameter | None, logits: Parameter | None
+) -> tuple[Tensor, Tensor]:
+    """Chances and the logarithms of their odds, of which exactly one is given.
+
+    Raises:
+        UserError: none or both are given.
+    """
+    one_of(name, probs, logits)
+    if probs is not None:
+        (chances,) = read_parameters(probs)
+        return chances, chances.log() - (-chances).log1p()
+    (odds,) = read_parameters(logits)
+    return odds.sigmoid(), odds

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Final
 
 from tilework.base.errors import UnsupportedError
-from tilework.nn.distributions.continuous import Beta, Exponential, Gamma, Laplace, Normal, Uniform
+from tilework.nn.distributions.continuous import (
+    Beta,
+    Cauchy,
+    Exponential,
+    Gamma,
+    Laplace,
+    LogNormal,
+    Normal,
+    Uniform,
+)
+from tilework.nn.distributions.counts import Geometric, OneHotCategorical
 from tilework.nn.distributions.discrete import Bernoulli, Categorical, Poisson
 from tilework.nn.distributions.distribution import Distribution
+from tilework.nn.distributions.tails import Chi2, Gumbel, HalfNormal, Pareto, Weibull
+from tilework.nn.distributions.vectors import Dirichlet, Independent, MultivariateNormal
 from tilework.tensor.tensor import Tensor
+
+_EULER: Final = 0.57721566490153286
 
 
 def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
@@ -91,8 +106,64 @@ def _poisson(p: Poisson, q: Poisson) -> Tensor:
     return p.rate * (p.rate.log() - q.rate.log()) - (p.rate - q.rate)
 
 
+def _geometric(p: Geometric, q: Geometric) -> Tensor:
+    return -p.entropy() - (-q.probs).log1p() / p.probs - q.logits
+
+
+def _cauchy(p: Cauchy, q: Cauchy) -> Tensor:
+    square = (p.scale + q.scale).square() + (p.loc - q.loc).square()
+    return square.log() - (p.scale * 4 * q.scale).log()
+
+
+def _gumbel(p: Gumbel, q: Gumbel) -> Tensor:
+    ratio = p.scale / q.scale
+    of_loc, other = p.loc / q.scale, q.loc / q.scale
+    mean = of_loc - other + ratio * _EULER
+    return mean - ratio.log() - (1 + _EULER) + (other + (ratio + 1).lgamma() - of_loc).exp()
+
+
+def _pareto(p: Pareto, q: Pareto) -> Tensor:
+    ratio = q.alpha / p.alpha
+    found = q.alpha * (p.scale / q.scale).log() - ratio.log() + ratio - 1
+    return (p.scale < q.scale).where(math.inf, found)
+
+
+def _weibull(p: Weibull, q: Weibull) -> Tensor:
+    a, b = p.concentration, q.concentration
+    of_mean = (b * (p.scale.log() - q.scale.log()) + (b / a + 1).lgamma()).exp()
+    logarithms = a.log() - b.log() - b * (p.scale.log() - q.scale.log())
+    return logarithms - (1 - b / a) * _EULER + of_mean - 1
+
+
+def _dirichlet(p: Dirichlet, q: Dirichlet) -> Tensor:
+    a, b = p.concentration, q.concentration
+    slope = a.digamma() - a.sum(-1, keepdim=True).digamma()
+    return q._normaliser() - p._normaliser() + ((a - b) * slope).sum(-1)
+
+
+def _multivariate_normal(p: MultivariateNormal, q: MultivariateNormal) -> Tensor:
+    size = p.event_shape[0]
+    batch = Tensor.broadcast_shapes(p.batch_shape, q.batch_shape)
+    lower = q.scale_tril.expand(*batch, size, size)
+    spread = lower.solve_triangular(p.scale_tril.expand(*batch, size, size), upper=False)
+    distance = (q.loc - p.loc).expand(*batch, size).unsqueeze(-1)
+    moved = lower.solve_triangular(distance, upper=False).square().sum((-2, -1))
+    determinants = q._half_log_determinant() - p._half_log_determinant()
+    return determinants + (spread.square().sum((-2, -1)) + moved - size) * 0.5
+
+
+def _independent(p: Independent, q: Independent) -> Tensor:
+    if p.reinterpreted_batch_ndims != q.reinterpreted_batch_ndims:
+        raise UnsupportedError("kl_divergence: other axes are taken together")
+    return p._added(kl_divergence(p.base_dist, q.base_dist))
+
+
 _FORMULAS: Final[dict[type, Callable[[Any, Any], Tensor]]] = {
     Normal: _normal, Laplace: _laplace, Exponential: _exponential, Uniform: _uniform,
     Gamma: _gamma, Beta: _beta, Bernoulli: _bernoulli, Categorical: _categorical,
-    Poisson: _poisson,
+    Poisson: _poisson, Chi2: _gamma, LogNormal: lambda p, q: _normal(p.base, q.base),
+    HalfNormal: lambda p, q: _normal(p.base, q.base), Geometric: _geometric, Cauchy: _cauchy,
+    OneHotCategorical: lambda p, q: _categorical(p.categorical, q.categorical), Gumbel: _gumbel,
+    Pareto: _pareto, Weibull: _weibull, Dirichlet: _dirichlet,
+    MultivariateNormal: _multivariate_normal, Independent: _independent,
 }  # fmt: skip

@@ -6,33 +6,32 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilework.base.errors import ShapeError
+from tilework.tensor.padding import per_axis
 from tilework.tensor.tensor import Tensor
 
 Ints = int | Sequence[int]
 OptionalInts = int | Sequence[int] | None
 
 
-def check_padding(what: str, kernel_size: Ints, padding: Ints, dilation: Ints = 1) -> None:
+def check_padding(
+    what: str, axes: int, kernel_size: Ints, padding: Ints, dilation: Ints = 1
+) -> None:
     """See that no window of a pooling lies in the padding alone.
 
     Args:
         what: who asks.
+        axes: how many are pooled.
         kernel_size: of a window.
         padding: on each side.
         dilation: the distance of a window's elements.
 
     Raises:
-        ShapeError: the padding is more than half of a window along an axis.
+        ShapeError: there is not a number for each axis, or the padding is more than half of a
+            window along one.
     """
-    given = [
-        list(each) if isinstance(each, Sequence) else [each]
-        for each in (kernel_size, padding, dilation)
-    ]
-    if not all(isinstance(number, int) for each in given for number in each):
-        return  # what is no number is told by the pooling
-    axes = max(len(each) for each in given)
-    spread = [each * axes if len(each) == 1 else each for each in given]
-    for size, pad, step in zip(*spread, strict=False):
+    sizes = per_axis(kernel_size, axes, what)
+    pads = per_axis(padding, axes, what, least=0)
+    for size, pad, step in zip(sizes, pads, per_axis(dilation, axes, what), strict=True):
         if 2 * pad > (size - 1) * step + 1:
             raise ShapeError(
                 f"{what}: the padding is more than half of a window",
@@ -63,7 +62,7 @@ def max_pool1d(
 
     Shape: (n, c, l) -> (n, c, ol), and the same in int64 for the places
     """
-    check_padding("max_pool1d", kernel_size, padding, dilation)
+    check_padding("max_pool1d", 1, kernel_size, padding, dilation)
     return input.max_pool1d(
         kernel_size, stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode,
         return_indices=return_indices,
@@ -90,7 +89,7 @@ def avg_pool1d(
 
     Shape: (n, c, l) -> (n, c, ol)
     """
-    check_padding("avg_pool1d", kernel_size, padding)
+    check_padding("avg_pool1d", 1, kernel_size, padding)
     return input.avg_pool1d(
         kernel_size, stride, padding=padding, ceil_mode=ceil_mode,
         count_include_pad=count_include_pad,
@@ -182,7 +181,7 @@ def max_pool2d(
 
     Shape: (n, c, h, w) -> (n, c, oh, ow), and the same in int64 for the places
     """
-    check_padding("max_pool2d", kernel_size, padding, dilation)
+    check_padding("max_pool2d", 2, kernel_size, padding, dilation)
     return input.max_pool2d(
         kernel_size, stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode,
         return_indices=return_indices,
@@ -211,7 +210,7 @@ def avg_pool2d(
 
     Shape: (n, c, h, w) -> (n, c, oh, ow)
     """
-    check_padding("avg_pool2d", kernel_size, padding)
+    check_padding("avg_pool2d", 2, kernel_size, padding)
     return input.avg_pool2d(
         kernel_size, stride, padding=padding, ceil_mode=ceil_mode,
         count_include_pad=count_include_pad, divisor_override=divisor_override,
@@ -304,7 +303,7 @@ def max_pool3d(
 
     Shape: (n, c, d, h, w) -> (n, c, od, oh, ow), and the same in int64 for the places
     """
-    check_padding("max_pool3d", kernel_size, padding, dilation)
+    check_padding("max_pool3d", 3, kernel_size, padding, dilation)
     return input.max_pool3d(
         kernel_size, stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode,
         return_indices=return_indices,
@@ -333,7 +332,7 @@ def avg_pool3d(
 
     Shape: (n, c, d, h, w) -> (n, c, od, oh, ow)
     """
-    check_padding("avg_pool3d", kernel_size, padding)
+    check_padding("avg_pool3d", 3, kernel_size, padding)
     return input.avg_pool3d(
         kernel_size, stride, padding=padding, ceil_mode=ceil_mode,
         count_include_pad=count_include_pad, divisor_override=divisor_override,

@@ -6,16 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilework.base.errors import ShapeError
-from tilework.tensor.convolution import named_padding
+from tilework.tensor.padding import named_padding
 from tilework.tensor.tensor import Tensor
 
 Ints = int | Sequence[int]
-
-
-def spread(value: Ints, count: int) -> tuple[int, ...]:
-    """One number for each of `count` axes."""
-    found = (value,) * count if isinstance(value, int) else tuple(value)
-    return found * count if len(found) == 1 else found
 
 
 def padding_of(padding: Ints | str, kernel: Sequence[int], stride: Ints, dilation: Ints) -> Ints:

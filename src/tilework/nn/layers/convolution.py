@@ -7,7 +7,8 @@ from typing import Final
 
 from tilework.base.errors import ShapeError, UserError
 from tilework.base.integers import product
-from tilework.nn.functional.windows import padding_of, spread
+from tilework.nn.functional.windows import padding_of
+from tilework.tensor.padding import per_axis, read_padding
 from tilework.tensor.tensor import Tensor
 
 Sizes = int | Sequence[int]
@@ -16,13 +17,6 @@ Sizes = int | Sequence[int]
 _MODES: Final = {
     "zeros": "constant", "reflect": "reflect", "replicate": "replicate", "circular": "circular",
 }  # fmt: skip
-
-
-def _sizes(value: Sizes, count: int) -> tuple[int, ...]:
-    found = (value,) * count if isinstance(value, int) else tuple(value)
-    if len(found) != count:
-        raise ShapeError(f"convolution: needs {count} sizes", got=f"{value}")
-    return found
 
 
 class _Convolution:
@@ -52,13 +46,14 @@ class _Convolution:
             raise UserError(
                 "convolution: unknown padding_mode", got=padding_mode, expected=", ".join(_MODES)
             )
-        self.kernel_size = _sizes(kernel_size, self.axes)
-        steps = (*spread(stride, self.axes), *spread(dilation, self.axes))
-        if min(*self.kernel_size, *steps, groups) < 1 or min(in_channels, out_channels) < 0:
+        kind = type(self).__name__
+        self.kernel_size = per_axis(kernel_size, self.axes, f"{kind}: kernel_size")
+        per_axis(stride, self.axes, f"{kind}: stride")
+        per_axis(dilation, self.axes, f"{kind}: dilation")
+        if groups < 1 or min(in_channels, out_channels) < 0:
             raise ShapeError(
-                "convolution: windows, strides, dilations and groups are from 1 on",
-                got=f"{in_channels} to {out_channels} channels in {groups} groups, kernel_size "
-                f"{kernel_size}, stride {stride}, dilation {dilation}",
+                "convolution: groups are from 1 on, and channels from 0 on",
+                got=f"{in_channels} to {out_channels} channels in {groups} groups",
             )
         if in_channels % groups or out_channels % groups:
             raise ShapeError(
@@ -88,10 +83,8 @@ class _Convolution:
 
     def _each_side(self) -> list[int]:
         """The padding before and after each axis, from the last to the first."""
-        given = (self.padding,) if isinstance(self.padding, int) else tuple(self.padding)
-        if len(given) == 2 * self.axes:
-            return list(given)
-        return [part for size in spread(given, self.axes)[::-1] for part in (size, size)]
+        pads = read_padding(self.padding, self.axes, type(self).__name__)
+        return [part for pair in pads[::-1] for part in pair]
 
 
 class Conv2d(_Convolution):

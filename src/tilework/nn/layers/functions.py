@@ -65,7 +65,8 @@ class FunctionLayer:
         check_values(getattr(Tensor, self.method), kind, kept)
         if self.method.startswith(("max_pool", "avg_pool")):
             window = ("kernel_size", "padding", "dilation")
-            check_padding(kind, *[self.arguments.get(each, 1) for each in window])
+            axes = int(self.method[-2])  # max_pool2d
+            check_padding(kind, axes, *[self.arguments.get(each, 1) for each in window])
 
     def __call__(self, x: Tensor, *others: Any) -> Any:
         """Apply the layer; `others` are what its method takes first, such as a target."""

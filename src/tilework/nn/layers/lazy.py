@@ -6,9 +6,24 @@ from typing import Any
 
 from tilework.base.errors import ShapeError, UserError
 from tilework.engine import capture
-from tilework.nn.layers.convolution import Conv1d, Conv2d, Conv3d, Sizes, _Convolution
+from tilework.nn.layers.convolution import (
+    Conv1d,
+    Conv2d,
+    Conv3d,
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+    Sizes,
+    _Convolution,
+)
 from tilework.nn.layers.linear import Linear
-from tilework.nn.layers.normalization import BatchNorm
+from tilework.nn.layers.normalization import (
+    BatchNorm,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    InstanceNorm3d,
+    _InstanceNorm,
+)
 from tilework.tensor.tensor import Tensor
 
 
@@ -169,3 +184,130 @@ class LazyBatchNorm(_Lazy, BatchNorm):
 LazyBatchNorm1d = LazyBatchNorm
 LazyBatchNorm2d = LazyBatchNorm
 LazyBatchNorm3d = LazyBatchNorm
+
+
+class _LazyTransposed(_LazyConvolution, ConvTranspose2d):
+    """What the lazy adjoints of convolutions share; the arguments are PyTorch's, in its order."""
+
+    def __init__(
+        self,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        output_padding: Sizes = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Sizes = 1,
+    ) -> None:
+        self._given = {
+            "out_channels": out_channels, "kernel_size": kernel_size, "stride": stride,
+            "padding": padding, "output_padding": output_padding, "dilation": dilation,
+            "groups": groups, "bias": bias,
+        }  # fmt: skip
+
+
+class LazyConvTranspose1d(_LazyTransposed, ConvTranspose1d):
+    """`ConvTranspose1d` whose `in_channels` are those of its first input.
+
+    Arguments as of `LazyConvTranspose2d`.
+    """
+
+    _plain = ConvTranspose1d
+
+
+class LazyConvTranspose2d(_LazyTransposed):
+    """`ConvTranspose2d` whose `in_channels` are those of its first input.
+
+    The order of the arguments is PyTorch's: `groups` and `bias` come before `dilation`.
+
+    Args:
+        out_channels: channels of the output.
+        kernel_size: of the window.
+        stride: distance of windows.
+        padding: cut off around the output.
+        output_padding: makes the output longer where several sizes are possible.
+        groups: parts of the channels that don't mix.
+        bias: whether something is added.
+        dilation: distance of taps.
+
+    Example:
+        >>> layer = LazyConvTranspose2d(4, 3)
+        >>> layer(Tensor.ones(2, 1, 8, 8)).shape, layer.weight.shape
+        ((2, 4, 10, 10), (1, 4, 3, 3))
+    """
+
+    _plain = ConvTranspose2d
+
+
+class LazyConvTranspose3d(_LazyTransposed, ConvTranspose3d):
+    """`ConvTranspose3d` whose `in_channels` are those of its first input.
+
+    Arguments as of `LazyConvTranspose2d`.
+    """
+
+    _plain = ConvTranspose3d
+
+
+class _LazyInstanceNorm(_Lazy, _InstanceNorm):
+    """What the lazy instance norms share.
+
+    Args:
+        eps: added to the variance.
+        momentum: share of the new batch in the running statistics; None for 0.
+        affine: whether there are a weight and a bias.
+        track_running_stats: keep running statistics, and use them when not training.
+        bias: whether there is a bias beside a weight.
+    """
+
+    def __init__(
+        self,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        bias: bool = True,
+    ) -> None:
+        self._given = {
+            "eps": eps, "momentum": momentum, "affine": affine,
+            "track_running_stats": track_running_stats, "bias": bias,
+        }  # fmt: skip
+
+    def _channels(self, x: Tensor) -> int:
+        if x.ndim not in (self.axes + 1, self.axes + 2):
+            raise ShapeError(
+                f"{type(self).__name__}: the input has other axes",
+                got=x.shape,
+                expected=f"channels and {self.axes} axes behind them",
+            )
+        size: int = x.shape[-self.axes - 1]
+        return size
+
+
+class LazyInstanceNorm1d(_LazyInstanceNorm, InstanceNorm1d):
+    """`InstanceNorm1d` of the channels of its first input; arguments as of `LazyInstanceNorm2d`."""
+
+    _plain = InstanceNorm1d
+
+
+class LazyInstanceNorm2d(_LazyInstanceNorm, InstanceNorm2d):
+    """`InstanceNorm2d` of the channels of its first input.
+
+    As in PyTorch, and unlike `InstanceNorm2d`, it has a weight, a bias and running statistics
+    unless told otherwise.
+
+    Shape: (n, channels, h, w) or (channels, h, w) -> the same
+
+    Example:
+        >>> layer = LazyInstanceNorm2d()
+        >>> layer(Tensor.ones(2, 3, 4, 4)).shape, layer.weight.shape
+        ((2, 3, 4, 4), (3,))
+    """
+
+    _plain = InstanceNorm2d
+
+
+class LazyInstanceNorm3d(_LazyInstanceNorm, InstanceNorm3d):
+    """`InstanceNorm3d` of the channels of its first input; arguments as of `LazyInstanceNorm2d`."""
+
+    _plain = InstanceNorm3d

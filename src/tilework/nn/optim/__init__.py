@@ -31,16 +31,17 @@ from tilework.nn.optim.schedule import (
     StepLR,
 )
 from tilework.nn.optim.sgd import LARS, SGD, Muon
+from tilework.nn.optim.sparse import SparseAdam
 from tilework.tensor.wrong_calls import tell
 
 __all__ = [
     "ASGD", "EMA", "LAMB", "LARS", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam",
     "AdamW", "Adamax", "ChainedScheduler", "ConstantLR", "CosineAnnealingLR",
     "CosineAnnealingWarmRestarts", "CosineWarmupLR", "CyclicLR", "ExponentialLR", "LambdaLR",
-    "LinearLR", "MultiStepLR", "MultiplicativeLR", "Muon", "NAdam", "OneCycleLR",
-    "Optimizer", "OptimizerGroup",
-    "PolynomialLR", "RAdam", "RMSprop", "ReduceLROnPlateau", "Rprop", "Schedule", "SequentialLR",
-    "StepLR", "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm",
+    "LinearLR", "MultiStepLR", "MultiplicativeLR", "Muon", "NAdam", "OneCycleLR", "Optimizer",
+    "OptimizerGroup", "PolynomialLR", "RAdam", "RMSprop", "ReduceLROnPlateau", "Rprop", "Schedule",
+    "SequentialLR", "SparseAdam", "StepLR", "clip_grad_norm_", "clip_grad_value_",
+    "clip_grads_with_norm_", "get_total_norm",
 ]  # fmt: skip
 
 tell(__name__, __all__)

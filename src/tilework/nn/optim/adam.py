@@ -146,7 +146,7 @@ class LAMB(Moments):
         return [self.b1_t, self.b2_t]
 
     def _first_share_changes(self, old: float, new: float) -> None:
-        _raise_share(self.b1_t, old, new)
+        raise_share(self.b1_t, old, new)
 
     def _step(self, number: int, value: Tensor, g: Tensor, written: list[Tensor]) -> Tensor:
         m, spread = self._mean(number, g, written), self._square(number, g, written)
@@ -384,7 +384,7 @@ class Adamax(Moments):
         return [self.b1_t]
 
     def _first_share_changes(self, old: float, new: float) -> None:
-        _raise_share(self.b1_t, old, new)
+        raise_share(self.b1_t, old, new)
 
     def _step(self, number: int, value: Tensor, g: Tensor, written: list[Tensor]) -> Tensor:
         m, v = self._mean(number, g, written), self.v[number]
@@ -393,7 +393,7 @@ class Adamax(Moments):
         return m / ((1 - self.b1_t).cast(g.dtype) * v) * self._rate(g)
 
 
-def _raise_share(power: Tensor, old: float, new: float) -> None:
+def raise_share(power: Tensor, old: float, new: float) -> None:
     """Make old to the power of the number of steps the same power of another share."""
     if old == new:
         return
