@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.emulated_cards import emulated_cards
+from tests.training_steps import random_batches, training_losses
 
 from tilework import Tensor, distributed, jit, nn, override
 from tilework.backends import registry
@@ -126,24 +127,8 @@ def _train(devices: tuple[str, ...] | None) -> list[float]:
     if devices:
         distributed.replicate(get_parameters(net), devices)
     optimizer = nn.optim.SGD(get_parameters(net), lr=0.1)
-
-    @jit
-    def step(x: Tensor, y: Tensor) -> Tensor:
-        optimizer.zero_grad()
-        loss = net(x).sparse_categorical_crossentropy(y)
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    random, found = np.random.default_rng(0), []
-    with Tensor.train():
-        for _ in range(4):
-            x = Tensor(random.standard_normal((6, 4)).astype(np.float32))
-            y = Tensor(random.integers(0, 3, 6).astype(np.int32))
-            if devices:
-                x, y = x.shard(devices, 0), y.shard(devices, 0)
-            found.append(float(step(x.realize(), y.realize()).item()))
-    return found
+    batches = random_batches(4, (6, 4), 3, lambda x: x.shard(devices, 0) if devices else x)
+    return training_losses(net, optimizer, batches)
 
 
 def test_training_over_cards_by_the_library_follows_one_device(cards: EmulatedCuda) -> None:

@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.training_steps import training_losses
 
-from tilework import Tensor, distributed, jit, nn
+from tilework import Tensor, distributed, nn
 from tilework.nn import optim
 from tilework.nn.state import get_parameters, get_state_dict, safe_load, safe_save
 
@@ -66,24 +67,10 @@ def train(
     Tensor.manual_seed(11)
     net = Net()
     place(net)
-    optimizer = make(get_parameters(net))
-
-    def step(x: Tensor, y: Tensor) -> Tensor:
-        optimizer.zero_grad()
-        loss = net(x).sparse_categorical_crossentropy(y)
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    run = jit(step) if captured else step
-    losses = []
-    with Tensor.train():
-        for x, y in zip(INPUTS, LABELS, strict=True):
-            given = [Tensor(x), Tensor(y)]
-            if place is not alone:
-                given = [each.shard(TWO, axis) for each in given]
-            losses.append(run(*[each.realize() for each in given]).item())
-    return [float(loss) for loss in losses], net
+    batches = [(Tensor(x), Tensor(y)) for x, y in zip(INPUTS, LABELS, strict=True)]
+    if place is not alone:
+        batches = [(x.shard(TWO, axis), y.shard(TWO, axis)) for x, y in batches]
+    return training_losses(net, make(get_parameters(net)), batches, captured=captured), net
 
 
 @pytest.mark.parametrize("captured", [False, True], ids=["plain", "captured"])

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.emulated_cards import emulated_cards
+from tests.training_steps import random_batches, training_losses
 
 from tilework import Tensor, distributed, jit, nn
 from tilework.base.errors import BoundsError
@@ -192,23 +193,10 @@ def test_a_network_trained_on_two_cards_is_that_of_one_when_all_work_is_late(
                 parameter.to_(cards[0])
         optimizer = nn.optim.AdamW(get_parameters(layer), lr=0.01)
 
-        @jit
-        def step(x: Tensor, y: Tensor) -> Tensor:
-            optimizer.zero_grad()
-            loss = layer(x).sparse_categorical_crossentropy(y)
-            loss.backward()
-            optimizer.step()
-            return loss
+        def place(x: Tensor) -> Tensor:
+            return x.shard(cards, 0) if len(cards) > 1 else x.to(cards[0])
 
-        random, found = np.random.default_rng(0), []
-        with Tensor.train():
-            for _ in range(4):
-                x = Tensor(random.standard_normal((8, 8)).astype(np.float32), device=cards[0])
-                y = Tensor(random.integers(0, 6, 8).astype(np.int32), device=cards[0])
-                if len(cards) > 1:
-                    x, y = x.shard(cards, 0), y.shard(cards, 0)
-                found.append(step(x.realize(), y.realize()))
-        return [each.item() for each in found]
+        return training_losses(layer, optimizer, random_batches(4, (8, 8), 6, place))
 
     alone = losses(CARDS[:1])
     with library.late():

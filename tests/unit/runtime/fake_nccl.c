@@ -22,7 +22,7 @@ typedef struct {
   int words_c[14];
   int nvls_host_mode;
 } Config;
-typedef struct { const void *source; void *target; size_t count; int kind, dtype, op, root; } Call;
+typedef struct { const void *source; void *target; size_t count; int dtype, op; } Call;
 typedef struct { Id id; int rank, size, finalized, status, calls; Call call[CALLS]; } Comm;
 
 static Comm *comms[64];
@@ -76,30 +76,20 @@ static double fold(int op, double a, double b) {
 }
 
 static int same(const Call *a, const Call *b) {
-  int pair = (a->kind == 4 && b->kind == 5) || (a->kind == 5 && b->kind == 4);
-  return (pair || (a->kind == b->kind && a->op == b->op)) && a->dtype == b->dtype && a->count == b->count;
+  return a->op == b->op && a->dtype == b->dtype && a->count == b->count;
 }
 
-/* One call of all ranks: kind 0 all-reduce, 1 reduce-scatter, 2 all-gather, 3 broadcast, 4/5 pair. */
+/* One all-reduce of all ranks. */
 static void carry_out(Comm **row, int size) {
-  size_t wide = width(row[0]->call[0].dtype), count = row[0]->call[0].count;
-  int kind = row[0]->call[0].kind, dtype = row[0]->call[0].dtype, op = row[0]->call[0].op;
-  size_t total = kind == 1 ? count * size : count;
-  char *made = calloc(kind == 2 ? count * size : total + 1, wide);
+  size_t count = row[0]->call[0].count, wide = width(row[0]->call[0].dtype);
+  int dtype = row[0]->call[0].dtype, op = row[0]->call[0].op;
+  char *made = calloc(count + 1, wide);
   for (int rank = 0; rank < size; rank++) {
-    const Call *call = &row[rank]->call[0];
-    if (kind < 2)
-      for (size_t i = 0; i < total; i++)
-        put(made, dtype, i, rank ? fold(op, load(made, dtype, i), load(call->source, dtype, i)) : load(call->source, dtype, i));
-    else if (kind == 2) memcpy(made + rank * count * wide, call->source, count * wide);
-    else if (kind == 3 && rank == call->root) memcpy(made, call->source, count * wide);
-    else if (call->kind == 4) memcpy(made, call->source, count * wide);
+    const void *source = row[rank]->call[0].source;
+    for (size_t i = 0; i < count; i++)
+      put(made, dtype, i, rank ? fold(op, load(made, dtype, i), load(source, dtype, i)) : load(source, dtype, i));
   }
-  for (int rank = 0; rank < size; rank++) {
-    const Call *call = &row[rank]->call[0];
-    if (kind == 1) memcpy(call->target, made + rank * count * wide, count * wide);
-    else if (call->kind != 4) memcpy(call->target, made, (kind == 2 ? size : 1) * count * wide);
-  }
+  for (int rank = 0; rank < size; rank++) memcpy(row[rank]->call[0].target, made, count * wide);
   free(made);
 }
 
@@ -128,7 +118,7 @@ static int add(Comm *comm, Call call) {
   int status = enter();
   if (status) return status;
   if (!comm || call.dtype < 0 || call.dtype > 9 || comm->calls == CALLS) return 4;
-  if (!call.source && !call.target) return 4;
+  if (!call.source || !call.target) return 4;
   comm->call[comm->calls++] = call;
   return depth ? 0 : settle();
 }
@@ -168,9 +158,4 @@ static int drop(Comm *comm) {
 }
 int ncclCommDestroy(Comm *comm) { return drop(comm); }
 int ncclCommAbort(Comm *comm) { fake_aborted++; return drop(comm); }
-int ncclAllReduce(const void *s, void *t, size_t n, int d, int op, Comm *c, void *q) { (void)q; return add(c, (Call){s, t, n, 0, d, op, 0}); }
-int ncclReduceScatter(const void *s, void *t, size_t n, int d, int op, Comm *c, void *q) { (void)q; return add(c, (Call){s, t, n, 1, d, op, 0}); }
-int ncclAllGather(const void *s, void *t, size_t n, int d, Comm *c, void *q) { (void)q; return add(c, (Call){s, t, n, 2, d, 0, 0}); }
-int ncclBroadcast(const void *s, void *t, size_t n, int d, int root, Comm *c, void *q) { (void)q; return add(c, (Call){s, t, n, 3, d, 0, root}); }
-int ncclSend(const void *s, size_t n, int d, int peer, Comm *c, void *q) { (void)q; return add(c, (Call){s, NULL, n, 4, d, 0, peer}); }
-int ncclRecv(void *t, size_t n, int d, int peer, Comm *c, void *q) { (void)q; return add(c, (Call){NULL, t, n, 5, d, 0, peer}); }
+int ncclAllReduce(const void *s, void *t, size_t n, int d, int op, Comm *c, void *q) { (void)q; return add(c, (Call){s, t, n, d, op}); }

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tilework.runtime.buffer import Buffer
-    from tilework.runtime.cuda.nccl import NcclFolds
+    from tilework.runtime.cuda.nccl import NcclLibrary
     from tilework.runtime.drivers.cuda import CudaDriver
 
 #: Folds and dtypes by the names that the compiler has for them.
@@ -101,7 +101,7 @@ class NcclGroup:
 
     def __init__(
         self,
-        library: NcclFolds,
+        library: NcclLibrary,
         drivers: Sequence[CudaDriver],
         *,
         wait_seconds: float = _WAIT_SECONDS,
@@ -425,9 +425,9 @@ class NcclGroup:
         )  # fmt: skip
 
 
-def library_of(driver: CudaDriver) -> NcclFolds | None:
+def library_of(driver: CudaDriver) -> NcclLibrary | None:
     """The collectives that go with the library of a card; None where there are none."""
-    own: NcclFolds | None = getattr(driver.library, "collectives", None)
+    own: NcclLibrary | None = getattr(driver.library, "collectives", None)
     if own is not None:
         return own
     try:

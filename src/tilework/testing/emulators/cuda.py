@@ -85,7 +85,7 @@ class _Machine:
         self._contexts: dict[int, list[int]] = {}
         self._gone: set[int] = set()
         self._current = 0
-        #: What folds between the cards, as `runtime.cuda.nccl.NcclFolds` does, if anything.
+        #: What folds between the cards, as `runtime.cuda.nccl.NcclLibrary` does, if anything.
         self.collectives: Any = None
         #: (card, other): whose memory a card does not see.
         self.missing_links: set[tuple[int, int]] = set()

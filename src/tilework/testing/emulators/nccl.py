@@ -1,7 +1,7 @@
 """NVIDIA's collectives on cards in software: queues that meet, and fold memory when all have come.
 
     cards = EmulatedCuda(cards=2)
-    library = EmulatedNccl(cards)       # stands where `runtime.cuda.nccl.NcclFolds` is asked for
+    library = EmulatedNccl(cards)       # stands where `runtime.cuda.nccl.NcclLibrary` is asked for
 
 What is not given back stands in `held`; `fail_next` lets a call give a status, `absent` are ranks
 whose calls are forgotten, as if they had died, and `remote` is what communicators say of others.
