@@ -39,56 +39,43 @@ _KEPT: Final = (
 _HARMLESS: Final = (FETCH, INDEX, matrix.BOXED)
 
 
-def unproven_statements(
-    linear: Node, assumed: Mapping[int, Sequence[Node]] | None = None
-) -> list[Unproven]:
+def unproven_statements(linear: Node) -> list[Unproven]:
     """The accesses of buffers by statements that are not proven to lie inside.
 
     Args:
         linear: A kernel at the LINEAR stage.
-        assumed: Conditions that hold where the statement of a number stands, whatever memory
-            holds; up to the end of the loop or branch that this is in.
     """
-    return [fault for faults in unproven_at(linear, assumed).values() for fault in faults]
+    return [fault for faults in unproven_at(linear).values() for fault in faults]
 
 
-def unproven_at(
-    linear: Node, assumed: Mapping[int, Sequence[Node]] | None = None
-) -> dict[int, list[Unproven]]:
+def unproven_at(linear: Node) -> dict[int, list[Unproven]]:
     """`unproven_statements`, by the numbers of the statements."""
-    walk = _Walk(linear.src, assumed or {})
+    walk = _Walk(linear.src)
     for number in range(len(linear.src)):
         walk.step(number)
     return walk.found
 
 
-def check_statements(
-    linear: Node,
-    assumed: Mapping[int, Sequence[Node]] | None = None,
-    *,
-    trusts_data: bool = True,
-) -> None:
+def check_statements(linear: Node, *, trusts_data: bool = True) -> None:
     """Refuse statements with an access that is not proven to lie inside of its buffer.
 
     Args:
         linear: A kernel at the LINEAR stage.
-        assumed: As in `unproven_statements`.
         trusts_data: Take places that depend on what memory holds on trust.
 
     Raises:
         VerifyError: Names the first such access.
     """
-    faults = unproven_statements(linear, assumed)
+    faults = unproven_statements(linear)
     audit.refuse([fault for fault in faults if not (trusts_data and fault.from_data)])
 
 
 class _Walk:
     """One pass over statements."""
 
-    def __init__(self, statements: Sequence[Node], assumed: Mapping[int, Sequence[Node]]) -> None:
+    def __init__(self, statements: Sequence[Node]) -> None:
         self.found: dict[int, list[Unproven]] = {}
         self._statements = statements
-        self._assumed = assumed
         self._values: dict[Node, Node] = {}
         self._atoms = 0
         #: What each open loop or branch has brought: how many facts there were, what it writes.
@@ -97,8 +84,6 @@ class _Walk:
         self._written = _written_in(statements)
 
     def step(self, number: int) -> None:
-        for condition in self._assumed.get(number, ()):
-            self._facts.extend(audit.facts_of_condition(self._value(condition)))
         node = self._statements[number]
         op = node.op
         if op is index_ops.RANGE or op is control.IF:

@@ -140,10 +140,10 @@ def find_chain(kernel: Kernel, target: TargetSpec) -> Chain | None:
     folds = [n for n in cascade.kept if n.op is REDUCE and cascade.key in n.src[1:]]
     if bool(folds) == bool(cascade.lasts) or bool(folds) != (running is not None):
         return None
-    found = _Finding(cascade, running, target).chain()
-    if found is None:
+    parts = _Finding(cascade, running, target).chain()
+    if parts is None:
         return None
-    crews = crews_for(target, found.held[0].dtype)
+    found, crews = parts
     staged = len(ChainValues(found).of_positions) * float32.itemsize
 
     def load_of(crew: Crew, block: int) -> Load:
@@ -194,8 +194,8 @@ class _Finding:
         self.key = cascade.key
         self.scores = [n for n in cascade.kept if n.op is REDUCE and cascade.along(n)]
 
-    def chain(self) -> Chain | None:
-        """The chain without the size of its blocks."""
+    def chain(self) -> tuple[Chain, list[Crew]] | None:
+        """The chain without the size of its blocks, and who may compute it."""
         if self.key is None or not self.scores:
             return None
         needed = self._wanted()
@@ -231,7 +231,7 @@ class _Finding:
         if not crews:
             return None
         parts = (row, self.key, tuple(known), stays, tuple(made), mask)
-        return Chain(self.cascade, self.running, *parts, crews[0])
+        return Chain(self.cascade, self.running, *parts, crews[0]), crews
 
     def _wanted(self) -> list[set[Node]] | None:
         """For each value that the products are for, those that it is computed from."""

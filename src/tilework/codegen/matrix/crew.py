@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from tilework.base.records import dataclass
 from tilework.codegen.gpu.plan import GROUP_THREADS, GpuPlan
 from tilework.codegen.matrix.arrays import ROW_BYTES, whole_rows
+from tilework.codegen.matrix.warp_rates import products_per_cycle, resident_blocks, unhidden
 from tilework.codegen.matrix.warps import applies
 from tilework.codegen.plan.extents import ceil_div, number, size
 from tilework.codegen.plan.plan import Part, Split
@@ -36,15 +37,12 @@ _BLOCKS = {False: (128, 64), True: (64, 32, 16)}
 _RESERVED_BYTES = 2048
 #: Registers of a thread for sums, products and factors on their way; what the rest of it takes.
 _MOST_REGISTERS, _OTHER_REGISTERS = 208, 64
-#: Multiply-adds of a multiprocessor in one cycle where nothing says how fast its matrix unit is,
-#: instructions for one element between products, and lanes that work on them in one cycle.
-_PRODUCTS_PER_CYCLE, _ELEMENT_WORK, _LANES = 512.0, 14.0, 128.0
+#: Instructions for one element between products, and lanes that work on them in one cycle.
+_ELEMENT_WORK, _LANES = 14.0, 128.0
 #: Bytes of one copy, and cycles in which a multiprocessor issues what one warp does for it.
 _PIECE_BYTES, _COPY_ISSUES = 16, 2.0
 #: Cycles of a barrier and what stands around it, and until a tile's first block has come.
 _BARRIER, _START = 80.0, 2000.0
-#: Warps of a multiprocessor that hide each other's waits, and how much it costs to have few.
-_HIDING_WARPS, _UNHIDDEN = 8, 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,18 +193,12 @@ def _cycles(crew: Crew, load: Load, slots: int, target: TargetSpec) -> float:
     tiles = prod(size(range_) for range_ in load.others) * ceil_div(size(load.rows), crew.rows)
     threads = crew.groups * crew.group_threads
     shared = next(memory for memory in target.memories if memory.name == "shared")
-    resident = min(
-        shared.size_bytes // (load.held_bytes + slots * load.slot_bytes + _RESERVED_BYTES),
-        target.limits.registers // (threads * (load.registers + _OTHER_REGISTERS)),
-        target.unit("block").count * target.limits.max_workgroup_threads // threads,
-        ceil_div(tiles, units),
-    )
-    blocks = max(resident, 1)
-    waits = 1.0 + _UNHIDDEN * max(_HIDING_WARPS - blocks * crew.groups, 0) / _HIDING_WARPS
-    instruction, elements = crew.instruction, crew.rows * load.block
-    rate = instruction.m * instruction.n * instruction.k / instruction.cycles \
-        if instruction.cycles else _PRODUCTS_PER_CYCLE  # fmt: skip
-    products = elements * sum(load.widths) / rate
+    room = load.held_bytes + slots * load.slot_bytes + _RESERVED_BYTES
+    resident = resident_blocks(target, threads, load.registers + _OTHER_REGISTERS, room)
+    blocks = min(resident, max(ceil_div(tiles, units), 1))
+    waits = unhidden(blocks * crew.groups)
+    elements = crew.rows * load.block
+    products = elements * sum(load.widths) / products_per_cycle(crew.instruction)
     read = crew.groups * (crew.group_rows + load.block) * sum(load.widths) * 2
     moved = (read + load.slot_bytes) / shared.bandwidth_bytes_per_cycle
     moved += load.slot_bytes / _PIECE_BYTES / WARP_THREADS * _COPY_ISSUES

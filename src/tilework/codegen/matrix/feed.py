@@ -11,8 +11,11 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Protocol
 
 from tilework.base.records import dataclass
+from tilework.codegen.analysis import substitute_ranges
 from tilework.codegen.matrix.arrays import ROW_BYTES, place_of, whole_rows
-from tilework.ir.build import const_index
+from tilework.codegen.plan.extents import size
+from tilework.ir.build import const_bits, const_index
+from tilework.ir.ops import math
 from tilework.ir.symbolic import simplify
 
 if TYPE_CHECKING:
@@ -135,6 +138,31 @@ class Feed(ABC):
         count = self.supplies[-1].count * self.work.block
         for node in self.work.of_positions:
             self.staged[node] = self.out.allocate(node.type.dtype, count)
+
+    def staged_at(
+        self, others: dict[Node, Node], position: Node, *, may_exceed: bool
+    ) -> list[tuple[Node, Node]]:
+        """What belongs to one position of the key, each with its memory; 0 behind the last one.
+
+        Args:
+            others: The values of the ranges that are not tiled.
+            position: Which one.
+            may_exceed: Are whole blocks asked for that lie behind the last position?
+        """
+        key = self.work.key
+        length = size(key)
+        is_cut = bool(length % self.work.block)
+        last = const_index(length - 1)
+        at = others | {key: simplify.minimum(position, last) if may_exceed or is_cut else position}
+        memo: dict[Node, Node] = {}
+        found = []
+        for node, memory in self.staged.items():
+            value = substitute_ranges(node, at, {}, memo)
+            if is_cut:
+                is_inside = simplify.less(position, const_index(length))
+                value = math.WHERE(is_inside, value, const_bits(0, value.type.dtype))
+            found.append((memory, value))
+        return found
 
     def slot(self, number: int, at: Node) -> Node:
         """The slot of a block, by how many were before it."""

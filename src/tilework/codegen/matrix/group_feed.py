@@ -10,14 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilework.codegen.analysis import substitute_ranges
 from tilework.codegen.gpu.plan import GROUP_THREADS
 from tilework.codegen.matrix.arrays import ROW_BYTES
 from tilework.codegen.matrix.feed import Feed, Slots
-from tilework.codegen.plan.extents import size
 from tilework.dtypes import index, uint16, uint64
-from tilework.ir.build import cast, const, const_bits, const_index
-from tilework.ir.ops import math
+from tilework.ir.build import cast, const, const_index
 from tilework.ir.ops.control import BARRIER
 from tilework.ir.ops.index import Unit
 from tilework.ir.ops.matrix import (
@@ -186,18 +183,9 @@ class GroupFeed(Feed):
         self, others: dict[Node, Node], position: Node, slot: Node, inside: Node
     ) -> None:
         """What is fixed for one position; 0 for those after the end."""
-        out, key, block = self.out, self.work.key, self.work.block
-        length = size(key)
+        out, block = self.out, self.work.block
         position = out.emit(position)
-        at = others | {key: position}
-        if length % block:
-            at[key] = simplify.minimum(position, const_index(length - 1))
-        memo: dict[Node, Node] = {}
-        for node, memory in self.staged.items():
-            value = substitute_ranges(node, at, {}, memo)
-            if length % block:
-                nothing = const_bits(0, value.type.dtype)
-                value = math.WHERE(simplify.less(position, const_index(length)), value, nothing)
+        for memory, value in self.staged_at(others, position, may_exceed=False):
             place = simplify.add(simplify.scale(slot, block), inside)
             out.emit(STORE(INDEX(memory, place), value))
 

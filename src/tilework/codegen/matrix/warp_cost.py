@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tilework.codegen.analysis import Kernel, stride
 from tilework.codegen.matrix.arrays import ROW_BYTES
+from tilework.codegen.matrix.warp_rates import products_per_cycle, resident_blocks, unhidden
 from tilework.codegen.matrix.warp_tiles import Filling, WarpTiles
 from tilework.codegen.plan.extents import ceil_div, product
 from tilework.ir.node import toposort
@@ -28,18 +29,15 @@ _TILE_BYTES, _FAR_SHARE = 128.0, 0.85
 _OVERLAP = 0.1
 #: Cycles until the first slot has come, and for each 1024 results of a tile at its end.
 _START, _FINISH = 1200.0, 56.0
-#: Warps of a multiprocessor that hide each other's waits, and how much it costs to have few.
-_HIDING_WARPS, _UNHIDDEN = 8, 0.5
-#: Multiply-adds of a multiprocessor in one cycle where nothing says how fast its matrix unit is.
-_PRODUCTS_PER_CYCLE = 512.0
 
 
 def tiles_cycles(kernel: Kernel, tiles: WarpTiles, target: TargetSpec) -> float:
     """What the busiest multiprocessor takes, or the far memory if that takes longer."""
     units = max(target.unit("grid").count, 1)
-    blocks = min(_resident(tiles, target), ceil_div(tiles.tiles, units))
-    warps = blocks * prod(tiles.warps)
-    waits = 1.0 + _UNHIDDEN * max(_HIDING_WARPS - warps, 0) / _HIDING_WARPS
+    registers, room = tiles.registers + _OTHER_REGISTERS, tiles.slots * tiles.slot_bytes
+    resident = resident_blocks(target, tiles.threads, registers, room)
+    blocks = min(resident, ceil_div(tiles.tiles, units))
+    waits = unhidden(blocks * prod(tiles.warps))
     far = next(memory for memory in target.memories if memory.name == "global")
     step = _step_cycles(tiles, target) * waits
     if any(factor.filling is not Filling.COMPUTED for factor in (tiles.a, tiles.b)):
@@ -61,8 +59,6 @@ def _step_cycles(tiles: WarpTiles, target: TargetSpec) -> float:
     instruction, warps = tiles.instruction, prod(tiles.warps)
     products = tiles.a.rows * tiles.b.rows * tiles.depth
     products += products * sum(tiles.factor_sums) // tiles.sums
-    rate = instruction.m * instruction.n * instruction.k / instruction.cycles \
-        if instruction.cycles else _PRODUCTS_PER_CYCLE  # fmt: skip
     rows = tiles.a.rows + tiles.b.rows
     read = warps * sum(tiles.warp_sides) * ROW_BYTES
     tile = (read + rows * ROW_BYTES) / _TILE_BYTES
@@ -78,16 +74,5 @@ def _step_cycles(tiles: WarpTiles, target: TargetSpec) -> float:
             computed += factor.pieces / tiles.threads * each
         else:
             issued += factor.pieces / WARP_THREADS * _COPY_ISSUES
-    return max(products / rate, tile, near, issued / _ISSUES_PER_CYCLE) + computed
-
-
-def _resident(tiles: WarpTiles, target: TargetSpec) -> int:
-    """Blocks that a multiprocessor holds at once."""
-    shared = next(memory for memory in target.memories if memory.name == "shared")
-    registers = tiles.threads * (tiles.registers + _OTHER_REGISTERS)
-    found = min(
-        shared.size_bytes // (tiles.slots * tiles.slot_bytes),
-        target.limits.registers // registers,
-        target.unit("block").count * target.limits.max_workgroup_threads // tiles.threads,
-    )
-    return max(found, 1)
+    multiplied = products / products_per_cycle(instruction)
+    return max(multiplied, tile, near, issued / _ISSUES_PER_CYCLE) + computed

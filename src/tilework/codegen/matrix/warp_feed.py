@@ -17,12 +17,10 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from tilework.codegen.analysis import substitute_ranges
 from tilework.codegen.matrix.feed import Feed, Slots
 from tilework.codegen.matrix.fragments import lane_of_fragment, place_in_slot
 from tilework.codegen.plan.extents import size
-from tilework.ir.build import const_bits, const_index
-from tilework.ir.ops import math
+from tilework.ir.build import const_index
 from tilework.ir.ops.control import BARRIER, STACK
 from tilework.ir.ops.index import Unit
 from tilework.ir.ops.matrix import SAME_IN_WARP, CountAttrs
@@ -233,22 +231,14 @@ class WarpFeed(Feed):
 
     def _stage(self, key: Node, slot: Node, is_wanted: Node) -> None:
         """Compute what belongs to a block's positions, to be stored with what is loaded."""
-        out, block, own = self.out, self.work.block, self.work.key
-        length = size(own)
+        out, block = self.out, self.work.block
         for first in range(0, block if self.staged else 0, self.threads):
             inside = simplify.add(self.thread, const_index(first))
             is_mine = simplify.TRUE
             if first + self.threads > block:
                 is_mine = simplify.less(inside, const_index(block))
             position = out.emit(simplify.add(key, inside))
-            at = self.others | {own: simplify.minimum(position, const_index(length - 1))}
-            memo: dict[Node, Node] = {}
-            for node, memory in self.staged.items():
-                value = substitute_ranges(node, at, {}, memo)
-                if length % block:
-                    nothing = const_bits(0, value.type.dtype)
-                    is_inside = simplify.less(position, const_index(length))
-                    value = math.WHERE(is_inside, value, nothing)
+            for memory, value in self.staged_at(self.others, position, may_exceed=True):
                 place = simplify.add(simplify.scale(slot, block), inside)
                 gate = simplify.both(is_mine, is_wanted)
                 self.pending.append((INDEX(memory, place), out.emit(value), gate))
