@@ -99,7 +99,8 @@ class Convolution(Transposed):
             groups: parts of the channels that don't mix.
             stride: distance of windows, in elements.
             dilation: distance of taps, in elements.
-            padding: zeros around the input; see the module.
+            padding: zeros around the input; see the module. They take part in the sums, so that an
+                infinite weight gives NaN at them.
             dtype: of the result; by default integers give 64 bits.
 
         Shape: self (n, ci, h, w), weight (co, ci / groups, kh, kw), bias (co,) -> (n, co, oh, ow);

@@ -203,23 +203,33 @@ class Reduce(Activations):
     def var(self, axis: Axis = None, keepdim: bool = False, correction: int = 1) -> Self:
         """The variance over `axis`, the sum of squares divided by the count less `correction`.
 
+        Of float32 it is computed in float64, in which no square and no sum of them overflows.
+
         Example:
             >>> Tensor([1.0, 3.0]).var().item()
             2.0
         """
         axes = self._axes(axis, "var")
-        x = self._wide() if self.dtype.is_float else self.float()
+        x = self._for_squares()
         center = x.mean(axes, keepdim=True)
         total = (x - center).square()._fold(Fold.ADD, axes, keepdim)
         count = total._size_as(self._count_over(axes), total.dtype) - correction
         found = total / (count > 0).where(count, 0.0)
-        return found.cast(self.dtype) if self.dtype.is_float else found
+        return found.cast(self.dtype if self.dtype.is_float else dtypes.default_float)
+
+    def _for_squares(self) -> Self:
+        """The elements in a dtype that holds their squares: float64 unless they are small floats.
+
+        Squares of small floats, from 2^-48 to 2^32, fit into float32, but those of bfloat16, which
+        has its range.
+        """
+        is_small = self.dtype.is_float and self.dtype.exponent_bits < dtypes.float32.exponent_bits
+        return self._wide() if is_small else self.cast(dtypes.float64)
 
     def std(self, axis: Axis = None, keepdim: bool = False, correction: int = 1) -> Self:
         """The square root of `var`, rounded once to the dtype."""
-        x = self._wide() if self.dtype.is_float else self
-        found = x.var(axis, keepdim, correction)._root()
-        return found.cast(self.dtype) if self.dtype.is_float else found
+        found = self._for_squares().var(axis, keepdim, correction)._root()
+        return found.cast(self.dtype if self.dtype.is_float else dtypes.default_float)
 
     def var_mean(
         self, axis: Axis = None, keepdim: bool = False, correction: int = 1

@@ -112,3 +112,34 @@ def test_numpy_integers_are_sizes_seeds_and_steps() -> None:
 def test_cat_takes_one_list_too() -> None:
     a, b, cat = Tensor([1]), Tensor([2, 3]), cast(Any, Tensor.cat)
     assert cat([a, b]).tolist() == cat(a, b).tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[1e38, -1e38], [3e38, 3e38], [1e20, 2e20, 4e20], [1e-30, 3e-30], [1e-45, 0.0]],
+    ids=str,
+)
+def test_a_spread_that_float32_holds_neither_overflows_nor_vanishes(values: list[float]) -> None:
+    held = np.array(values, np.float32)
+    want = held.astype(np.float64).std(ddof=1).astype(np.float32)
+    x = Tensor(held, requires_grad=True)
+    spread = x.std()
+    assert spread.item() == pytest.approx(float(want), rel=1e-6)
+    spread.backward()
+    wide = torch.tensor(held, dtype=torch.float64, requires_grad=True)
+    wide.std().backward()
+    slopes = torch.nan_to_num(wide.grad)  # type: ignore[arg-type]  # at a spread of 0 ours is 0
+    np.testing.assert_allclose(x.grad.numpy(), slopes.numpy(), rtol=1e-5)  # type: ignore[union-attr]
+
+
+def test_a_spread_of_bfloat16_is_computed_in_a_range_that_holds_its_squares() -> None:
+    assert Tensor([1e30, 2e30]).cast("bfloat16").std().item() == pytest.approx(7.07e29, rel=0.01)
+
+
+def test_zeros_of_padding_take_part_in_a_convolution_as_in_pytorch() -> None:
+    image, weight = np.ones((1, 1, 4, 4), np.float32), np.ones((1, 1, 3, 3), np.float32)
+    weight[0, 0, 0, 0] = np.inf
+    want = torch.nn.functional.conv2d(torch.tensor(image), torch.tensor(weight), padding=1)
+    np.testing.assert_array_equal(
+        Tensor(image).conv2d(Tensor(weight), padding=1).numpy(), want.numpy()
+    )
