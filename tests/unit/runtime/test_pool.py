@@ -319,7 +319,7 @@ def test_GEN_11_a_forked_child_starts_workers_of_its_own(
 
     process = multiprocessing.get_context("fork").Process(target=child)
     process.start()
-    process.join(timeout=300)
+    process.join(timeout=60)
     assert process.exitcode == 0
     assert pool.run(table)
 
@@ -372,7 +372,7 @@ def test_a_process_that_never_closes_its_pool_ends_at_once(
         "launch = KernelLaunch(code.address_of('nap'), (), tasks=3, grain=1)\n"
         "raise SystemExit(40 + pool.run(LaunchTable([launch], 0)))\n"
     )
-    result = subprocess.run([sys.executable, "-c", script], check=False, timeout=300)
+    result = subprocess.run([sys.executable, "-c", script], check=False, timeout=60)
     assert result.returncode == 41
 
 

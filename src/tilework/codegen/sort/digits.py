@@ -5,13 +5,40 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilework.dtypes import index, uint32
-from tilework.ir.build import cast, const_bits
+from tilework.ir.build import cast, const_bits, const_index
 from tilework.ir.ops import math
 from tilework.ir.symbolic import simplify
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tilework.codegen.sort.statements import Statements
     from tilework.ir.node import Node
+
+
+#: Into how many tables the same digit is counted: equal neighbours do not wait for each other's
+#: counters.
+TABLES = 4
+
+
+def count_by_turns(out: Statements, size: Node, count: Callable[[int, Node], None]) -> None:
+    """Have each of so many positions counted into one of `TABLES` tables.
+
+    Args:
+        out: Gets the statements.
+        size: How many positions.
+        count: Writes what counts the position given into the table of a number.
+    """
+    groups = simplify.idiv(size, const_index(TABLES))
+    if groups.op is math.IDIV:
+        groups = math.CDIV(size, const_index(TABLES))
+    groups = out.emit(groups)
+    with out.loop(groups) as group:
+        for table in range(TABLES):
+            count(table, simplify.add(simplify.scale(group, TABLES), const_index(table)))
+    rest = out.emit(simplify.scale(groups, TABLES))
+    with out.loop(out.emit(simplify.sub(size, rest))) as i:
+        count(0, simplify.add(rest, i))
 
 
 def begin_digit(out: Statements, counts: Node, number: Node, values: int, start: Node) -> Node:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilework.codegen.sort.digits import begin_digit, take_place
+from tilework.codegen.sort.digits import TABLES, begin_digit, count_by_turns, take_place
 from tilework.codegen.sort.elements import ElementSort
 from tilework.codegen.sort.extent import Extent
 from tilework.codegen.sort.select import share_of
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 _COMPRESSED = (32, 64)
 #: So many upper bits of wide keys are sorted by first.
 _UPPER_BITS = 33
-#: Into how many tables one digit is counted.
-_TABLES = 4
 #: How many places a key is moved at the end, at most, and one key of how many.
 _PLACES, _MOVED_OF = 16, 8
 
@@ -53,7 +51,7 @@ class MovedSort(ElementSort):
         #: Vectors are written beyond the last word.
         self.half = row.limit + self.lanes
         self.words = out.allocate(self.kind, 2 * self.half)
-        self.counts = out.allocate(uint32, max(self.digits, _TABLES) * self.values)
+        self.counts = out.allocate(uint32, max(self.digits, TABLES) * self.values)
         self.size = row.size
         self.begin: Node = const_index(0)
 
@@ -278,23 +276,17 @@ class MovedSort(ElementSort):
                 out.assign(current, simplify.sub(const_index(self.half), current))
 
     def _count(self, shift: Node, current: Node) -> None:
-        """Count one digit into the first table.
-
-        Equal neighbours do not wait for each other's counters: there are several tables.
-        """
+        """Count one digit into the first table."""
         out = self.out
-        self._clear(_TABLES)
-        groups = out.emit(math.CDIV(self.size, const_index(_TABLES)))
-        with out.loop(groups) as group:
-            for table in range(_TABLES):
-                at = simplify.add(simplify.scale(group, _TABLES), const_index(table))
-                self._count_word(simplify.add(current, at), shift, table)
-        rest = out.emit(simplify.scale(groups, _TABLES))
-        with out.loop(out.emit(simplify.sub(self.size, rest))) as i:
-            self._count_word(simplify.add(current, simplify.add(rest, i)), shift, 0)
+
+        def count(table: int, at: Node) -> None:
+            self._count_word(simplify.add(current, at), shift, table)
+
+        self._clear(TABLES)
+        count_by_turns(out, self.size, count)
         with out.loop(self.values) as value:
             total = out.load(self.counts, value)
-            for table in range(1, _TABLES):
+            for table in range(1, TABLES):
                 entry = out.emit(simplify.add(const_index(table * self.values), value))
                 total = math.ADD(total, out.load(self.counts, entry))
             out.store(self.counts, value, total)

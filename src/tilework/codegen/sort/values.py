@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tilework.codegen.sort.digits import TABLES, count_by_turns
 from tilework.codegen.sort.elements import ElementSort
 from tilework.codegen.sort.keys import key_bits
 from tilework.codegen.sort.moved import MovedSort
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 #: Keys of so many bits are counted, and not moved.
 _COUNTED_BITS = 8
-#: Into how many tables they are counted.
-_TABLES = 4
 
 
 def is_counted(dtype: DType) -> bool:
@@ -47,22 +46,11 @@ class _Counted(ElementSort):
 
     def write(self) -> None:
         out, row = self.out, self.row
-        size, tables = 1 << self.bits, _TABLES
+        size, tables = 1 << self.bits, TABLES
         counts = out.allocate(uint32, tables * size)
         with out.loop(tables * size) as i:
             out.store(counts, i, const_bits(0, uint32))
-        groups = simplify.idiv(row.size, const_index(tables))
-        if groups.op is math.IDIV:
-            groups = math.CDIV(row.size, const_index(tables))
-        groups = out.emit(groups)
-        with out.loop(groups) as group:
-            # Equal neighbours do not wait for each other's counters.
-            for table in range(tables):
-                at = simplify.add(simplify.scale(group, tables), const_index(table))
-                self._count(counts, table, row.element(out, out.emit(at)))
-        rest = out.emit(simplify.scale(groups, tables))
-        with out.loop(out.emit(simplify.sub(row.size, rest))) as i:
-            self._count(counts, 0, row.element(out, out.emit(simplify.add(rest, i))))
+        count_by_turns(out, row.size, lambda table, at: self._count(counts, table, at))
         begin = out.variable(const_index(0))
         with out.loop(size) as value:
             count = out.variable(const_bits(0, uint32))
@@ -79,8 +67,9 @@ class _Counted(ElementSort):
             self.walk(lambda _, element: difference.look_at(element, self.key(element)))
             self.write_shared(difference, None)
 
-    def _count(self, counts: Node, table: int, element: Node) -> None:
+    def _count(self, counts: Node, table: int, at: Node) -> None:
         out = self.out
+        element = self.row.element(out, out.emit(at))
         key = bitcast(cast(self.key(element), uint64), index)
         entry = out.emit(simplify.add(key, const_index(table << self.bits)))
         out.store(counts, entry, math.ADD(out.load(counts, entry), const_bits(1, uint32)))
