@@ -87,8 +87,7 @@ def divide(sink: Node, target: TargetSpec) -> Prepacked | None:
     with in_use():
         kernel = analyse(_prepared(sink))
         if kernel.meeting:
-            shared = by_classes(kernel, target)
-            return None if shared is None else Prepacked(shared, ())
+            return by_classes(kernel, target)
         found = best_product(kernel, target)
         cycles = _cycles_without_units(kernel, target) if found is None else found.cycles
         if not cycles:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tilework.codegen.analysis import analyse
 from tilework.codegen.gpu.apply import apply_gpu_plan, unify_units
 from tilework.codegen.gpu.barriers import insert_barriers
+from tilework.codegen.gpu.branches import branch_loops
 from tilework.codegen.gpu.check import check_gpu_plan
 from tilework.codegen.gpu.choose import choose_gpu_plan, plain_gpu_plan
 from tilework.codegen.gpu.contract import apply_contraction
@@ -45,6 +46,7 @@ PASSES = {
     "expand": Stage.LOWERED,
     "decompose": Stage.LOWERED,
     "linearise": Stage.LINEAR,
+    "branch-loops": Stage.LINEAR,
     "barriers": Stage.LINEAR,
     "ring": Stage.LINEAR,
     "warps": Stage.LINEAR,
@@ -108,7 +110,8 @@ def lower_for_blocks(
         decomposed,
         lambda node: linearise(node, lambda update: decompose_node(update, target)),
     )
-    return kernel, chosen, lowered, passes.run("barriers", linear, insert_barriers)
+    branched = passes.run("branch-loops", linear, branch_loops) if kernel.meeting else linear
+    return kernel, chosen, lowered, passes.run("barriers", branched, insert_barriers)
 
 
 def _apply(kernel: Kernel, plan: GpuPlan) -> Node:
