@@ -34,6 +34,7 @@ from tilework.ir.symbolic.bounds import bounds
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from tilework.dtypes import DType
     from tilework.ir.node import Node
 
 Atoms = dict["Node", int]
@@ -88,8 +89,9 @@ def sum_of(node: Node, lane: int | None = None) -> Sum:
         return sum_of(node.src[0], node.attrs.lane)
     if op is control.STACK and lane is not None:
         return sum_of(node.src[lane])
-    found = _arithmetic(node, lane) if op in _ARITHMETIC else None
-    if found is not None:
+    found = _arithmetic(node, lane) if op in _ARITHMETIC and node.dtype.is_integer else None
+    # A narrow result may have wrapped; what has 64 bits counts elements.
+    if found is not None and (node.dtype.bits >= 64 or _fits(found, node.dtype)):
         return found
     low, high = bounds(node)
     return Sum(low) if low == high else Sum(0, {_lane_of(node, lane): 1})
@@ -108,7 +110,8 @@ def _arithmetic(node: Node, lane: int | None) -> Sum | None:
     if op is math.NEG:
         return parts[0].scaled(-1)
     if op is math.CAST:
-        return parts[0] if _keeps_value(node, parts[0]) else None
+        are_integers = node.src[0].dtype.is_integer and node.dtype.is_integer
+        return parts[0] if are_integers and _fits(parts[0], node.dtype) else None
     first, second = parts
     if op is math.SHL:
         return None if second.atoms else first.scaled(1 << second.constant)
@@ -151,12 +154,10 @@ def _scalar(node: Node, lane: int) -> Node:
     return _lane_of(node, lane)
 
 
-def _keeps_value(node: Node, inside: Sum) -> bool:
-    source = node.src[0]
-    if not source.dtype.is_integer or not node.dtype.is_integer:
-        return False
-    least, most = node.dtype.minimum, node.dtype.maximum
-    return bool(-_greatest(inside.scaled(-1)) >= least and _greatest(inside) <= most)
+def _fits(total: Sum, dtype: DType) -> bool:
+    """Does a dtype have all values of a sum, so that nothing wraps?"""
+    least, most = dtype.minimum, dtype.maximum
+    return bool(-_greatest(total.scaled(-1)) >= least and _greatest(total) <= most)
 
 
 def _greatest(total: Sum) -> int:

@@ -3,6 +3,7 @@
 import ctypes
 import random
 import re
+from array import array
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from math import isqrt
@@ -229,6 +230,20 @@ def test_CST_11_random_float64_literals_are_exact() -> None:
         if np.isfinite(value):
             assert np.float64(c_value(c_literal(bits, float64))).view(np.uint64) == bits
             assert int(llvm_literal(bits, float64), 16) == bits
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(100))
+def test_CST_11_a_hundred_million_float64_literals_are_exact(part: int) -> None:
+    """A million of them in each part."""
+    drawn = np.random.default_rng((11, part)).integers(0, 1 << 64, 1_000_000, np.uint64)
+    values = drawn.view(np.float64)
+    finite = drawn[np.isfinite(values)]
+    read = array("d", [float.fromhex(c_literal(bits, float64)[1:-1]) for bits in finite.tolist()])
+    assert np.array_equal(np.frombuffer(read, np.uint64), finite)
+    for bits in drawn[np.isnan(values)].tolist():
+        assert c_literal(bits, float64) == f"bitcast_u64_f64({bits:#x}ull)"
+    assert [int(llvm_literal(bits, float64), 16) for bits in drawn.tolist()] == drawn.tolist()
 
 
 @pytest.mark.needs("program:cc")

@@ -192,7 +192,7 @@ def test_EXE_24_workers_killed_at_random_times_lose_no_kernel() -> None:
         attacker.join()
         pool.close()
     assert all(result is not None and result.startswith(b"\x7fELF") for result in results)
-    assert time.monotonic() - started < workers.JOB_SECONDS
+    assert time.monotonic() - started < 60.0
 
 
 def test_EXE_24_a_stopped_worker_costs_seconds_and_its_kernel_is_built_here() -> None:
@@ -297,7 +297,7 @@ def test_closing_does_not_wait_for_kernels_that_nobody_wants() -> None:
         time.sleep(0.01)
     started = time.monotonic()
     pool.close()
-    assert time.monotonic() - started < workers.JOB_SECONDS / 2
+    assert time.monotonic() - started < 30.0
     assert not pool.pids
 
 
