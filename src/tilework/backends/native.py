@@ -25,7 +25,7 @@ from tilework.target.features import AARCH64, CPU_LEVELS, X86_64
 from tilework.target.known.cpu import aarch64_spec, x86_level_spec
 from tilework.target.spec import TargetSpec
 from tilework.toolchain.base import Toolchain
-from tilework.toolchain.llvm import LlvmToolchain, is_installed
+from tilework.toolchain.llvm import LlvmToolchain, is_installed, map_library
 
 if TYPE_CHECKING:
     from tilework.codegen.plan.kinds import AnyPlan
@@ -85,19 +85,26 @@ def native_object(isa: str) -> bytes:
 def _compile_beside_imports(toolchain: LlvmToolchain, source: str) -> bytes:
     """Compile, and meanwhile import what the first kernel needs: where caches are empty, one comes.
 
-    LLVM computes without Python's lock, for as long as these imports take.
+    LLVM is mapped and computes without Python's lock, for as long as these imports take.  Its own
+    modules are imported in between by this thread: two that import take turns, and LLVM would
+    begin later.
     """
-    toolchain.warm_up()
+    mapping = Thread(target=map_library, name="tilework-map-llvm", daemon=True)
     compiling = _Compiling(toolchain, source)
     try:
-        compiling.start()
+        with no_collection():
+            mapping.start()
+            import tilework.schedule.pipeline
+
+            mapping.join()
+            toolchain.warm_up()
+            compiling.start()
     except RuntimeError:  # the system gives no more threads
         return toolchain.compile(source)
     with prompt_switching(), no_collection():
         import tilework.codegen.pipeline
         import tilework.codegen.plan.database
-        import tilework.render.llvm_ir
-        import tilework.schedule.pipeline  # noqa: F401
+        import tilework.render.llvm_ir  # noqa: F401
 
         return compiling.result()
 

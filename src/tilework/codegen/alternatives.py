@@ -23,7 +23,8 @@ from tilework.codegen.plan.plan import Plan
 from tilework.codegen.plan.tilings import tilings
 from tilework.codegen.plan.window_plan import choose_window_plan
 from tilework.codegen.predict import predict
-from tilework.codegen.sort.lower import choose_sort_plan, is_sort, sort_plans
+from tilework.codegen.sort.kernels import is_sort
+from tilework.codegen.sort.lower import choose_sort_plan, sort_plans
 from tilework.ir.node import in_use
 from tilework.ir.ops.index import Unit
 from tilework.ir.ops.tensor import SCAN

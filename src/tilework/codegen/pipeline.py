@@ -1,4 +1,8 @@
-"""One kernel from KERNEL to LINEAR statements: the table of contents of code generation."""
+"""One kernel from KERNEL to LINEAR statements: the table of contents of code generation.
+
+What only some kernels need (sorts, cascades, grouped products, checks of accesses) is imported by
+the first that does: most programs that run for one answer have none of them.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,6 @@ from tilework.base.errors import PlanError
 from tilework.base.records import replace
 from tilework.codegen import audit
 from tilework.codegen.analysis import analyse
-from tilework.codegen.audit_statements import check_statements
-from tilework.codegen.cascade.lower import lower_cascade
 from tilework.codegen.gpu.plan import has_blocks
 from tilework.codegen.linearize.fetch import fetch_results
 from tilework.codegen.linearize.fetch_panels import fetch_panels
@@ -21,16 +23,14 @@ from tilework.codegen.linearize.short_loops import write_out
 from tilework.codegen.naming import kernel_name
 from tilework.codegen.passes.decompose import decompose, decompose_node
 from tilework.codegen.passes.expand import expand
+from tilework.codegen.passes.normalise import normalise_ranges
 from tilework.codegen.passes.run import PassRun
-from tilework.codegen.passes.runtime_checks import with_checks
-from tilework.codegen.passes.statement_checks import with_statement_checks
 from tilework.codegen.plan.apply import apply_plan
 from tilework.codegen.plan.check import check
 from tilework.codegen.plan.choose import choose_plan, estimate_work, plain_plan
-from tilework.codegen.plan.dot_products import ready_for_plans
 from tilework.codegen.plan.kinds import CascadePlan, SortPlan
 from tilework.codegen.plan.plan import Plan
-from tilework.codegen.sort.lower import is_sort, is_sort_pass, lower_sort, sort_work
+from tilework.codegen.sort.kernels import is_sort, is_sort_pass, sort_work
 from tilework.ir.build import const_index
 from tilework.ir.digest import digest
 from tilework.ir.faults import MARK_DIGITS
@@ -39,6 +39,7 @@ from tilework.ir.node import Node, in_use, toposort
 from tilework.ir.ops.control import ALLOCATE
 from tilework.ir.ops.index import RANGE, VARIABLE, Unit
 from tilework.ir.ops.memory import PARAM
+from tilework.ir.ops.tensor import REDUCE
 from tilework.ir.rewrite import rewrite
 from tilework.ir.rules import SIMPLIFY
 from tilework.ir.rules.loose import CONTRACT, REASSOCIATE
@@ -110,22 +111,18 @@ def lower_kernel(
             if found is not None:
                 return found
         if is_sort(sink):
-            linear, scratch_bytes = lower_sort(sink, target, _of_kind(plan, SortPlan))
-            linear = audited(linear, sink)
-            if settings.current().verify != "off":
-                verify(linear, Stage.LINEAR, after="sort")
-            name = kernel_name(sink, None)
-            work = sort_work(sink)
-            return _describe(target, name, sink, work, "sort of rows", linear, scratch_bytes)
+            return _lower_sort(sink, target, _of_kind(plan, SortPlan))
         if has_blocks(target):
             found_plan = _of_kind(plan, Plan)
             return _lower_for_blocks(sink, given_sink, target, found_plan, is_plain=is_plain)
         passes = PassRun(PASSES, sink, Stage.KERNEL)
         simple = passes.run("simplify", sink, lambda node: rewrite(node, SIMPLIFY))
         loose = passes.run("loosen", simple, lambda node: loosen(node, target))
-        kernel = analyse(passes.run("normalise", loose, lambda node: ready_for_plans(node, target)))
+        kernel = analyse(passes.run("normalise", loose, lambda node: _ready(node, target)))
         cascade = None
-        if not isinstance(plan, Plan):
+        if kernel.reduces and not isinstance(plan, Plan):
+            from tilework.codegen.cascade.lower import lower_cascade
+
             given = _of_kind(plan, CascadePlan)
             cascade = lower_cascade(kernel, target, passes, given, is_plain=is_plain)
         if cascade is not None:
@@ -160,10 +157,23 @@ def lower_kernel(
         return _describe(target, name, sink, work, repr(chosen), linear, _scratch_bytes(lowered))
 
 
+def _lower_sort(sink: Node, target: TargetSpec, plan: SortPlan | None) -> LoweredKernel:
+    from tilework.codegen.sort.lower import lower_sort
+
+    linear, scratch_bytes = lower_sort(sink, target, plan)
+    linear = audited(linear, sink)
+    if settings.current().verify != "off":
+        verify(linear, Stage.LINEAR, after="sort")
+    name, work = kernel_name(sink, None), sort_work(sink)
+    return _describe(target, name, sink, work, "sort of rows", linear, scratch_bytes)
+
+
 def checked(sink: Node) -> Node:
     """The kernel with checks of what is not proven, if the setting `check_accesses` says so."""
     if not settings.current().check_accesses or is_sort(sink) or is_sort_pass(sink):
         return sink
+    from tilework.codegen.passes.runtime_checks import with_checks
+
     return with_checks(sink, digest(sink).hex()[:MARK_DIGITS])
 
 
@@ -175,10 +185,23 @@ def audited(linear: Node, sink: Node) -> Node:
     """
     current = settings.current()
     if current.check_accesses:
+        from tilework.codegen.passes.statement_checks import with_statement_checks
+
         linear = with_statement_checks(linear, digest(sink).hex()[:MARK_DIGITS])
     if current.check_accesses or current.prove_accesses:
+        from tilework.codegen.audit_statements import check_statements
+
         check_statements(linear, trusts_data=not current.check_accesses)
     return linear
+
+
+def _ready(sink: Node, target: TargetSpec) -> Node:
+    """The kernel that plans are made for."""
+    if not any(node.op is REDUCE for node in toposort(sink)):
+        return normalise_ranges(sink)  # it has no products that could be grouped
+    from tilework.codegen.plan.dot_products import ready_for_plans
+
+    return ready_for_plans(sink, target)
 
 
 def _finished(passes: PassRun, linear: Node, target: TargetSpec) -> Node:
@@ -226,7 +249,7 @@ def _lower_for_blocks(
         audit.check_gates(lowered, linear)
     work, name = estimate_work(kernel), kernel_name(named_by, kernel)
     found = _describe(target, name, sink, work, repr(chosen), linear, _scratch_bytes(lowered))
-    return replace(found, threads=chosen.threads)
+    return replace(found, threads=chosen.threads, resident=chosen.resident)
 
 
 def _lower_sort_for_blocks(

@@ -14,7 +14,10 @@ know; names are checked here, and compiling in worker processes contains the res
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache, cached_property
@@ -147,7 +150,7 @@ class LlvmToolchain:
     def _machine(self, level: int) -> Any:
         machine = self._machines.get(level)
         if machine is None:
-            target = _binding().Target.from_triple(TRIPLES[self.target.isa])
+            target = _target_of(_binding(), TRIPLES[self.target.isa])
             machine = target.create_target_machine(
                 cpu=self.target.cpu_name,
                 features=self.target.feature_string(),
@@ -203,8 +206,25 @@ def is_installed() -> bool:
 _loaded: list[Any] = []
 
 
+def map_library() -> None:
+    """Map LLVM's library into this process, without Python's lock.
+
+    Mapping and relocating it takes as long as importing fifty modules, and keeps others from that
+    if `llvmlite` does it.  Where it cannot be done so, `llvmlite` does it, and says what is wrong.
+    """
+    found = importlib.util.find_spec("llvmlite")
+    if os.name != "posix" or found is None or found.origin is None:
+        return
+    name = "libllvmlite.dylib" if sys.platform == "darwin" else "libllvmlite.so"
+    path = Path(found.origin).parent / "binding" / name
+    # `ctypes.CDLL` opens libraries under Python's lock, but calls their functions without.
+    opens = getattr(ctypes.CDLL(None), "dlopen", None)
+    if opens is not None and path.is_file():
+        opens(os.fsencode(path), os.RTLD_NOW | os.RTLD_LOCAL)
+
+
 def _binding() -> Any:
-    """Return `llvmlite.binding` with the targets set up; imported once, on first use."""
+    """Return `llvmlite.binding` with this machine's target set up; imported once, on first use."""
     if _loaded:
         return _loaded[0]
     try:
@@ -215,12 +235,22 @@ def _binding() -> Any:
         ) from error
     with _lock:
         if not _loaded:
-            binding.initialize_all_targets()
-            binding.initialize_all_asmprinters()
+            binding.initialize_native_target()
+            binding.initialize_native_asmprinter()
             if binding.llvm_version_info[0] in _HAVE_REGIONS:
                 binding.set_option("tilework", _SHORT_REGIONS)
             _loaded.append(binding)
     return binding
+
+
+def _target_of(binding: Any, triple: str) -> Any:
+    """LLVM's target for a triple; those of other machines are set up when one is asked for."""
+    try:
+        return binding.Target.from_triple(triple)
+    except RuntimeError:
+        binding.initialize_all_targets()
+        binding.initialize_all_asmprinters()
+        return binding.Target.from_triple(triple)
 
 
 class _Pipeline:

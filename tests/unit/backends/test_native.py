@@ -51,7 +51,7 @@ def test_without_another_thread_this_one_compiles(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(threading.Thread, "start", refuse)
     toolchain = Toolchain()
     assert compiled(toolchain) == b"text"
-    assert toolchain.threads == ["warm", threading.current_thread().name]
+    assert toolchain.threads == [threading.current_thread().name]
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

@@ -3,6 +3,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -115,6 +116,42 @@ def test_llvmlite_is_imported_at_the_first_compile_only() -> None:
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
     assert llvm.is_installed()
+
+
+def run_alone(script: str) -> int:
+    """The status of a process of its own."""
+    return subprocess.run([sys.executable, "-c", script], check=False).returncode
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="asks Linux what is mapped")
+def test_the_library_is_mapped_without_importing_llvmlite() -> None:
+    script = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from tilework.toolchain.llvm import map_library\n"
+        "assert 'libllvmlite' not in Path('/proc/self/maps').read_text()\n"
+        "map_library()\n"
+        "assert 'libllvmlite' in Path('/proc/self/maps').read_text()\n"
+        "raise SystemExit('llvmlite' in sys.modules)\n"
+    )
+    assert run_alone(script) == 0
+
+
+def test_without_llvmlite_there_is_nothing_to_map(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(llvm.importlib.util, "find_spec", lambda name: None)
+    llvm.map_library()
+
+
+def test_targets_of_other_machines_are_set_up_when_one_is_asked_for() -> None:
+    script = (
+        "from tilework.target.known.cpu import aarch64_spec, x86_level_spec\n"
+        "from tilework.toolchain.llvm import LlvmToolchain\n"
+        "source = 'define void @nothing() {\\n  ret void\\n}\\n'\n"
+        "codes = [LlvmToolchain(spec).compile(source)[18:20] for spec in\n"
+        "         (x86_level_spec('x86-64'), aarch64_spec(), x86_level_spec('x86-64'))]\n"
+        "assert codes == [b'>\\0', b'\\xb7\\0', b'>\\0'], codes\n"
+    )
+    assert run_alone(script) == 0
 
 
 def test_GEN_10_threads_compile_at_once_and_get_equal_objects() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilework.base.errors import UnsupportedError
-from tilework.codegen.decompose import transcendental
 from tilework.ir.ops import math
 
 if TYPE_CHECKING:
@@ -13,14 +12,15 @@ if TYPE_CHECKING:
     from tilework.target.spec import TargetSpec
 
 #: Ops that every target has, or that the renderer spells out itself.
-_BASIC = frozenset(
+PLAIN = frozenset(
     {
-        math.ADD, math.SUB, math.MUL, math.FDIV, math.SQRT, math.RECIPROCAL, math.NEG, math.ABS,
-        math.MULACC, math.MAXIMUM, math.MINIMUM, math.WHERE, math.CAST, math.CONST, math.FLOOR,
-        math.CEIL, math.TRUNC, math.ROUND, math.COPYSIGN, math.WHERE_RARE,
-        math.MAXIMUM_NUMBER, math.MINIMUM_NUMBER,
+        math.ADD, math.SUB, math.MUL, math.FDIV, math.NEG, math.ABS, math.MAXIMUM, math.MINIMUM,
+        math.WHERE, math.CAST, math.CONST, math.FLOOR, math.CEIL, math.TRUNC, math.ROUND,
+        math.COPYSIGN, math.WHERE_RARE, math.MAXIMUM_NUMBER, math.MINIMUM_NUMBER,
     }
 )  # fmt: skip
+#: The same, but that targets without them have constructions.
+_BASIC = frozenset({math.SQRT, math.RECIPROCAL, math.MULACC})
 
 
 def decompose_elementary(node: Node, target: TargetSpec) -> Node:
@@ -29,6 +29,11 @@ def decompose_elementary(node: Node, target: TargetSpec) -> Node:
     Raises:
         UnsupportedError: there is no construction for this op and dtype.
     """
+    if node.op in PLAIN:
+        return node
+    # Imported here, since many programs have no such function, and their process none for long.
+    from tilework.codegen.decompose import transcendental
+
     lowered = transcendental.lower_node(node, target)
     names = {node.op.name, f"{node.op.name}_{node.dtype.name}"}
     if lowered is not node or node.op in _BASIC or names & target.native_ops:

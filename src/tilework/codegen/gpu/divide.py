@@ -40,7 +40,7 @@ from tilework.codegen.passes.normalise import normalise_ranges, renumber
 from tilework.codegen.plan.contraction import Contraction, orientations, with_factors
 from tilework.codegen.plan.extents import ceil_div, least_size, product, size
 from tilework.codegen.plan.prepack import Pack, Prepacked
-from tilework.codegen.sort.lower import is_sort
+from tilework.codegen.sort.kernels import is_sort
 from tilework.ir.build import const_index
 from tilework.ir.node import Node, in_use, toposort
 from tilework.ir.ops.index import RANGE, RangeAttrs, Unit

@@ -17,7 +17,6 @@ from tilework.codegen.sort.values import is_counted, sort_values
 from tilework.ir.build import const_index
 from tilework.ir.node import toposort
 from tilework.ir.ops.index import RANGE, Unit
-from tilework.ir.ops.sort import SORT_PASSES, SORT_ROWS
 from tilework.ir.symbolic import simplify
 from tilework.ir.symbolic.bounds import bounds
 
@@ -37,26 +36,6 @@ SHARED_FROM = 1 << 15
 _MOST_PARTS = 8
 #: Scratch for one element of a long row, and for all that does not grow with the row.
 _ELEMENT_BYTES, _TABLE_BYTES = 16, 1 << 16
-
-
-def is_sort(sink: Node) -> bool:
-    """Does this kernel sort rows?"""
-    return any(effect.op is SORT_ROWS for effect in sink.src)
-
-
-def is_sort_pass(sink: Node) -> bool:
-    """Is this kernel a part of a sort of long rows by blocks of threads?"""
-    return any(effect.op in SORT_PASSES for effect in sink.src)
-
-
-def sort_work(sink: Node) -> float:
-    """Element operations of a kernel that sorts rows."""
-    (effect,) = sink.src
-    total = max(bounds(effect.src[-1])[1], 1)
-    for node in toposort(sink):
-        if node.op is RANGE:
-            total *= max(bounds(node.src[0])[1], 1)
-    return 20.0 * total
 
 
 def choose_sort_plan(sink: Node) -> SortPlan:
@@ -162,4 +141,4 @@ def _sort_row(
             sort_by_digits(out, row, plan.digit, target)
 
 
-__all__ = ["RANK_LIMIT", "choose_sort_plan", "is_sort", "lower_sort", "sort_plans"]
+__all__ = ["RANK_LIMIT", "choose_sort_plan", "lower_sort", "sort_plans"]

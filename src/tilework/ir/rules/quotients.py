@@ -9,9 +9,9 @@ first, and the rest makes it infinite again; NaN stays NaN.
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
+from tilework.base.late import late_module
 from tilework.dtypes import float32, round_to
 from tilework.ir.build import cast, const_like
 from tilework.ir.cost import op_cost
@@ -20,8 +20,12 @@ from tilework.ir.pattern import Pat, RuleSet, Var
 from tilework.ir.rules.literals import number_of
 
 if TYPE_CHECKING:
+    import fractions
+
     from tilework.dtypes import DType
     from tilework.ir.node import Node
+else:
+    fractions = late_module("fractions")
 
 #: What a division costs beside the instructions that replace it: it keeps its unit busy.
 _DIVISION: Final = 40
@@ -31,7 +35,7 @@ _LEAST, _MOST = 2.0**-60, 2.0**60
 _SATURATED, _MOST_ADDED = 2.0**20, 2.0**16
 _GREATEST: Final = (2.0 - 2.0**-23) * 2.0**127
 #: A reciprocal so near gives a first quotient within one last place.
-_NEAR: Final = Fraction(1, 1 << 25)
+_NEAR: Final = 2.0**-25
 
 
 def _cost(node: Node) -> int:
@@ -120,5 +124,5 @@ def _is_small(dtype: DType) -> bool:
 def _reciprocal(x: Node, c: Node) -> tuple[Node, int]:
     """1 / c rounded, and how often a quotient made with it must be improved."""
     inverse = float(round_to(1.0 / number_of(c), float32))
-    error = abs(Fraction(inverse) * Fraction(number_of(c)) - 1)
+    error = abs(fractions.Fraction(inverse) * fractions.Fraction(number_of(c)) - 1)
     return const_like(inverse, x), 1 if error <= _NEAR else 2

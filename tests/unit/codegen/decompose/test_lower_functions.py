@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tilework.base.errors import UnsupportedError
 from tilework.base.settings import Settings
 from tilework.codegen.decompose.builder import Value
+from tilework.codegen.decompose.elementary import PLAIN
 from tilework.codegen.decompose.multiply_add import emulated_fma
 from tilework.codegen.decompose.node_builder import NodeBuilder
 from tilework.codegen.decompose.transcendental import (
@@ -73,6 +74,10 @@ def bits_without_payload(values: NDArray[Any]) -> list[int]:
 
 def canonical(bits: list[int], dtype: str) -> list[int]:
     return bits_without_payload(np.array(bits, dtype=f"uint{dtype[5:]}").view(dtype))
+
+
+def test_what_every_target_has_needs_no_construction() -> None:
+    assert {op.name for op in PLAIN} & (FLOAT32.keys() | FLOAT64.keys()) == set()
 
 
 @pytest.mark.parametrize("name", sorted(FLOAT32))
