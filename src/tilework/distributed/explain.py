@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tilework.base import settings
-from tilework.base.records import dataclass
+from tilework.base.records import dataclass, replace
 from tilework.base.text import format_bytes
 from tilework.engine.copies import can_reach
 from tilework.engine.device import Device
 from tilework.engine.limits import limits_of_devices
 from tilework.engine.sharing import copies_between, folds_between
+from tilework.engine.world import by_library, is_of_the_world
+from tilework.runtime.links import shared
 from tilework.schedule.shard.allreduce import Choice, choose
 from tilework.tensor import realize
 
@@ -32,7 +34,10 @@ class Transfer:
     def __str__(self) -> str:
         """One line for people, with the way that the bytes take."""
         here, there = Device[self.source], Device[self.target]
-        if here.is_host_memory and there.is_host_memory:
+        if is_of_the_world(self.source) and is_of_the_world(self.target):
+            is_direct = by_library(self.target, self.source)
+            way = "by a library" if is_direct else "through the memory of the hosts"
+        elif here.is_host_memory and there.is_host_memory:
             way = "within the memory of the host"
         elif here.is_host_memory or there.is_host_memory or can_reach(there, here):
             way = "directly"
@@ -78,17 +83,24 @@ def choose_allreduce(size_bytes: int, devices: int, topology: str = "host") -> C
     Args:
         size_bytes: of the value on each device.
         devices: how many take part.
-        topology: "host" for devices in the memory of one host, "links" for cards; of these, what
-            libraries the open ones have for sums of float32 counts.
+        topology: "host" for devices in the memory of one host, "links" for cards, "processes" for
+            cards of several processes; of cards, what libraries the open ones have for sums of
+            float32 counts, and what all processes have.
 
     Example:
         >>> choose_allreduce(4 << 20, 4).algorithm
         'all2all'
     """
     current = settings.current()
-    libraries = limits_of_devices().collectives_on if topology == "links" else ()
-    return choose(
+    kinds = {
+        "links": [row for kind, row in limits_of_devices().collectives_on if kind != shared().kind],
+        "processes": [shared().folds],
+    }
+    found = choose(
         size_bytes, devices, topology,
         wanted=current.allreduce, deterministic=current.deterministic,
-        has_library=any(_PLAIN_SUM in folds for _, folds in libraries),
+        has_library=any(_PLAIN_SUM in folds for folds in kinds.get(topology, [])),
     )  # fmt: skip
+    if topology == "processes" and shared().reason:
+        return replace(found, reason=f"{found.reason}; no library for all: {shared().reason}")
+    return found

@@ -26,10 +26,12 @@ from tilework.base import settings
 from tilework.base.errors import SettingsError, UserError
 from tilework.base.hashing import digest
 from tilework.base.records import dataclass
+from tilework.distributed.agreement import agree
 from tilework.distributed.launch import World, world
 from tilework.engine.device import Device
-from tilework.engine.world import PREFIX
-from tilework.runtime.links import set_links
+from tilework.engine.folds import abort_collectives
+from tilework.engine.world import PREFIX, kind_of
+from tilework.runtime.links import NOTHING, set_links, set_shared
 from tilework.runtime.processes import MEET_SECONDS, WAIT_SECONDS, Links, meet
 from tilework.tensor.random import begin_with, first_seed
 
@@ -95,6 +97,10 @@ class Processes:
         """Wait for the others, unless this process has failed, and leave the group."""
         try:
             if error is None:
+                # Nobody leaves whose work some other device still waits for.
+                opened = Device.opened_as(self.device)
+                if opened is not None:
+                    opened.synchronize()
                 self.barrier()
         finally:
             self.finish()
@@ -118,7 +124,8 @@ def init(
         address: host:port where rank 0 listens; as the launcher says unless given.
         secret: the same for all; needed where other hosts can reach the address.
         meet_seconds: how long to wait for the others.
-        wait_seconds: how long one transfer may take, and the others to come to it.
+        wait_seconds: how long one transfer may take, and the others to come to it; where devices
+            fold and copy by a library, also how long this process's own may be at work.
 
     Raises:
         SettingsError: nobody says where to meet, or a secret is missing.
@@ -149,11 +156,19 @@ def init(
         found.rank, found.size, _address(address or found.address, found.size), about,
         key=key, meet_seconds=meet_seconds, wait_seconds=wait_seconds,
     )  # fmt: skip
-    _share_seed(links)
+    try:
+        _share_seed(links)
+        agreed = agree(links, kind_of(f"{PREFIX}{name}"), own.driver)
+    except BaseException:
+        links.close()
+        raise
     opener = WorldDevices(index, own.spec)
     set_links(links)
+    set_shared(agreed)
     registry.set_interface(registry.WORLD, opener.find)
     devices = tuple([Device.canonicalize(f"{PREFIX}{name}:{rank}") for rank in range(found.size)])
+    if links.rank in agreed.ranks:  # its queues wait for the other ranks, as transfers do
+        Device[devices[links.rank]].wait_seconds = wait_seconds
 
     def finish() -> None:
         if links.is_closed:
@@ -161,9 +176,12 @@ def init(
         try:
             for device in Device.opened():
                 if device.startswith(PREFIX):
+                    if links.spoiled:  # its device may wait for what no other will do
+                        abort_collectives(Device[device], links.spoiled)
                     Device[device].close()
         finally:
             registry.set_interface(registry.WORLD, None)
+            set_shared(NOTHING)
             links.close()
 
     return Processes(found, devices, links, finish)

@@ -19,12 +19,21 @@ from tilework.base.errors import DeviceError, InternalError, ShapeError
 from tilework.base.records import dataclass
 from tilework.base.text import format_bytes
 from tilework.engine.device import Device
-from tilework.engine.world import PREFIX, copy_between_processes
+from tilework.engine.world import (
+    PREFIX,
+    Exchange,
+    by_library,
+    copy_between_processes,
+    exchange_of,
+    is_elsewhere,
+    kind_of,
+)
 from tilework.runtime.allocator import POISON
 from tilework.runtime.driver import Copy
+from tilework.runtime.links import current_links
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from tilework.engine.device import OpenDevice
     from tilework.runtime.buffer import Buffer
@@ -61,6 +70,7 @@ class Route(StrEnum):
     DOWNLOAD = "download"
     STAGED = "through the memory of the host"
     PROCESSES = "between processes"
+    LIBRARY = "between processes, by a library"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +120,8 @@ def plan_copy(
     waits: tuple[str, ...]
     if not size:
         route, transfers, waits = Route.NOTHING, 0, ()
+    elif by_library(target_device.name, source_device.name):
+        route, transfers, waits = Route.LIBRARY, 1, ()
     elif target_device.name.startswith(PREFIX) or source_device.name.startswith(PREFIX):
         route, transfers, waits = Route.PROCESSES, 1, (source_device.name,)
     elif source_device.is_host_memory and target_device.is_host_memory:
@@ -182,6 +194,13 @@ def run_copy(
                 target_device, target, source_device, source,
                 lambda: _through_host(target_device, target, source_device, source),
             )  # fmt: skip
+        case Route.LIBRARY:
+            found = exchange_of(target_device.name, target, source_device.name, source)
+            exchange_in_order(
+                device_here(target_device.name),
+                by_library(target_device.name, source_device.name),
+                () if found is None else (found,),
+            )
         case Route.HOST | Route.UPLOAD | Route.DOWNLOAD | Route.STAGED:
             _through_host(target_device, target, source_device, source)
         case Route.DEVICE:
@@ -266,6 +285,47 @@ def copy_in_order(
         join(device, [done])
     here.give_back([mine, done])
     there.give_back([theirs])
+
+
+def device_here(name: str) -> OpenDevice:
+    """This process's own device among those of all ranks, of which one is named."""
+    if is_elsewhere(name):
+        name = Device.canonicalize(f"{kind_of(name)}:{current_links().rank}")
+    return Device[name]
+
+
+def exchange(device: OpenDevice, ranks: tuple[int, ...], moves: Sequence[Exchange]) -> None:
+    """Queue this process's part of copies that begin together, in the queue of copies.
+
+    Args:
+        device: of this process.
+        ranks: all that copy by the library; where this one is not among them, it has no part.
+        moves: what it sends and gets; () if it has no part in these copies.
+    """
+    if current_links().rank not in ranks:
+        return
+    queues: Any = peer_queues(device)
+    # Ranks that have no part in the first copy come to it too, and meet the others there.
+    queues.exchange(ranks, [(each.rank, each.buffer, each.is_sent) for each in moves])
+    for each in moves:
+        if not each.is_sent:
+            each.buffer.memory.changes += 1
+
+
+def exchange_in_order(
+    device: OpenDevice, ranks: tuple[int, ...], moves: Sequence[Exchange]
+) -> None:
+    """`exchange` after all that the device was given, and before all that it gets."""
+    queues = peer_queues(device)
+    if queues is None or not moves:
+        exchange(device, ranks, moves)
+        return
+    mark = queues.mark(is_copying=False)
+    queues.after(mark, is_copying=True)
+    exchange(device, ranks, moves)
+    done = queues.mark(is_copying=True)
+    join(device, [done])
+    queues.give_back([mark, done])
 
 
 def join(device: OpenDevice, marks: Iterable[Any]) -> None:

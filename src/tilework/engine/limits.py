@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from tilework.base.records import replace
 from tilework.engine.device import Device
 from tilework.engine.folds import collectives_of
+from tilework.runtime.links import shared
 from tilework.schedule.schedule import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
@@ -55,10 +56,13 @@ def limits_of_devices() -> Limits:
 
 
 def _libraries() -> _Libraries:
-    """By kind of which several devices are open, what a library folds between all of them."""
+    """By kind of which several devices are open, what a library folds between all of them.
+
+    So it is with the devices of a group of processes, which have agreed on it.
+    """
     kinds: dict[str, list[str]] = {}
     for name in Device.opened():
-        kind = name.partition(":")[0]  # a card of a group of processes is none of these
+        kind = name.partition(":")[0]  # a card of a group of processes is of a kind of its own
         if kind in DEFAULT_LIMITS.linked_on:
             kinds.setdefault(kind, []).append(name)
     found = []
@@ -67,6 +71,8 @@ def _libraries() -> _Libraries:
         common = frozenset.intersection(*rows) if rows else frozenset()
         if common:
             found.append((kind, tuple(sorted(common))))
+    if shared().folds:
+        found.append((shared().kind, shared().folds))
     return tuple(found)
 
 

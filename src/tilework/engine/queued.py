@@ -38,6 +38,8 @@ from tilework.engine.steps import (
     operands_of,
     part_of,
 )
+from tilework.engine.world import is_of_the_world
+from tilework.runtime.links import current_links
 
 if TYPE_CHECKING:
     from tilework.engine.device import OpenDevice
@@ -99,6 +101,8 @@ def in_order(
     ahead = [name for name in sorted(names) if peer_queues(Device[name]) is not None]
     if len(ahead) < 2:
         return parts
+    if any(map(is_of_the_world, names)) and current_links().size > 1:
+        return [WaitingInstance(ahead, parts)]  # what other processes get is sent step by step
     linked = all(can_reach(Device[one], Device[other]) for one, other in permutations(ahead, 2))
     if linked and len(ahead) == len(names):
         return [QueuedInstance(groups, parts, temporary)]

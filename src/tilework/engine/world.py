@@ -7,6 +7,10 @@ A device `WORLD+CPU:r` is that of rank r; any other device is each process's own
 - from a rank's device to each process's own: that rank sends to all others, which receive.
 
 A read by the host is like the last.  All ranks come to the same copies in the same order.
+
+Where both ends have a library for it, a copy between two ranks goes from device to device, in their
+queues (`exchange_of` says what this process has to do for it); all else goes through the memory of
+the host and a connection.
 """
 
 from __future__ import annotations
@@ -14,7 +18,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilework.backends.registry import WORLD
-from tilework.runtime.links import current_links
+from tilework.base.records import dataclass
+from tilework.runtime.links import current_links, shared
 from tilework.runtime.registry import parse_device_name
 
 if TYPE_CHECKING:
@@ -55,6 +60,38 @@ def own_of_all(names: Sequence[str]) -> int | None:
         return None
     here = [number for number, name in enumerate(names) if not is_elsewhere(name)]
     return here[0] if len(here) == 1 else None
+
+
+def by_library(target: str, source: str) -> tuple[int, ...]:
+    """The ranks that copy by the library which a copy goes by; () where it goes by the host."""
+    to, from_, known = rank_of(target), rank_of(source), shared()
+    if to is None or from_ is None or to == from_ or kind_of(target) != known.kind:
+        return ()
+    return known.ranks if to in known.ranks and from_ in known.ranks else ()
+
+
+def kind_of(name: str) -> str:
+    """What the devices of all ranks have in common in their names: WORLD+CUDA of WORLD+CUDA:1."""
+    return name.partition(":")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What this process does for a copy by a library: send or receive some bytes, or nothing."""
+
+    rank: int
+    buffer: Buffer
+    is_sent: bool
+
+
+def exchange_of(
+    target_device: str, target: Buffer, source_device: str, source: Buffer
+) -> Exchange | None:
+    """This process's part of a copy that `by_library` has ranks for; None if it has none."""
+    to, from_, here = rank_of(target_device), rank_of(source_device), current_links().rank
+    if to is None or from_ is None or here not in (to, from_):
+        return None
+    return Exchange(to, source, True) if here == from_ else Exchange(from_, target, False)
 
 
 def copy_between_processes(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from tilework.base.errors import InternalError
+from tilework.base.records import dataclass
 
 
 class Transport(Protocol):
@@ -12,6 +13,7 @@ class Transport(Protocol):
 
     rank: int
     size: int
+    wait_seconds: float
 
     def others(self) -> tuple[int, ...]:
         """The other ranks."""
@@ -29,8 +31,31 @@ class Transport(Protocol):
         """End the group: all others find their connections closed."""
         ...
 
+    def gone(self) -> str:
+        """Which rank is gone, or why this one cannot go on; empty while all are there."""
+        ...
 
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the devices of a group do together without the host: the same in all processes.
+
+    Args:
+        kind: of the devices.
+        ranks: those whose devices copy to each other by a library.
+        folds: which folds of which dtypes it does between all ranks; none unless all have it.
+        reason: why some rank has no part in it; empty if all have.
+    """
+
+    kind: str = ""
+    ranks: tuple[int, ...] = ()
+    folds: tuple[tuple[str, str], ...] = ()
+    reason: str = ""
+
+
+NOTHING: Final = Shared()
 _current: Final[list[Transport]] = []
+_shared: Final[list[Shared]] = []
 
 
 def current_links() -> Transport:
@@ -43,3 +68,13 @@ def current_links() -> Transport:
 def set_links(links: Transport) -> None:
     """Let the devices of the world be those of a group; one that was ended stays, and says so."""
     _current[:] = [links]
+
+
+def shared() -> Shared:
+    """What the devices of this process's group do together; nothing without a group."""
+    return _shared[-1] if _shared else NOTHING
+
+
+def set_shared(found: Shared) -> None:
+    """Say what all processes have agreed on; `NOTHING` when the group has ended."""
+    _shared[:] = [found]

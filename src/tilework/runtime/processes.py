@@ -20,6 +20,7 @@ import json
 import os
 import re
 import secrets
+import select
 import socket
 import struct
 from contextlib import suppress
@@ -53,6 +54,8 @@ _LENGTH: Final = struct.Struct("<I")
 _HEAD: Final = struct.Struct("<4sQQ")
 _MARK: Final = b"TWT1"
 _RETRY_SECONDS: Final = 0.02
+#: What a connection says once the other side has closed it; not all systems know the first.
+_ENDS: Final = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
 _LOOPBACK: Final = re.compile(r"127(\.[0-9]{1,3}){3}")
 
 Address = tuple[str, int]
@@ -149,6 +152,20 @@ class Links:
             self.receive(rank, memoryview(token))
         for rank in self.others():
             self.send(rank, memoryview(b"b"))
+
+    def gone(self) -> str:
+        """Which rank is gone, or why this one cannot go on; empty while all are there."""
+        if self.spoiled or self.is_closed:
+            return self.spoiled or "the group was ended"
+        # Also behind bytes that nobody has received yet.
+        ends = select.poll()
+        ranks: dict[int, int] = {}
+        for rank, plain in tuple(self._sockets.items()):
+            if plain.fileno() >= 0:
+                ranks[plain.fileno()] = rank
+                ends.register(plain, _ENDS)
+        found = [ranks[number] for number, _ in ends.poll(0)]
+        return f"rank {found[0]} is gone" if found else ""
 
     def spoil(self, why: str) -> None:
         """End the group: all others find their connections closed."""

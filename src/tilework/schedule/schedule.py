@@ -136,8 +136,8 @@ class Limits:
         scatters_chosen_on: kinds of devices on which a scatter of one element for each row of a
             constant is computed where it is read, and not stored.
         scatters_split_on: kinds of devices on which a long scatter of integers is done by parts.
-        collectives_on: by kind of devices, which folds of which dtypes a library carries out
-            between them.
+        collectives_on: by kind of devices, those of a group of processes by a kind of their own
+            ("WORLD+CUDA"), which folds of which dtypes a library carries out between them.
         linked_on: kinds of devices that have links to each other, and memory of their own.
         layouts_on: kinds of devices for which intermediates may be stored in another order than
             row by row.
@@ -184,6 +184,11 @@ DEFAULT_LIMITS = Limits()
 def kind_of(device: str) -> str:
     """The kind of a device, as `Limits` names it: "CUDA" of "CUDA:1" and of "WORLD+CUDA:1"."""
     return device.partition(":")[0].rpartition("+")[2]
+
+
+def is_of_the_world(device: str) -> bool:
+    """Whether a device is that of a process among several, as "WORLD+CUDA:1" is."""
+    return "+" in device.partition(":")[0]
 
 
 def explain_schedule(schedule: Schedule) -> str:

@@ -53,7 +53,7 @@ def test_a_sum_over_cards_is_one_fold_of_the_library(cards: EmulatedCuda, count:
 class _Elsewhere:
     """A group of two processes, of which this is the first."""
 
-    rank, size = 0, 2
+    rank, size, wait_seconds = 0, 2, 1.0
 
 
 def test_cards_of_other_processes_take_the_library_from_no_cards_of_this_one(

@@ -22,7 +22,8 @@ typedef struct {
   int words_c[14];
   int nvls_host_mode;
 } Config;
-typedef struct { const void *source; void *target; size_t count; int dtype, op; } Call;
+/* kind: 0 an all-reduce, 1 bytes to a peer, 2 bytes from a peer. */
+typedef struct { const void *source; void *target; size_t count; int dtype, op, kind, peer; } Call;
 typedef struct { Id id; int rank, size, finalized, status, calls; Call call[CALLS]; } Comm;
 
 static Comm *comms[64];
@@ -93,22 +94,46 @@ static void carry_out(Comm **row, int size) {
   free(made);
 }
 
+static void drop_call(Comm *comm, int at) {
+  comm->calls--;
+  memmove(comm->call + at, comm->call + at + 1, (comm->calls - at) * sizeof(Call));
+}
+
+/* The first call of a kind with a peer; -1 where an all-reduce comes before it. */
+static int find_call(const Comm *comm, int kind, int peer) {
+  for (int at = 0; at < comm->calls && comm->call[at].kind; at++)
+    if (comm->call[at].kind == kind && comm->call[at].peer == peer) return at;
+  return -1;
+}
+
+/* Bytes from one rank to another, as far as both have come to it. */
+static int settle_pairs(Comm **row, int size) {
+  for (int from = 0; from < size; from++)
+    for (int to = 0, sent, got; to < size; to++)
+      while ((sent = find_call(row[from], 1, to)) >= 0 && (got = find_call(row[to], 2, from)) >= 0) {
+        Call *source = &row[from]->call[sent], *target = &row[to]->call[got];
+        if (source->count != target->count || source->dtype != target->dtype) return 5;
+        memcpy(target->target, source->source, source->count * width(source->dtype));
+        drop_call(row[from], sent);
+        drop_call(row[to], find_call(row[to], 2, from));
+      }
+  return 0;
+}
+
 static int settle(void) {
   for (int i = 0; i < 64; i++) {
     Comm *first = comms[i], *row[RANKS];
     if (!first || first->rank || !is_complete(first)) continue;
     for (int rank = 0; rank < first->size; rank++) row[rank] = find(&first->id, rank);
     while (!is_stuck) {
-      int ready = 1;
-      for (int rank = 0; rank < first->size; rank++) ready &= row[rank]->calls > 0;
+      int ready = 1, status = settle_pairs(row, first->size);
+      if (status) return status;
+      for (int rank = 0; rank < first->size; rank++) ready &= row[rank]->calls > 0 && !row[rank]->call[0].kind;
       if (!ready) break;
       for (int rank = 1; rank < first->size; rank++)
         if (!same(&row[0]->call[0], &row[rank]->call[0])) return 5;
       carry_out(row, first->size);
-      for (int rank = 0; rank < first->size; rank++) {
-        row[rank]->calls--;
-        memmove(row[rank]->call, row[rank]->call + 1, row[rank]->calls * sizeof(Call));
-      }
+      for (int rank = 0; rank < first->size; rank++) drop_call(row[rank], 0);
     }
   }
   return 0;
@@ -118,7 +143,7 @@ static int add(Comm *comm, Call call) {
   int status = enter();
   if (status) return status;
   if (!comm || call.dtype < 0 || call.dtype > 9 || comm->calls == CALLS) return 4;
-  if (!call.source || !call.target) return 4;
+  if (!(call.source || call.kind == 2) || !(call.target || call.kind == 1)) return 4;
   comm->call[comm->calls++] = call;
   return depth ? 0 : settle();
 }
@@ -158,4 +183,6 @@ static int drop(Comm *comm) {
 }
 int ncclCommDestroy(Comm *comm) { return drop(comm); }
 int ncclCommAbort(Comm *comm) { fake_aborted++; return drop(comm); }
-int ncclAllReduce(const void *s, void *t, size_t n, int d, int op, Comm *c, void *q) { (void)q; return add(c, (Call){s, t, n, d, op}); }
+int ncclAllReduce(const void *s, void *t, size_t n, int d, int op, Comm *c, void *q) { (void)q; return add(c, (Call){s, t, n, d, op, 0, 0}); }
+int ncclSend(const void *s, size_t n, int d, int peer, Comm *c, void *q) { (void)q; return add(c, (Call){s, NULL, n, d, 0, 1, peer}); }
+int ncclRecv(void *t, size_t n, int d, int peer, Comm *c, void *q) { (void)q; return add(c, (Call){NULL, t, n, d, 0, 2, peer}); }

@@ -100,6 +100,17 @@ def test_an_all_reduce_folds_the_sources_of_all_ranks(fake: Fake) -> None:
     assert [list(each) for each in targets] == [[11, 22, 33]] * 2
 
 
+def test_bytes_go_both_ways_between_two_ranks_at_once(fake: Fake) -> None:
+    comms = fake.comms()
+    sources = [array("f", [1, 2]), array("f", [3, 4])]
+    targets = [array("f", [0, 0]) for _ in comms]
+    with fake.library.group():
+        for rank, comm in enumerate(comms):
+            fake.library.send(_address(sources[rank]), 8, 1 - rank, comm, 0)
+            fake.library.receive(_address(targets[rank]), 8, 1 - rank, comm, 0)
+    assert [list(each) for each in targets] == [[3, 4], [1, 2]]
+
+
 def test_a_call_that_fails_says_which_and_why(fake: Fake) -> None:
     fake.plain.fake_fail(0, 6)
     with pytest.raises(NcclCallError, match="ncclGetUniqueId: the other side is gone") as found:

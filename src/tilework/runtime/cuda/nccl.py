@@ -105,7 +105,7 @@ class NcclCallError(Exception):
 
 
 class NcclLibrary(Protocol):
-    """Communicators, and folds of what their ranks have.
+    """Communicators, folds of what their ranks have, and bytes from one rank to another.
 
     Addresses, streams and communicators are integers.
 
@@ -153,6 +153,14 @@ class NcclLibrary(Protocol):
         stream: int,
     ) -> None:  # fmt: skip
         """Queue the fold of `count` elements of all ranks to each."""
+        ...
+
+    def send(self, source: int, size_bytes: int, to: int, comm: int, stream: int) -> None:
+        """Queue bytes for a rank, which receives as many."""
+        ...
+
+    def receive(self, target: int, size_bytes: int, rank: int, comm: int, stream: int) -> None:
+        """Queue the arrival of bytes that a rank sends."""
         ...
 
 
@@ -258,6 +266,8 @@ _CALLS: Final[dict[str, tuple[Any, ...]]] = {
     "ncclGroupStart": (),
     "ncclGroupEnd": (),
     "ncclAllReduce": (_PLACE, _PLACE, _SIZE, _INT, _INT, _PLACE, _PLACE),
+    "ncclSend": (_PLACE, _SIZE, _INT, _INT, _PLACE, _PLACE),
+    "ncclRecv": (_PLACE, _SIZE, _INT, _INT, _PLACE, _PLACE),
 }
 
 
@@ -353,6 +363,12 @@ class _Bindings:
         stream: int,
     ) -> None:  # fmt: skip
         self._call("ncclAllReduce", source, target, count, dtype, op, comm, stream)
+
+    def send(self, source: int, size_bytes: int, to: int, comm: int, stream: int) -> None:
+        self._call("ncclSend", source, size_bytes, Dtype.UINT8, to, comm, stream)
+
+    def receive(self, target: int, size_bytes: int, rank: int, comm: int, stream: int) -> None:
+        self._call("ncclRecv", target, size_bytes, Dtype.UINT8, rank, comm, stream)
 
 
 def _text(found: bytes | None) -> str:

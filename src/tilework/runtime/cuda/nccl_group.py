@@ -3,10 +3,14 @@
     group = NcclGroup(open_nccl(), [driver, other])           # the cards of this process
     group.all_reduce("add", "float32", [(target, source), (other_target, other_source)])
     group.close()
+    group = NcclGroup(open_nccl(), [driver], place=place)     # one card in each of some processes
+    group.exchange([Move(1, buffer, is_sent=True), Move(1, other_buffer, is_sent=False)])
 
 A collective goes into each card's queue of copies, so it runs beside kernels; marks say what it
 waits for, and what waits for it.  The second time that the same buffers are folded, the calls are
-recorded into a graph of each card, which is what is queued from then on.
+recorded into a graph of each card, which is what is queued from then on.  Cards of several
+processes queue calls each time: ranks that record meet while they do, and whether a rank has seen
+its buffers before is a matter of where they lie in its own memory.
 
 No call here waits for ever: making a communicator has a deadline, `check` raises what the library
 has found out about other ranks, and `abort` ends what cards are doing for a communicator.  After a
@@ -18,6 +22,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
@@ -48,7 +53,7 @@ from tilework.runtime.cuda.nccl import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from tilework.runtime.buffer import Buffer
     from tilework.runtime.cuda.nccl import NcclLibrary
@@ -69,10 +74,39 @@ _WAIT_SECONDS: Final = 60.0
 _NAP_SECONDS: Final = 100e-6
 #: How long a card takes to pass a mark behind work that is done.
 _GRACE_SECONDS: Final = 0.01
+#: How long the work of a card may go on after another process is gone, which may have done its
+#: part of it before.
+_PARTING_SECONDS: Final = 2.0
 #: Recorded collectives of a group that are kept.
 _MOST_GRAPHS: Final = 256
 
 Pair = tuple["Buffer", "Buffer"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the one card of this process stands among those of others.
+
+    Args:
+        rank: of this process's card in the group.
+        size: how many cards there are.
+        hand_round: gives all the name that it lets one of them make.
+        gone: which of the other processes is gone; empty while all are there.
+    """
+
+    rank: int
+    size: int
+    hand_round: Callable[[Callable[[], bytes]], bytes]
+    gone: Callable[[], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Bytes that this process's card sends to another rank of its group, or gets from it."""
+
+    rank: int
+    buffer: Buffer
+    is_sent: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +117,16 @@ class _Recorded:
 
 
 class NcclGroup:
-    """The communicators of cards of this process.  Thread-safe.
+    """The communicators of cards of this process, or of one of them with others'.  Thread-safe.
 
     Whoever has the lock of a card may take that of the group, and never the other way round.
 
     Args:
         library: NCCL.
         drivers: the cards of this process, in the order of their ranks.
-        wait_seconds: how long making and ending communicators may take.
+        place: of the only driver, if the other cards are those of other processes.
+        wait_seconds: how long making and ending communicators may take, and the other ranks to
+            come to a collective.
         records: whether repeated collectives become graphs.
 
     Raises:
@@ -104,6 +140,7 @@ class NcclGroup:
         library: NcclLibrary,
         drivers: Sequence[CudaDriver],
         *,
+        place: Place | None = None,
         wait_seconds: float = _WAIT_SECONDS,
         records: bool = True,
         ledger: Ledger = LEDGER,
@@ -111,7 +148,10 @@ class NcclGroup:
         self._library = library
         self.drivers = tuple(drivers)
         self._wait_seconds = wait_seconds
-        self._records = records
+        self._place = place
+        self.size = len(self.drivers) if place is None else place.size
+        self._parting: Deadline | None = None
+        self._records = records and place is None
         self._ledger = ledger
         self._lock = new_rlock()
         self._comms: list[int] = []
@@ -120,20 +160,22 @@ class NcclGroup:
         #: Why nothing more can be done; empty while all is well.
         self.spoiled = ""
         self.is_closed = False
-        with self._calling("name the group"):
-            unique_id = library.unique_id()
-        self._open(unique_id)
+        self._open(self._name() if place is None else place.hand_round(self._name))
 
     # ---- making, and ending
 
+    def _name(self) -> bytes:
+        with self._calling("name the group"):
+            return self._library.unique_id()
+
     def _open(self, unique_id: bytes) -> None:
-        size = len(self.drivers)
+        first = 0 if self._place is None else self._place.rank
         try:
             with self._calling("make communicators"), self._library.group():
-                for rank, driver in enumerate(self.drivers):
+                for rank, driver in enumerate(self.drivers, first):
                     faults.hit("nccl.open")
                     self._use(driver)
-                    self._comms.append(self._library.init_rank(size, unique_id, rank))
+                    self._comms.append(self._library.init_rank(self.size, unique_id, rank))
                     self._ledger.take(driver.name, Kind.QP)
             self._until_ready("make communicators")
         except BaseException:
@@ -150,9 +192,10 @@ class NcclGroup:
                 raise DeviceTimeoutError(
                     f"nccl: {what}: some rank does not answer",
                     got=f"no answer after {waited}",
-                    expected=f"{len(self.drivers)} ranks that make the same calls",
+                    expected=f"{self.size} ranks that make the same calls",
                     waited=self._wait_seconds,
                 )
+            self._check_others()
             time.sleep(_NAP_SECONDS)
         if self.spoiled:  # somebody else has ended it meanwhile
             raise self._failed_before()
@@ -177,6 +220,21 @@ class NcclGroup:
         """Raise what the library has found out about the other ranks; then the group is spoiled."""
         if not self.spoiled and not self.is_closed:
             self._status("watch the other ranks")
+            self._check_others()
+
+    def _check_others(self) -> None:
+        """Raise, after some time, that another process is gone, which the library may not see."""
+        why = "" if self._place is None else self._place.gone()
+        if not why:
+            self._parting = None
+        elif self._parting is None:
+            self._parting = Deadline.after(_PARTING_SECONDS, SYSTEM_CLOCK)
+        elif self._parting.is_past():
+            self.abort(why)
+            raise DeviceLostError(
+                f"nccl: {self.drivers[0].name} waits for another process in vain", got=why,
+                try_="start all ranks again",
+            )  # fmt: skip
 
     def abort(self, why: str, patience_seconds: float = _GRACE_SECONDS) -> None:
         """End the communicators, and all that cards are still doing for them after some time.
@@ -297,6 +355,30 @@ class NcclGroup:
             self._library.all_reduce(target, source, count, kind, op, self._comms[number], stream)
 
         self._queue(("all_reduce", op, kind, count, places), call)
+
+    def exchange(self, moves: Sequence[Move]) -> None:
+        """Queue bytes from and to cards of other processes, all at once.
+
+        Every rank queues what it sends and gets in one order; what begins here together need not
+        do so there.
+
+        Raises: DeviceLostError, DeviceError: what the library and the cards say.
+        """
+        driver = self.drivers[0]
+        rows = [
+            (move.rank, driver.address_of(move.buffer), move.buffer.size_bytes, move.is_sent)
+            for move in moves
+            if move.buffer.size_bytes
+        ]
+
+        def call(number: int, stream: int) -> None:
+            comm = self._comms[number]
+            for rank, address, size_bytes, is_sent in rows:
+                queue = self._library.send if is_sent else self._library.receive
+                queue(address, size_bytes, rank, comm, stream)
+
+        if rows:
+            self._queue(("exchange", *rows), call)
 
     def _check_pairs(self, pairs: Sequence[Pair]) -> None:
         sizes = {buffer.size_bytes for pair in pairs for buffer in pair}

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from itertools import permutations
 from threading import get_ident
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tilework.base import faults
-from tilework.runtime.cuda.nccl_group import MEANT_ALIKE, group_of, library_of
+from tilework.runtime.cuda.nccl_group import MEANT_ALIKE, Move, group_of, library_of
+from tilework.runtime.cuda.nccl_ranks import about, group_of_ranks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tilework.runtime.buffer import Buffer
     from tilework.runtime.cuda.nccl_group import NcclGroup
@@ -61,6 +62,8 @@ class CudaPeers:
         self._groups: list[Collectives] = []
         #: Of those the ones in which this card is the first.
         self._own: list[NcclGroup] = []
+        #: By ranks, groups with cards of other processes.
+        self._shared: dict[tuple[int, ...], NcclGroup] = {}
         self._folds: frozenset[tuple[str, str]] | None = None
 
     def watch(self, group: Collectives) -> None:
@@ -99,6 +102,42 @@ class CudaPeers:
         for one, other in permutations(drivers, 2):
             one.peers.depends_on(other)
         group.all_reduce(fold, dtype, pairs)
+
+    def about(self) -> Mapping[str, Any]:
+        """What other processes must know of this card, as plain data: `nccl_ranks.about`."""
+        with self._driver.guard("ask"):
+            return about(self._driver)
+
+    def _meet(self, ranks: tuple[int, ...]) -> NcclGroup:
+        """The group of this card and those of other ranks, all of which come to this call."""
+        found = self._shared.get(ranks)
+        if found is None or found.is_closed:
+            found = self._shared[ranks] = group_of_ranks(self._driver, ranks)
+        return found
+
+    def fold_with(
+        self, ranks: tuple[int, ...], fold: str, dtype: str, target: Buffer, source: Buffer
+    ) -> None:
+        """Queue this card's part of a fold of several processes, in its queue of copies.
+
+        Args:
+            ranks: in ascending order, all that take part.
+            fold: add, mul, max or min.
+            dtype: of the elements.
+            target: where the fold goes.
+            source: what this card has.
+        """
+        self._meet(ranks).all_reduce(fold, dtype, [(target, source)])
+
+    def exchange(self, ranks: tuple[int, ...], moves: Sequence[tuple[int, Buffer, bool]]) -> None:
+        """Queue what this card sends to others and gets from them, all at once.
+
+        Args:
+            ranks: in ascending order, all that copy in this way.
+            moves: of each the other rank, the bytes here, and whether they are sent.
+        """
+        rows = [Move(ranks.index(rank), buffer, is_sent) for rank, buffer, is_sent in moves]
+        self._meet(ranks).exchange(rows)
 
     def check_groups(self) -> None:
         """Raise what groups have found out about cards that do not come."""
@@ -181,7 +220,7 @@ class CudaPeers:
 
     def close(self) -> None:
         """Give the queue up; all in it is done."""
-        for group in self._groups:
+        for group in reversed(self._groups):
             group.end()
         if self.stream:
             self._driver.library.stream_destroy(self.stream)
@@ -194,10 +233,11 @@ class CudaPeers:
         self.stream = 0
         self.unsettled.clear()
         self._seen.clear()
-        for group in self._groups:
+        for group in reversed(self._groups):
             group.end()
         self._groups.clear()
         self._own.clear()
+        self._shared.clear()
 
     def queue(self, *, is_copying: bool) -> int:
         """The queue of copies, made when it is first asked for, or that of kernels."""

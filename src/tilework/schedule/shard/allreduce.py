@@ -45,13 +45,17 @@ ALGORITHMS: Final[tuple[Algorithm, ...]] = ("naive", "ring", "all2all")
 #: (from how many bytes on, algorithm) by how devices are connected; the last row that fits counts.
 #: `host` is measured (docs/several-devices.md has the times): in the memory of one host a copy
 #: costs as much as the kernel that reads it, and a ring's rounds save nothing.  `links` is an
-#: estimate: between cards the ring should win once its rounds are hidden by the bytes.
+#: estimate: between cards the ring should win once its rounds are hidden by the bytes.  So is
+#: `processes`, that is cards of several, where each copy is a library's or goes through the host.
 THRESHOLDS: Final[dict[str, tuple[tuple[int, Algorithm], ...]]] = {
     "host": ((0, "naive"), (1 << 18, "all2all")),
     "links": ((0, "naive"), (1 << 16, "all2all"), (1 << 22, "ring")),
+    "processes": ((0, "naive"), (1 << 16, "all2all"), (1 << 22, "ring")),
 }
 #: From how many bytes on a library is asked instead, where there is one.
-LIBRARY_FROM: Final[dict[str, int]] = {"links": 1 << 16}
+LIBRARY_FROM: Final[dict[str, int]] = {"links": 1 << 16, "processes": 0}
+#: Where a kernel reads another device's memory, which two devices do sooner than a library.
+READ_IN_PLACE: Final = frozenset({"links"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +125,14 @@ def choose(
                 return Choice(algorithm, devices, size_bytes, topology, "asked for")
         known = ("auto", *ALGORITHMS, "library")
         raise UserError("allreduce: unknown algorithm", got=wanted, expected=known)
+    least = LIBRARY_FROM.get(topology, size_bytes + 1)
+    is_short = devices <= 2 and topology in READ_IN_PLACE
+    if has_library and not deterministic and size_bytes >= least and not is_short:
+        reason = f"from {least} B on" if least else "the devices have it between processes"
+        return Choice("library", devices, size_bytes, topology, reason)
     if devices <= 2:
         reason = f"two devices exchange their values{missing}"
         return Choice("naive", devices, size_bytes, topology, reason)
-    least = LIBRARY_FROM.get(topology, size_bytes + 1)
-    if has_library and not deterministic and size_bytes >= least:
-        return Choice("library", devices, size_bytes, topology, f"from {least} B on")
     found: Algorithm = "naive"
     for least, algorithm in rows:
         if size_bytes >= least and not (deterministic and algorithm == "ring"):

@@ -17,7 +17,7 @@ from tilework.ir.fold import combine
 from tilework.ir.node import make, toposort
 from tilework.ir.ops import index, math, memory, multi, tensor
 from tilework.ir.ops.multi import Box, Layout
-from tilework.schedule.schedule import DEFAULT_LIMITS, kind_of
+from tilework.schedule.schedule import DEFAULT_LIMITS, is_of_the_world, kind_of
 from tilework.schedule.shard import indexing, spec
 from tilework.schedule.shard.allreduce import choose, fold_all
 from tilework.schedule.shard.cutting import cut
@@ -517,13 +517,15 @@ class _Lowering:
         return value.parts
 
     def _topology(self, names: Sequence[str]) -> str:
-        return "links" if all(kind_of(name) in self._limits.linked_on for name in names) else "host"
+        if not all(kind_of(name) in self._limits.linked_on for name in names):
+            return "host"
+        return "processes" if any(is_of_the_world(name) for name in names) else "links"
 
     def _has_library(self, names: Sequence[str], fold: tensor.Fold, dtype: DType) -> bool:
-        """Whether somebody folds values between these devices, which are all of this process."""
+        """Whether somebody folds values between these devices, which are all of one kind."""
         known = dict(self._limits.collectives_on)
-        row = (fold.value, dtype.name)
-        return all(row in known.get(name.partition(":")[0], ()) for name in names)
+        heads = {name.partition(":")[0] for name in names}
+        return len(heads) == 1 and (fold.value, dtype.name) in known.get(heads.pop(), ())
 
     def _scattered(self, value: Spread, target: Layout, shape: Shape) -> list[Node]:
         """Reduce-scatter: each device folds what it needs, if that lies within its group."""

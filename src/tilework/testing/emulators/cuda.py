@@ -27,8 +27,8 @@ from tilework.runtime.bus.cuda import CudaCallError
 from tilework.target.cuda_code import Box
 
 _ALIGNMENT = 256
-_ATTRIBUTES = {16: 4, 38: 1 << 20, 36: 3_000_000, 37: 5120, 13: 1_700_000}
-_MAJOR, _MINOR = 75, 76
+_ATTRIBUTES = {16: 4, 38: 1 << 20, 36: 3_000_000, 37: 5120, 13: 1_700_000, 34: 0, 50: 0}
+_MAJOR, _MINOR, _BUS = 75, 76, 33
 
 
 class _Put:
@@ -104,6 +104,10 @@ class _Machine:
             call(stream)
         else:
             captured.append(["call", call])
+
+    def give(self, stream: int, work: Callable[[], None], what: str) -> None:
+        """Queue work of a library, which it does when the queue comes to it."""
+        self._do(stream, work, what)
 
     def meet(
         self, arrived: Sequence[_Put], done: _Put, work: Callable[[], None], what: str
@@ -251,6 +255,8 @@ class _Cards(_Machine):
         return "Emulated GPU"
 
     def attribute(self, ordinal: int, number: int) -> int:
+        if number == _BUS:
+            return ordinal
         if number in (_MAJOR, _MINOR):
             return divmod(self.capability, 10)[number - _MAJOR]
         return _ATTRIBUTES[number]
