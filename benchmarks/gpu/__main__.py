@@ -60,13 +60,18 @@ def random_input(shape: tuple[int, ...], dtype: str, scale: float) -> tuple[Tens
     return ours, theirs
 
 
-def difference(got: list[Any], case: Case, inputs: list[Any]) -> float:
-    """The distance from the exact result, relative to its size; NaN where it has one."""
+def exact_results(case: Case, inputs: list[Any]) -> list[Any]:
+    """What the first peer makes of the inputs in a wider dtype."""
     reference = next(iter(case.peers.values()))
     _allow_tf32(False)
-    exact = reference(*[x.to(getattr(torch, case.exact)) for x in inputs])
+    return _several(reference(*[x.to(getattr(torch, case.exact)) for x in inputs]))
+
+
+def difference(got: list[Tensor], exact: list[Any]) -> float:
+    """The distance from the exact results, relative to their size; NaN where they have one."""
+    Device["CUDA"].synchronize()
     error = 0.0
-    for mine, want in zip(got, _several(exact), strict=True):
+    for mine, want in zip(map(as_torch, got), exact, strict=True):
         own = (mine.double() - want.double()).norm() / want.double().norm()
         error = max(error, float(own)) if own == own else float("nan")
     return error
@@ -133,10 +138,14 @@ def run_case(case: Case, repeat: int) -> dict[str, Any]:
             result.realize()
         Device["CUDA"].synchronize()
         row["compile"] = time.perf_counter() - started
-        row["error"] = difference([as_torch(result) for result in results], case, theirs)
-        row["wrong"] = not row["error"] <= case.tolerance
+        exact = exact_results(case, theirs)
+        first = difference(results, exact)
         for _ in range(3):
-            function(*ours)
+            results = _several(function(*ours))
+        # Replays run as graphs, in which kernels overlap.
+        row["error"] = max(first, difference(results, exact), key=lambda x: (x != x, x))
+        row["wrong"] = not row["error"] <= case.tolerance
+        del exact, results
         row["tilework"], row["host"] = seconds_of(lambda: function(*ours), stream, repeat)
     _allow_tf32(case.allows_tf32)
     for name, peer in case.peers.items():

@@ -24,6 +24,8 @@ class LoweredKernel:
         task_cost: Estimated cycles of one task, for choosing threads and chunk sizes.
         plan: The plan it was lowered by, as text.
         threads: How many threads run each task together, on machines with blocks of them.
+        resident: How many of its blocks are to share a multiprocessor's registers; 0 where the
+            compiler may choose.
         has_fma: Does the machine multiply and add with one rounding?
     """
 
@@ -36,4 +38,5 @@ class LoweredKernel:
     task_cost: int
     plan: str
     threads: int = 1
+    resident: int = 0
     has_fma: bool = True

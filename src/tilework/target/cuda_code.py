@@ -73,6 +73,8 @@ class CudaHead:
             multiprocessor.
         boxes: The arrays that copy engines move; their descriptions follow the other arguments.
         widths: The bytes of an element of each buffer, joined by commas: addresses are multiples.
+        waits: Whether the kernel waits by itself for the one before it, on cards that can start it
+            earlier than that one ends.
     """
 
     name: str
@@ -86,6 +88,7 @@ class CudaHead:
     is_persistent: bool = False
     boxes: tuple[Box, ...] = ()
     widths: str = ""
+    waits: bool = False
 
 
 def pack_code(head: CudaHead, cubin: bytes) -> bytes:
@@ -116,7 +119,9 @@ def unpack_code(data: bytes) -> tuple[CudaHead, bytes]:
         "is_persistent": bool,
         "boxes": list,
         "widths": str,
+        "waits": bool,
     }
+    head.setdefault("waits", False)  # code of files that were written before kernels did
     for row in fields(CudaHead):
         value = head.get(row.name)
         if type(value) is not kinds.get(row.name, int):

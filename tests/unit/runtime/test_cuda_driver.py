@@ -244,6 +244,44 @@ def test_a_recording_is_one_graph_whose_arguments_change(
     assert library.held["graph"] == library.held["instance"] == 0
 
 
+def kinds_of_nodes(driver: CudaDriver, library: EmulatedCuda, **changes: object) -> list[str]:
+    (kernel,) = driver.load([code(**changes)]).kernels
+    x, y, z = (driver.allocate(4 * COUNT) for _ in range(3))
+    library.calls.clear()
+    commands = [Launch(kernel, (y, x)), Launch(kernel, (z, y)), Copy(x, z), Launch(kernel, (y, x))]
+    driver.record(commands).close()
+    return [call.removeprefix("graph_add_") for call in library.calls if "graph_add" in call]
+
+
+def test_a_kernel_that_waits_by_itself_starts_before_the_kernel_ahead_of_it_ends(
+    driver: CudaDriver, library: EmulatedCuda
+) -> None:
+    assert kinds_of_nodes(driver, library, waits=True) == [
+        "kernel", "early_kernel", "copy", "kernel",
+    ]  # fmt: skip
+
+
+def test_code_that_does_not_wait_starts_after_the_kernel_ahead_of_it(
+    driver: CudaDriver, library: EmulatedCuda
+) -> None:
+    assert kinds_of_nodes(driver, library) == ["kernel", "kernel", "copy", "kernel"]
+
+
+def test_older_drivers_start_no_kernel_early(library: EmulatedCuda) -> None:
+    library.version = lambda: 12020  # type: ignore[method-assign]
+    opened = CudaDriver(library=library, ledger=Ledger())
+    assert kinds_of_nodes(opened, library, waits=True) == ["kernel", "kernel", "copy", "kernel"]
+    opened.close()
+
+
+def test_a_file_from_before_kernels_waited_is_read_as_code_that_does_not() -> None:
+    old = pack_code(head(waits=True), b"cubin").replace(b',"waits":true', b"")
+    length = old.index(b"cubin") - 12
+    packed = old[:8] + length.to_bytes(4, "little") + old[12:]
+    found, _ = unpack_code(packed)
+    assert not found.waits
+
+
 def test_code_for_another_card_is_refused(driver: CudaDriver) -> None:
     with pytest.raises(UnsupportedError, match="for another card"):
         driver.load([code(arch="sm_80")])

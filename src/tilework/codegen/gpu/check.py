@@ -162,7 +162,7 @@ class _Check:
 
     def _units(self) -> None:
         for unit in THREADS:
-            tiles = [*(s.tile for s in self.plan.splits), self.plan.rows, self.plan.columns]
+            tiles = [split.tile for split in self.plan.splits]
             sizes = {part.size for tile in tiles for part in tile if part.unit is unit}
             if unit is Unit.LOCAL and self.plan.block:
                 if sizes:

@@ -23,7 +23,7 @@ from tilework.ir.node import toposort
 from tilework.ir.ops import math
 from tilework.ir.ops.control import STAGE, StageAttrs
 from tilework.ir.ops.index import RANGE, RangeAttrs, Unit
-from tilework.ir.ops.memory import INDEX, LOAD
+from tilework.ir.ops.memory import INDEX, LOAD, PARAM
 from tilework.ir.ops.tensor import REDUCE
 from tilework.ir.symbolic import simplify
 from tilework.ir.types import Memory
@@ -41,11 +41,16 @@ _SIDE = 16
 _LONGEST, _DEPTH = 128, 16
 #: From this share of busy multiprocessors on a tile may be twice as wide.
 _FULL = 0.8
-_ACCESS_BYTES = 16
+_ACCESS_BYTES, _WORD_BYTES = 16, 4
 #: Results and products from which on a tile pays.
 _LEAST_SIDE, _LEAST_DEPTH = 16, 8
 #: Elements of a slot row that are turned by one place, so that neighbours use other banks.
 _TURN = 2
+#: Of large products: threads of a warp along rows and columns, warps along both, the results of a
+#: thread along a side, and which depth is staged.
+_LANES, _WARPS, _EACH, _SHALLOW = (4, 8), (4, 2), 8, 8
+#: Two blocks of 256 threads with 64 results each hide each other's barriers.
+_RESIDENT = 2
 
 
 def choose_contraction_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan | None:
@@ -71,6 +76,8 @@ def _stores_along(kernel: Kernel, range_: Node) -> bool:
 
 
 def _plan(kernel: Kernel, found: Contraction, swapped: bool, target: TargetSpec) -> GpuPlan:
+    if _is_large(found, target):
+        return _large_plan(kernel, found, swapped)
     height, width = _sides(found, target)
     along = load_stride(found.b, found.k[-1]) != 1
     lanes = 1
@@ -92,15 +99,63 @@ def _plan(kernel: Kernel, found: Contraction, swapped: bool, target: TargetSpec)
     )
 
 
+def _is_large(found: Contraction, target: TargetSpec) -> bool:
+    """Are there tiles for all multiprocessors, of factors that are loaded as they are?
+
+    What computes or gathers a factor needs registers beside those of sums and fragments.
+    """
+    if len(found.k) > 1 or found.reduce.type.dtype.itemsize > _WORD_BYTES:
+        return False
+    for factor in (found.a, found.b):
+        if factor.op is not LOAD or len(factor.src) > 1 or factor.src[0].src[0].op is not PARAM:
+            return False
+    down, across = (ceil_div(product(ranges), _LONGEST) for ranges in (found.m, found.n))
+    return product(found.batch) * down * across >= max(target.unit("grid").count, 1)
+
+
+def _is_wide(found: Contraction, target: TargetSpec) -> bool:
+    """Do tiles of 128 x 256 keep nearly all multiprocessors busy?
+
+    They have twice as many products for each element that is read from shared memory.
+    """
+    rows, columns, batch = product(found.m), product(found.n), product(found.batch)
+    tiles = batch * ceil_div(rows, _LONGEST) * ceil_div(columns, 2 * _LONGEST)
+    is_full = _waves(tiles, max(target.unit("grid").count, 1)) >= _FULL
+    return is_full and columns % (2 * _LONGEST) == 0
+
+
+def _large_plan(kernel: Kernel, found: Contraction, swapped: bool) -> GpuPlan:
+    """Tiles whose warps have blocks of 32 x 64, their threads fours of rows and of columns.
+
+    Fours of neighbouring threads lie side by side, so that a load of 16 bytes a thread, of which
+    the threads of a warp share most, is whole rows of banks.
+    """
+    rows, columns = _LANES
+    near = _ACCESS_BYTES // _WORD_BYTES
+    level = len(kernel.outputs)
+    last = simplify.value_of(found.n[-1].src[0]) or 1
+    side_by_side = Part(Unit.LANE if last % near == 0 else Unit.UNROLL, near)
+    copies = Part(Unit.UNROLL, _EACH // near)
+    return GpuPlan(
+        (),
+        tuple((number(r), 0) for r in kernel.outputs),
+        level,
+        (Staged(0, Memory.TILE, level), Staged(1, Memory.TILE, level)),
+        overlap=False,
+        swapped=swapped,
+        rows=(Part(Unit.LOCAL, _WARPS[0]), copies, Part(Unit.LOCAL, rows), Part(Unit.UNROLL, near)),
+        columns=(Part(Unit.WARP, _WARPS[1]), copies, Part(Unit.LOCAL, columns), side_by_side),
+        depth=_SHALLOW,
+        resident=_RESIDENT,
+    )
+
+
 def _sides(found: Contraction, target: TargetSpec) -> tuple[int, int]:
     """The sides of a tile: long ones move less, many tiles keep all multiprocessors busy."""
     rows, columns, batch = product(found.m), product(found.n), product(found.batch)
     height = width = _LONGEST
     grid = target.unit("grid").count
-    wide = batch * ceil_div(rows, height) * ceil_div(columns, 2 * width)
-    if wide and _waves(wide, grid) >= _FULL and columns % (2 * width) == 0:
-        # Twice as many products for each element that is read from shared memory, which is what
-        # they wait for.
+    if _is_wide(found, target):
         return height, 2 * width
     while height > 2 * _SIDE and height >= 2 * rows:
         height //= 2
@@ -143,6 +198,36 @@ def tile_size(parts: Sequence[Part]) -> int:
 def apply_contraction(kernel: Kernel, plan: GpuPlan) -> Node:
     """The TILED form of a contraction under a plan with rows, columns and a depth."""
     return _Tiling(kernel, plan).run()
+
+
+def thread_places(plan: GpuPlan, warp: Node, local: Node) -> list[Node | None]:
+    """Which value of each part of rows, then of columns, a thread has; None for other parts.
+
+    A unit's parts are digits of its number, the last one moving fastest.  Where both sides have
+    threads of LOCAL, the last part of each makes up a warp, in which two columns come first and
+    two of their rows: a card serves a load of 16 bytes by half warps, each at once if neighbours,
+    or threads two apart, read the same, and so it is for both factors.
+    """
+    parts = (*plan.rows, *plan.columns)
+    found: list[Node | None] = [None] * len(parts)
+    for unit, node in ((Unit.WARP, warp), (Unit.LOCAL, local)):
+        rows = [at for at, part in enumerate(plan.rows) if part.unit is unit]
+        own = [at for at, part in enumerate(parts) if part.unit is unit]
+        rest = node
+        if unit is Unit.LOCAL and rows and len(rows) < len(own):
+            down, across = parts[rows[-1]].size, parts[own[-1]].size
+            lane = simplify.mod(rest, const_index(down * across))
+            rest = simplify.idiv(rest, const_index(down * across))
+            high = simplify.idiv(lane, const_index(2 * across))
+            low = simplify.mod(lane, const_index(2))
+            found[rows[-1]] = simplify.add(simplify.scale(high, 2), low)
+            pair = simplify.idiv(lane, const_index(2))
+            found[own[-1]] = simplify.mod(pair, const_index(across))
+            own = [at for at in own if found[at] is None]
+        for at in reversed(own):
+            found[at] = simplify.mod(rest, const_index(parts[at].size))
+            rest = simplify.idiv(rest, const_index(parts[at].size))
+    return found
 
 
 class _Side:
@@ -190,10 +275,10 @@ class _Tiling:
         self.batch = batch.values(simplify.idiv(task, const_index(down * across)))
         tile_m, tile_n = raster(place, down, across)
         warp, local = self._range(self.warps, Unit.WARP), self._range(self.local, Unit.LOCAL)
-        units = {Unit.WARP: warp, Unit.LOCAL: local}
         rows, columns = _Side(m, tile_m, height), _Side(n, tile_n, width)
-        self._hold(rows, self.plan.rows, units)
-        self._hold(columns, self.plan.columns, units)
+        shared = thread_places(self.plan, warp, local)
+        self._hold(rows, self.plan.rows, shared)
+        self._hold(columns, self.plan.columns, shared[len(self.plan.rows) :])
         steps = self._range(-(-k.size // self.plan.depth), Unit.LOOP)
         inner = self._range(self.plan.depth, Unit.LOOP)
         self.depth = _Side(k, steps, self.plan.depth)
@@ -209,10 +294,10 @@ class _Tiling:
         (sink,) = simplify.substitute([self.kernel.sink], {reduce: new})
         return self._placed(sink, rows, columns)
 
-    def _hold(self, side: _Side, parts: Sequence[Part], units: dict[Unit, Node]) -> None:
+    def _hold(self, side: _Side, parts: Sequence[Part], shared: Sequence[Node | None]) -> None:
         """What each thread holds of a side."""
-        for part in parts:
-            node = units[part.unit] if part.unit in units else self._range(part.size, part.unit)
+        for part, place in zip(parts, shared, strict=False):
+            node = self._range(part.size, part.unit) if place is None else place
             size = const_index(part.size)
             side.inside = simplify.add(simplify.mul(side.inside, size), node)
             is_lane = part.unit is Unit.LANE
@@ -239,6 +324,8 @@ class _Tiling:
         """The load, from shared memory, that stands for a factor."""
         depth, length = self.plan.depth, side.length
         by_k = load_stride(factor, self.depth.flat.ranges[-1]) == 1
+        if by_k and any(part.unit is Unit.LOCAL for part in self.plan.rows):
+            return self._turned(operand, factor, side, inner)
         fast = self.depth.flat if by_k else side.flat
         lanes = self._lanes(factor, fast, (depth if by_k else length), length * depth)
         row = (depth if by_k else length) // lanes
@@ -264,6 +351,24 @@ class _Tiling:
         bound = [r for r in (*ranges, lane) if r.op is RANGE]
         stage = STAGE(value, *bound, attrs=StageAttrs(Memory.TILE, operand))
         return LOAD(INDEX(stage, _offset(side.inside, inner, by_k, turns, row, lanes, length)))
+
+    def _turned(self, operand: int, factor: Node, side: _Side, inner: Node) -> Node:
+        """The same, turned on its way: loaded along k, stored along the factor's own range.
+
+        Neighbouring threads load different rows, and store to different banks.
+        """
+        depth, length = self.plan.depth, side.length
+        lanes = self._lanes(factor, self.depth.flat, depth // self.warps, length * depth)
+        step = self._range(depth // (self.warps * lanes), Unit.UNROLL)
+        warp, local = self._range(self.warps, Unit.WARP), self._range(self.local, Unit.LOCAL)
+        lane = self._range(lanes, Unit.LANE)
+        copy = self._range(length // self.local, Unit.UNROLL)
+        own = simplify.add(simplify.scale(copy, self.local), local)
+        k = simplify.scale(simplify.add(simplify.scale(step, self.warps), warp), lanes)
+        value = self._filled(factor, side, (own, k), lane, by_k=True)
+        bound = [range_ for range_ in (step, warp, lane, copy, local) if range_.op is RANGE]
+        stage = STAGE(value, *bound, attrs=StageAttrs(Memory.TILE, operand))
+        return LOAD(INDEX(stage, simplify.add(simplify.scale(inner, length), side.inside)))
 
     def _filled(
         self, factor: Node, side: _Side, places: tuple[Node, Node], lane: Node, by_k: bool

@@ -2,7 +2,8 @@
 
 A split's tile may have parts of the units WARP and LOCAL: the block's threads, `LOCAL` moving
 fastest.  A range that a reduction binds may have them too; then its threads fold what they have.
-Every part of one unit has the same size, since there is one block.
+Every part of one unit has the same size, since there is one block.  Rows and columns of a
+contraction share its threads out: there the sizes of one unit's parts multiply.
 """
 
 from __future__ import annotations
@@ -36,19 +37,24 @@ class GpuPlan(Plan):
         depth: How much of k, all of whose ranges count as one, is staged at a time; 0 where the
             ranges are split one by one.  With a matrix instruction, parts of the unit WARP along
             rows and columns make up the block, and each warp has its own rows and columns.
+        resident: How many blocks of a contraction a multiprocessor is to hold at once, each with
+            its share of the registers; 0 leaves that to the compiler.
     """
 
     block: int = 0
     rows: tuple[Part, ...] = ()
     columns: tuple[Part, ...] = ()
     depth: int = 0
+    resident: int = 0
 
     def unit_size(self, unit: Unit) -> int:
         """How many units of this kind a block has; 1 where the plan does not use it."""
         if unit is Unit.LOCAL and self.block:
             return self.block
-        tiles = [*(split.tile for split in self.splits), self.rows, self.columns]
-        sizes = [part.size for tile in tiles for part in tile if part.unit is unit]
+        if self.depth:
+            parts = (*self.rows, *self.columns)
+            return prod(part.size for part in parts if part.unit is unit)
+        sizes = [part.size for split in self.splits for part in split.tile if part.unit is unit]
         return max(sizes, default=1)
 
     @property

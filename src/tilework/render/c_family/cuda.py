@@ -46,6 +46,8 @@ _WORD: Final = 1 << 31
 _UNROLLED: Final = 16
 #: Longer vectors are arrays, which loops may index.
 _MOST_NAMES: Final = 16
+#: So few blocks leave room for those of the kernel behind them, which may wait there meanwhile.
+_FEW_BLOCKS: Final = 16
 #: Ops that make a round one that is not written out.
 _WAITING: Final = frozenset({matrix.SIGNAL_WAIT, warp_matrix.MATRIX_WARP})
 #: Ops whose first source is an array, however short.
@@ -136,6 +138,7 @@ class CudaRenderer(BlockRenderer):
             "is_persistent": function.is_persistent,
             "boxes": [_box_of(boxed) for boxed in function.boxes],
             "widths": _widths_of(kernel),
+            "waits": True,
         }
         helpers = "".join(function.helpers[key] for key in sorted(function.helpers))
         return (
@@ -152,13 +155,16 @@ class CudaRenderer(BlockRenderer):
         passed = ", ".join([word.split()[1] for word in words] + boxes)
         text = f"template <bool ALIGNED> HELPER void body({taken}) {{\n{body}}}\n"
         least = ", 1" if boxes or function.has_matrix else ""
+        least = f", {kernel.resident}" if kernel.resident else least
+        count = bounds(kernel.tasks)[1]
+        first = "follow();" if count > _FEW_BLOCKS else "follow(); let_follow();"
         entries = [(kernel.name, "true")]
         if function.has_vectors:
             entries.append((f"{kernel.name}{ANY_SUFFIX}", "false"))
         for name, aligned in entries:
             text += (
                 f'extern "C" __global__ void __launch_bounds__({kernel.threads}{least})\n'
-                f"{name}({arguments}) {{\n  body<{aligned}>({passed});\n}}\n"
+                f"{name}({arguments}) {{\n  {first}\n  body<{aligned}>({passed});\n}}\n"
             )
         return text
 

@@ -55,6 +55,18 @@ HELPER u16 float_to_half(f32 x) {
 #endif
 """
 
+# A kernel may be started while the last blocks of the one before it run: it waits for their writes
+# before it touches memory, and may let the one behind it start likewise.
+_FOLLOWING: Final = """\
+#if __CUDA_ARCH__ >= 900
+HELPER void follow() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+HELPER void let_follow() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+#else
+HELPER void follow() {}
+HELPER void let_follow() {}
+#endif
+"""
+
 # Where the processor has an instruction that keeps NaN, it orders zeros by sign too.
 _EXTREMES: Final = """\
 #if __CUDA_ARCH__ >= 800
@@ -148,4 +160,6 @@ def _types() -> str:
     return "".join(lines)
 
 
-PRELUDE: Final = _types() + _BITS + _EXTREMES + saturations() + _QUOTIENTS + _SHUFFLES + _PACKS
+PRELUDE: Final = "".join(
+    (_types(), _BITS, _FOLLOWING, _EXTREMES, saturations(), _QUOTIENTS, _SHUFFLES, _PACKS)
+)

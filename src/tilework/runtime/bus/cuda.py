@@ -28,6 +28,9 @@ _BOX_DTYPES: Final = {
     "uint8": 0, "int8": 0, "fp8e4m3": 0, "fp8e5m2": 0, "uint16": 1, "uint32": 2, "int32": 3,
     "float16": 6, "float32": 7, "bfloat16": 9,
 }  # fmt: skip
+#: The port and the kind of an edge between kernels of which the second may start before the first
+#: has ended, by their numbers in CUDA's header.
+_EARLY_PORT, _EARLY_EDGE = 1, 1
 _SWIZZLES: Final = {0: 0, 32: 1, 64: 2, 128: 3}
 
 
@@ -245,8 +248,14 @@ class CudaGraphs(Protocol):
         threads: int,
         shared_bytes: int,
         pointers: int,
+        *,
+        is_early: bool,
     ) -> int:
-        """Add a kernel that runs after a node (0: at once); returns its node."""
+        """Add a kernel that runs after a node (0: at once); returns its node.
+
+        With `is_early` the node is a kernel too, and the new one may start as soon as all blocks of
+        it have ended or say so; the new one must wait by itself for what the other has written.
+        """
         ...
 
     def graph_add_copy(
@@ -560,10 +569,24 @@ class _Bindings(_Code):
         threads: int,
         shared_bytes: int,
         pointers: int,
+        *,
+        is_early: bool,
     ) -> int:
         made = self._kernel(function, blocks, threads, shared_bytes, pointers)
-        before = self._nodes(after)
-        return int(self._call("cuGraphAddKernelNode", graph, before, len(before), made))
+        before = [] if is_early else self._nodes(after)
+        node = self._call("cuGraphAddKernelNode", graph, before, len(before), made)
+        if is_early and after:
+            edge = self._module.CUgraphEdgeData()
+            edge.from_port = _EARLY_PORT
+            edge.type = _EARLY_EDGE
+            self._call(self._edges, graph, self._nodes(after), [node], [edge], 1)
+        return int(node)
+
+    @property
+    def _edges(self) -> str:
+        """What adds edges of a kind; from version 13 of the bindings on there is one call alone."""
+        known = "cuGraphAddDependencies_v2"
+        return known if hasattr(self._module, known) else "cuGraphAddDependencies"
 
     def _nodes(self, after: int) -> list[Any]:
         return [self._module.CUgraphNode(init_value=after)] if after else []

@@ -131,6 +131,7 @@ class CudaRecording:
 
     def _build(self) -> None:
         driver, library, before = self._driver, self._driver.library, 0
+        follows_kernel = False
         for number, command in enumerate(self._commands if not self._is_plain else ()):
             if isinstance(command, Launch):
                 loaded, function, blocks, arguments = driver.programs.launch_words(command)
@@ -138,14 +139,16 @@ class CudaRecording:
                 self._kept[number] = arguments
                 before = library.graph_add_kernel(
                     self._graph, before, function, max(blocks, 1), head.threads, head.shared,
-                    arguments.address,
+                    arguments.address, is_early=follows_kernel and head.waits,
                 )  # fmt: skip
+                follows_kernel = driver.starts_early
             elif isinstance(command, Copy):
                 before = library.graph_add_copy(
                     self._graph, before,
                     driver.address_of(command.target), driver.address_of(command.source),
                     command.target.size_bytes, driver.context,
                 )  # fmt: skip
+                follows_kernel = False
             else:
                 raise UnsupportedError(f"{driver.name}: no timelines", got=repr(command))
             self._nodes[number] = before

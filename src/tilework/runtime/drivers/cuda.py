@@ -67,6 +67,8 @@ WAIT_SECONDS: Final = 600.0
 # Numbers of attributes in CUDA's header.
 _MULTIPROCESSORS, _MAJOR, _MINOR, _L2_BYTES = 16, 75, 76, 38
 _MEMORY_KHZ, _BUS_BITS, _CLOCK_KHZ = 36, 37, 13
+# From which version on CUDA's graphs have edges of several kinds.
+_EDGES_VERSION: Final = 12030
 # Filling this much takes about as long as queueing two commands.
 _RUNWAY_BYTES: Final = 64 << 20
 _RUNWAYS: Final = 4
@@ -108,6 +110,11 @@ def spec_of(library: CudaLibrary, ordinal: int) -> TargetSpec:
         bandwidth_bytes_per_cycle=memory // clock,
     )
     return cuda_spec(capability, card, is_recent=library.version() >= 12010)
+
+
+def can_start_early(library: CudaLibrary, ordinal: int) -> bool:
+    """Say whether graphs of a card may overlap the start of a kernel with the end of another."""
+    return library.attribute(ordinal, _MAJOR) >= 9 and library.version() >= _EDGES_VERSION
 
 
 class CudaDriver(CountsMemory):
@@ -168,6 +175,8 @@ class CudaDriver(CountsMemory):
         self.peers = CudaPeers(self, partial(self._count, Kind.RING))
         self.describe_fault: Callable[[int], TileworkError] = self._plain_fault
         self.target = spec_of(self.library, ordinal)
+        #: Whether a graph can start a kernel before the one before it has ended.
+        self.starts_early: Final = can_start_early(self.library, ordinal)
         faults.hit("cuda.open.context")
         self.context = self.library.context_retain(ordinal)
         ledger.take(self._owner, Kind.FW_CTX)

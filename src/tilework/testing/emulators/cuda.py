@@ -523,8 +523,10 @@ class EmulatedCuda(_Code):
         threads: int,
         shared_bytes: int,
         pointers: int,
+        *,
+        is_early: bool,
     ) -> int:
-        self._enter("graph_add_kernel")
+        self._enter("graph_add_early_kernel" if is_early else "graph_add_kernel")
         self._graphs[graph].append(["launch", function, blocks, threads, shared_bytes, pointers])
         return len(self._graphs[graph])
 

@@ -13,6 +13,7 @@ from tilework.base.errors import PlanError
 from tilework.codegen.analysis import analyse
 from tilework.codegen.gpu.check import check_gpu_plan
 from tilework.codegen.gpu.choose import choose_gpu_plan, plain_gpu_plan
+from tilework.codegen.gpu.contract import thread_places
 from tilework.codegen.gpu.plan import GpuPlan
 from tilework.codegen.passes.normalise import normalise_ranges
 from tilework.codegen.pipeline import lower_kernel
@@ -25,12 +26,18 @@ from tilework.ir.ops import math
 from tilework.ir.ops.control import BARRIER, FOLD_THREADS, SCAN_THREADS
 from tilework.ir.ops.index import RANGE, RangeAttrs, Unit
 from tilework.ir.ops.memory import INDEX, LOAD, PARAM, SINK, STORE, ParamAttrs
+from tilework.ir.symbolic.simplify import value_of
 from tilework.ir.types import Memory
 from tilework.schedule.call import transform_to_call
 from tilework.schedule.pipeline import create_schedule
-from tilework.target.known.cuda import cuda_spec
+from tilework.target.known.cuda import Card, cuda_spec
+from tilework.target.spec import TargetSpec
 
 HOPPER = cuda_spec(90)
+#: A card of one multiprocessor, which one tile keeps busy.
+SMALL = cuda_spec(90, Card(
+    multiprocessors=1, memory_bytes=1 << 30, l2_bytes=1 << 20, bandwidth_bytes_per_cycle=20
+))  # fmt: skip
 
 
 def kernel_of(function: Callable[..., Tensor], *arrays: np.ndarray) -> Node:
@@ -40,10 +47,10 @@ def kernel_of(function: Callable[..., Tensor], *arrays: np.ndarray) -> Node:
     return found.src[0]
 
 
-def computed(sink: Node, shape: tuple[int, ...], *arrays: np.ndarray, plan: Plan | None = None
-             ) -> np.ndarray:  # fmt: skip
+def computed(sink: Node, shape: tuple[int, ...], *arrays: np.ndarray, plan: Plan | None = None,
+             target: TargetSpec = HOPPER) -> np.ndarray:  # fmt: skip
     """What blocks of threads compute."""
-    lowered = lower_kernel(sink, HOPPER, plan)
+    lowered = lower_kernel(sink, target, plan)
     slots = {node.attrs.slot: node for node in toposort(sink) if node.op is PARAM}
     result = np.full(shape, np.nan, np.float32)
     by_size = list(arrays)
@@ -157,6 +164,42 @@ def test_a_contraction_is_tiled_in_shared_memory(m: int, n: int, k: int, transpo
     assert len(plan.staged) == 2
     want = a.astype(np.float64) @ (b.T if transposed else b)
     assert np.allclose(computed(sink, (m, n), a, b), want, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(128, 128, 16), (128, 256, 24), (130, 132, 20), (129, 130, 13)]
+)
+@pytest.mark.parametrize("transposed", [False, True])
+def test_large_tiles_are_turned_on_their_way_and_shared_by_warps_of_fours(
+    m: int, n: int, k: int, transposed: bool
+) -> None:
+    a, b = numbers(m, k), numbers(n, k) if transposed else numbers(k, n)
+    sink = kernel_of(lambda x, y: x @ (y.T if transposed else y), a, b)
+    plan = choose_gpu_plan(analyse(normalise_ranges(sink)), SMALL)
+    assert (plan.threads, plan.depth, plan.resident) == (256, 8, 2)
+    want = a.astype(np.float64) @ (b.T if transposed else b)
+    assert np.allclose(computed(sink, (m, n), a, b, target=SMALL), want, atol=1e-4)
+
+
+def test_a_gathered_factor_leaves_registers_to_the_compiler() -> None:
+    a, b = numbers(128, 16), numbers(16, 128)
+    plain = kernel_of(lambda x, y: x @ y, a, b)
+    activated = kernel_of(lambda x, y: x.relu() @ y, a, b)
+    plans = [choose_gpu_plan(analyse(normalise_ranges(s)), SMALL) for s in (plain, activated)]
+    assert [plan.resident for plan in plans] == [2, 0]
+
+
+def test_threads_of_a_half_warp_read_the_same_as_their_neighbours_or_those_two_apart() -> None:
+    a, b = numbers(128, 16), numbers(16, 128)
+    plan = choose_gpu_plan(analyse(normalise_ranges(kernel_of(lambda x, y: x @ y, a, b))), SMALL)
+    places = []
+    for thread in range(256):
+        warp, local = const_index(thread // 128), const_index(thread % 128)
+        digits = [value_of(d) for d in thread_places(plan, warp, local) if d is not None]
+        places.append(digits)
+    rows, columns = ([(p[0], p[1]) for p in places], [(p[2], p[3]) for p in places])
+    assert all(rows[t] == rows[t ^ 2] and columns[t] == columns[t ^ 1] for t in range(256))
+    assert len({(*r, *c) for r, c in zip(rows, columns, strict=True)}) == 256
 
 
 def test_tiles_of_a_contraction_wait_twice_for_each_step() -> None:
