@@ -119,6 +119,31 @@ def test_a_layer_refuses_what_it_cannot_take_by_a_typed_error(name: str) -> None
                 error_of(lambda made=made: used(made[0]))  # type: ignore[misc]
 
 
+#: Arguments that layers know by another name too, which they tell.
+TOLD_AS = {
+    "negative_slope": "neg_slope", "dim": "axis", "unflattened_size": "sizes",
+    "params": "parameters",
+}  # fmt: skip
+
+
+def check_refused(call: Callable[[], Any], key: str) -> None:
+    """What no argument can be is refused, in words that name the argument."""
+    error = error_of(call)
+    assert error is not None, key
+    assert key in str(error) or TOLD_AS.get(key, key) in str(error), (key, str(error))
+
+
+@pytest.mark.parametrize("name", layer_names())
+def test_a_layer_names_each_argument_that_it_cannot_take(name: str) -> None:
+    kind = getattr(nn, name)
+    options = options_of(kind)
+    usual = {key: SIZES.get(key, 2) for key, needed in options.items() if needed}
+    for key in usual.keys() & {"encoder_layer", "decoder_layer"}:
+        usual[key] = getattr(nn, f"{name}Layer")(4, 2, 4)
+    for key in options:
+        check_refused(lambda key=key: kind(**{**usual, key: object()}), key)  # type: ignore[misc]
+
+
 # --- functions -----------------------------------------------------------------------------------
 
 TABLE = Tensor(np.arange(16, dtype=np.float32).reshape(4, 4))
@@ -171,6 +196,51 @@ def test_a_function_refuses_what_it_cannot_take_by_a_typed_error(name: str) -> N
                 if each is wrong or each.default is each.empty
             }
             error_of(lambda given=given: function(**given))  # type: ignore[misc]
+
+
+#: Functions that a table with one value for each name cannot call.
+NEED_MORE = {
+    "functional.affine_grid", "functional.bilinear", "functional.conv1d", "functional.conv2d",
+    "functional.conv3d", "functional.conv_transpose1d", "functional.conv_transpose2d",
+    "functional.conv_transpose3d", "functional.cosine_embedding_loss", "functional.ctc_loss",
+    "functional.dropout3d", "functional.embedding", "functional.embedding_bag", "functional.fold",
+    "functional.fractional_max_pool2d", "functional.fractional_max_pool3d",
+    "functional.grid_sample", "functional.interpolate", "functional.max_unpool1d",
+    "functional.max_unpool2d", "functional.max_unpool3d", "functional.multi_margin_loss",
+    "functional.multilabel_margin_loss", "functional.pdist", "functional.pixel_shuffle",
+    "functional.scaled_dot_product_attention", "functional.upsample",
+    "functional.upsample_bilinear", "functional.upsample_nearest", "init.eye_", "init.sparse_",
+    "utils.fuse_conv_bn_eval", "utils.fuse_conv_bn_weights", "utils.fuse_linear_bn_eval",
+    "utils.fuse_linear_bn_weights", "utils.remove_spectral_norm", "utils.remove_weight_norm",
+    "utils.rnn.pack_padded_sequence", "utils.rnn.pad_packed_sequence", "utils.rnn.unpack_sequence",
+    "utils.rnn.unpad_sequence", "utils.spectral_norm", "utils.vector_to_parameters",
+    "utils.weight_norm",
+}  # fmt: skip
+
+
+def arguments_that_fit(name: str) -> dict[str, Any] | None:
+    """What a function of a table can be called with; None where the tables do not have it."""
+    needed = [each for each in parameters_of(FUNCTIONS[name]) if each.default is each.empty]
+    for targets in (PLACES, a_tensor(), TABLE):
+        given = {each.name: usual_value(each) for each in needed}
+        given |= dict.fromkeys(given.keys() & {"target", "targets", "input2"}, targets)
+        if error_of(lambda given=given: FUNCTIONS[name](**given)) is None:  # type: ignore[misc]
+            return given
+    return None
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_says_what_it_cannot_take(name: str) -> None:
+    function, usual = FUNCTIONS[name], arguments_that_fit(name)
+    assert (usual is None) == (name in NEED_MORE)
+    for wrong in parameters_of(function) if usual is not None else ():
+        error = error_of(lambda wrong=wrong: function(**{**usual, wrong.name: object()}))  # type: ignore[misc]
+        if error is None:  # an option that plays no part in this call
+            assert wrong.default is not wrong.empty
+            continue
+        said = str(error)
+        assert any(word in said for word in (name.split(".")[-1], wrong.name, "object")), said
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -228,6 +298,23 @@ def test_a_schedule_refuses_what_it_cannot_take_by_a_typed_error(name: str) -> N
             if made:
                 rest = [1.0] if name == "ReduceLROnPlateau" else []
                 error_of(lambda made=made, rest=rest: made[0].step(*rest))  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_an_optimizer_names_each_argument_that_it_cannot_take(name: str) -> None:
+    kind = getattr(nn.optim, name)
+    for key in [each.name for each in parameters_of(kind)]:
+        given = {"params": [Tensor([1.0], requires_grad=True)], key: object()}
+        check_refused(lambda given=given: kind(**given), key)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_schedule_names_each_argument_that_it_cannot_take(name: str) -> None:
+    kind = getattr(nn.optim, name)
+    for key in [each.name for each in parameters_of(kind)]:
+        optimizer = nn.optim.SGD([Tensor([1.0], requires_grad=True)], lr=0.1)
+        given = {"optimizer": optimizer, **SCHEDULES[name], key: object()}
+        check_refused(lambda given=given: kind(**given), key)  # type: ignore[misc]
 
 
 def test_an_unknown_argument_is_told_with_those_that_there_are() -> None:
