@@ -4,7 +4,7 @@ A replay would give the old ones again, so `Watcher` looks at the states of gene
 after a capture.  Generators are known by their kind: the global ones of `numpy.random` and
 `random`, and any that the function reads.  Neither module is imported here.  Of an iterator of
 Python's own (a generator, what `iter`, `zip` or `itertools` give) the place cannot be read, so that
-each one which outlives the call counts as drawn from.
+each one which outlives the call counts as drawn from.  Of a file it can.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ def _state_of(generator: Any) -> object:
     """The state of a generator as something that can be compared; None for another object."""
     if is_iterator(generator):
         return object()  # equal to none
+    if is_stream(generator):
+        return _place_in(generator)
     old = getattr(generator, "get_state", None)
     if callable(old):  # a RandomState, which keeps a number back besides the state of its bits
         return _frozen(old(legacy=False))
@@ -53,12 +55,26 @@ def is_iterator(value: object) -> bool:
     return kind.__module__ in ("builtins", "itertools") and hasattr(kind, "__next__")
 
 
+def is_stream(value: object) -> bool:
+    """Whether an object is a file, or one of those that look like a file."""
+    return type(value).__module__ in ("_io", "io") and hasattr(value, "tell")
+
+
+def _place_in(stream: Any) -> object:
+    """How far a stream was read; where that is not known, something that is equal to none."""
+    try:
+        return stream.tell()
+    except (OSError, ValueError):  # a pipe, or closed
+        return object()
+
+
 class Draws:
     """States of generators as they were when they were first seen."""
 
     def __init__(self) -> None:
         self._seen: dict[int, tuple[str, Any, object]] = {}
         self._absent: list[str] = []
+        self._read: dict[str, None] = {}
         for name, path in _SHARED.items():
             module = sys.modules.get(name)
             if module is None:
@@ -72,6 +88,10 @@ class Draws:
         """Look at a generator from now on."""
         if generator is not None and id(generator) not in self._seen:
             self._seen[id(generator)] = (name, generator, _state_of(generator))
+
+    def note_read(self, name: str) -> None:
+        """Note that something was read which is new each time: a clock, a file."""
+        self._read.setdefault(name)
 
     def held(self) -> Iterator[Any]:
         """Each generator that is looked at."""
@@ -89,4 +109,4 @@ class Draws:
         ]
         # Loaded meanwhile: nobody knows the state before, and why else would it be loaded.
         names += [f"the global generator of {name}" for name in self._absent if name in sys.modules]
-        return tuple(names)
+        return (*names, *self._read)

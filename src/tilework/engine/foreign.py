@@ -60,6 +60,16 @@ def is_foreign_code(code: types.CodeType) -> bool:
     return is_foreign(code.co_filename)
 
 
+def is_own_code(code: types.CodeType) -> bool:
+    """Whether it is tilework's own code, layers and optimizers included."""
+    return code.co_filename.startswith(_OWN)
+
+
+def is_own_module(module: types.ModuleType) -> bool:
+    """Whether it is one of tilework's modules."""
+    return file_of_module(module).startswith(_OWN)
+
+
 def is_watchable_global(value: object) -> bool:
     """Data and the user's own functions; not modules, classes or what tilework provides."""
     if isinstance(value, types.ModuleType | types.BuiltinFunctionType):

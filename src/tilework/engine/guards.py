@@ -84,7 +84,7 @@ class Guards:
     def changed(self) -> str | None:
         """Return the name of the first thing that is not what it was, or None."""
         if self.drawn:
-            return f"{self.drawn[0]}: the function draws from it"
+            return f"{self.drawn[0]}: the function draws from it at each call"
         if self._same_places() and all(map(has_same_contents, self._contents)):
             return None
         return self._explain()

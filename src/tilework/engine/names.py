@@ -16,6 +16,8 @@ from typing import Final
 
 _ANY: Final = frozenset({"getattr", "hasattr", "vars", "__dict__", "attrgetter"})
 _ASKING: Final = frozenset({"getattr", "hasattr"})
+#: Code that catches these may read what is not there yet.
+_CATCHING: Final = frozenset({"AttributeError", "Exception", "BaseException"})
 #: Instructions that push one value and do nothing else.
 _VALUES: Final = frozenset({"LOAD_FAST", "LOAD_DEREF", "LOAD_CONST"})
 _PREPARATION: Final = "PRECALL"  # of Python 3.11, before each call
@@ -39,13 +41,20 @@ def names_of(code: types.CodeType) -> frozenset[str]:
 
 def _uses_a_name(step: dis.Instruction) -> bool:
     """Whether it reads a global or an attribute, or sets an attribute: a replay would not."""
-    return step.opname.startswith("LOAD_") or step.opname == "STORE_ATTR"
+    return step.opname.startswith("LOAD_") or step.opname in ("STORE_ATTR", "IMPORT_FROM")
 
 
 @functools.lru_cache(maxsize=4096)
 def asked_by(code: types.CodeType) -> frozenset[str]:
-    """The names among `names_of` that may not be there: text that `getattr` or `hasattr` gets."""
-    names = frozenset(_questions(list(dis.get_instructions(code))).values())
+    """The names among `names_of` that may not be there.
+
+    These are the text that `getattr` or `hasattr` gets, and all attributes where somebody catches
+    that one is not there.
+    """
+    steps = list(dis.get_instructions(code))
+    names = frozenset(_questions(steps).values())
+    if not _CATCHING.isdisjoint(code.co_names):
+        names |= {str(step.argval) for step in steps if step.opname in ("LOAD_ATTR", "LOAD_METHOD")}
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             names |= asked_by(constant)
@@ -83,3 +92,26 @@ def _questions(steps: Sequence[dis.Instruction]) -> dict[int, str]:
         if is_call and isinstance(rest[at].argval, str):
             found[start] = rest[at].argval
     return found
+
+
+@functools.lru_cache(maxsize=4096)
+def globals_of(code: types.CodeType) -> frozenset[str]:
+    """Names that `code` itself looks for among globals, and then among Python's own functions."""
+    return frozenset(
+        str(step.argval)
+        for step in dis.get_instructions(code)
+        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def imports_of(code: types.CodeType) -> tuple[tuple[int, str], ...]:
+    """Modules that `code` imports while it runs: how many packages up, and the name."""
+    found: list[tuple[int, str]] = []
+    level = 0
+    for step in dis.get_instructions(code):
+        if step.opname == "LOAD_CONST" and isinstance(step.argval, int):
+            level = step.argval
+        elif step.opname == "IMPORT_NAME":
+            found.append((level, str(step.argval)))
+    return tuple(found)

@@ -24,20 +24,25 @@ from typing import Any, Final
 from tilework.base.collection import thawed
 from tilework.engine.calls import Collector, resume_profiler
 from tilework.engine.contents import (
+    attributes_of,
     bytes_of,
+    environment_behind,
     is_bytes,
     is_collection,
+    is_environment,
     is_mapping,
     is_sequence,
+    size_of,
     targets_of,
 )
-from tilework.engine.draws import Draws, is_generator, is_iterator
+from tilework.engine.draws import Draws, is_generator, is_iterator, is_stream
 from tilework.engine.foreign import (
     LIBRARY,
     file_of,
     file_of_module,
     is_foreign,
     is_foreign_code,
+    is_own_module,
     is_watchable_global,
 )
 from tilework.engine.guards import (
@@ -50,7 +55,8 @@ from tilework.engine.guards import (
     without,
 )
 from tilework.engine.holdings import held_here_alone
-from tilework.engine.names import asked_by, names_of, reads_any
+from tilework.engine.names import asked_by, globals_of, imports_of, names_of, reads_any
+from tilework.engine.outside import read_outside
 
 _MAX_WATCHED: Final = 100_000
 _MAX_ITEMS: Final = 4096
@@ -88,6 +94,8 @@ class Watcher:
         self._profile: Any = None
         self._alive: dict[int, Any] = {}  # what `_known` and `_walked` know by identity
         self._snapshot: dict[str, Any] = {}
+        #: What classes have, which is a new object each time that it is asked for.
+        self._spaces: dict[type, Mapping[str, Any]] = {}
 
     def add_function(self, function: Callable[..., Any]) -> None:
         """Note what a callable itself consists of: its defaults, the object that it is bound to."""
@@ -108,8 +116,13 @@ class Watcher:
             if self._snapshot:
                 self._snapshot.clear()
                 self._snapshot = {}  # once: locals() fills it anew, and gives it to its caller
-            if event == "call" and not is_foreign_code(frame.f_code) and not collector.runs:
-                self._enter(frame)
+            if event == "call":
+                if not is_foreign_code(frame.f_code) and not collector.runs:
+                    self._enter(frame)
+            elif event == "c_call" and not collector.runs:
+                read = read_outside(frame, argument)
+                if read is not None:
+                    self._draws.note_read(read)
             if follower is not None:
                 follower(frame, event, argument)
 
@@ -215,14 +228,45 @@ class Watcher:
         key = (id(frame.f_globals), code)
         if key not in self._walked:
             self._walked.add(key)
-            for name in code.co_names:
-                if name in frame.f_globals:
-                    value = frame.f_globals[name]
-                    if is_watchable_global(value):
-                        self._note("item", frame.f_globals, name, value, f"global {name}")
-                        self._walk(value, code, names, name)
-                    elif isinstance(value, types.ModuleType):
-                        self._walk(value, code, names, name)
+            self._note_globals(frame.f_globals, code, names)
+            self._note_imports(frame.f_globals, code, names)
+
+    def _note_globals(
+        self, space: dict[str, Any], code: types.CodeType, names: frozenset[str]
+    ) -> None:
+        """What each name stands for, and that others are Python's own as long as nobody sets them.
+
+        Names that code defined inside it reads are seen when that code runs.
+        """
+        for name in globals_of(code):
+            value = space.get(name, MISSING)
+            self._note("item", space, name, value, f"global {name}")
+            if is_watchable_global(value) or isinstance(value, types.ModuleType):
+                self._walk(value, code, names, name)
+            else:
+                self._note_environment(environment_behind(value))
+        if "globals" in globals_of(code):
+            self._note("pairs", space, None, (list(space), list(space.values())), "all globals")
+
+    def _note_imports(
+        self, space: dict[str, Any], code: types.CodeType, names: frozenset[str]
+    ) -> None:
+        """Modules that the code itself imports."""
+        for level, name in imports_of(code):
+            package = str(space.get("__package__") or "").split(".")
+            whole = ".".join([*package[: len(package) - level + 1], name]) if level else name
+            value = sys.modules.get(whole)
+            if value is None or not is_own_module(value):
+                self._note("item", sys.modules, whole, value or MISSING, f"module {whole}")
+            if value is not None:
+                self._walk(value, code, names, whole)
+
+    def _note_environment(self, environment: object) -> None:
+        """Note the environment of the process, if it is given."""
+        held = attributes_of(environment)
+        own = None if held is None else held.get("_data")
+        if isinstance(own, dict):
+            self._note("pairs", own, None, (list(own), list(own.values())), "os.environ")
 
     def _note_cells(
         self, code: types.CodeType, values: Mapping[str, Any], names: frozenset[str]
@@ -254,6 +298,7 @@ class Watcher:
 
     def _note_function(self, function: types.FunctionType, name: str) -> None:
         self._met.setdefault(function.__code__, []).append(weakref.ref(function))
+        self._note("slot", function, "__code__", function.__code__, f"the code of {name}")
         self._note("slot", function, "__defaults__", function.__defaults__, f"{name}.__defaults__")
         if function.__code__.co_kwonlyargcount:
             keywords = function.__kwdefaults__
@@ -292,18 +337,22 @@ class Watcher:
                 continue
             self._walked.add(mark)
             self._alive[id(value)] = value
-            if is_generator(value) or is_iterator(value):
+            if is_generator(value) or is_iterator(value) or is_stream(value):
                 self._draws.note(value, name)
                 continue
-            look = self._class_parts if isinstance(value, type) else self._parts
-            stack.extend(look(value, names, name))
+            if isinstance(value, type):
+                stack.extend(self._class_parts(value, names, name))
+                if type(value) is not type:
+                    stack.extend(self._class_parts(type(value), names, name))
+            else:
+                stack.extend(self._parts(value, names, name))
             if asked:
                 self._note_absent(value, asked, name)
 
     def _note_absent(self, value: Any, asked: frozenset[str], name: str) -> None:
         """Note the attributes that are asked for and that `value` does not have itself."""
-        own = getattr(value, "__dict__", None)
-        if isinstance(own, dict):
+        own = attributes_of(value)
+        if own is not None:
             for key in asked - own.keys():
                 self._note("item", own, key, MISSING, f"{name}.{key}")
 
@@ -321,8 +370,7 @@ class Watcher:
         if isinstance(value, functools.partial):
             return [(value.func, name), (value.args, name), (value.keywords, name)]
         if is_bytes(value):
-            size = value.nbytes if hasattr(value, "nbytes") else len(value)
-            if size <= _MAX_ARRAY_BYTES:
+            if size_of(value) <= _MAX_ARRAY_BYTES:
                 self._note("array", value, None, bytes_of(value), name)
             else:
                 self._unseen.append(f"the contents of the array {name}")
@@ -333,6 +381,9 @@ class Watcher:
             now = value.get(MISSING)
             self._note("context", value, None, now, f"the context variable {value.name}")
             return [] if now is MISSING else [(now, name)]
+        if is_environment(value):
+            self._note_environment(value)
+            return []
         targets = targets_of(value)
         if targets is not None:
             return [(target, name) for target in targets]
@@ -367,13 +418,17 @@ class Watcher:
     def _module_parts(
         self, value: types.ModuleType, names: frozenset[str], name: str
     ) -> list[tuple[Any, str]]:
-        if is_foreign(file_of_module(value)):
+        """What a module's names stand for; of Python's own modules also lists and the like."""
+        if is_own_module(value):
             return []
         found: list[tuple[Any, str]] = []
+        is_ours = not is_foreign(file_of_module(value))
         for key in names & value.__dict__.keys():
             part = value.__dict__[key]
-            if is_watchable_global(part):
-                self._note("item", value.__dict__, key, part, f"{name}.{key}")
+            self._note("item", value.__dict__, key, part, f"{name}.{key}")
+            self._note_environment(environment_behind(part))
+            is_data = isinstance(part, list) or is_environment(part)
+            if is_data or (is_ours and is_watchable_global(part)):
                 found.append((part, f"{name}.{key}"))
         return found
 
@@ -381,9 +436,9 @@ class Watcher:
         self, value: Any, names: frozenset[str], name: str
     ) -> list[tuple[Any, str]]:
         found: list[tuple[Any, str]] = []
-        own = getattr(value, "__dict__", None)
+        own = attributes_of(value)
         is_dynamic = reads_any(names)
-        if isinstance(own, dict):
+        if own is not None:
             wanted = own.keys() if is_dynamic or is_collection(value) else names & own.keys()
             found += self._own_parts(own, wanted, name)
             if is_dynamic:  # it may ask for what is not there yet
@@ -399,6 +454,8 @@ class Watcher:
                     part = getattr(value, key, MISSING)
                     self._note("slot", value, key, part, f"{name}.{key}")
                     found.append((part, f"{name}.{key}"))
+        if not _is_of_a_library(type(value)):
+            self._note("slot", value, "__class__", type(value), f"the class of {name}")
         found.extend(self._class_parts(type(value), names - own.keys(), name))
         return found
 
@@ -406,8 +463,7 @@ class Watcher:
         """Names that a class provides until an object has an attribute of that name itself."""
         found: set[str] = set()
         for base in cls.__mro__:
-            filename = file_of(base)
-            if not is_foreign(filename) and not filename.startswith(LIBRARY):
+            if not _is_of_a_library(base):
                 found |= {
                     key
                     for key in names & base.__dict__.keys()
@@ -418,9 +474,8 @@ class Watcher:
     def _class_parts(self, cls: type, names: frozenset[str], name: str) -> list[tuple[Any, str]]:
         """Class attributes that hold data, and which methods it has: these are seen when called."""
         found: list[tuple[Any, str]] = []
-        filename = file_of(cls)
         # A class of the user's may come to have what it inherits now.
-        is_final = is_foreign(filename) or filename.startswith(LIBRARY)
+        is_final = _is_of_a_library(cls)
         seen: set[str] = set()
         for base in cls.__mro__:
             if base is object or is_foreign(file_of(base)):
@@ -435,10 +490,25 @@ class Watcher:
                         self._note_function(part, f"{name}.{key}")
                     continue
                 if callable(part) or hasattr(type(part), "__get__"):
+                    self._note_method(base, key, part, f"{name}.{key}")
                     continue
                 self._note("class", owner, key, part, f"{name}.{key}")
                 found.append((part, f"{name}.{key}"))
         return found
+
+    def _note_method(self, cls: type, key: str, part: Any, name: str) -> None:
+        """Note a method of another kind: a static one, one of the class, a user's descriptor."""
+        space = self._spaces.setdefault(cls, cls.__dict__)
+        self._note("item", space, key, part, name)
+        function = getattr(part, "__func__", None)
+        if isinstance(function, types.FunctionType):
+            self._note_function(function, name)
+
+
+def _is_of_a_library(cls: type) -> bool:
+    """Whether a class is ours or Python's, whose methods nobody is expected to replace."""
+    filename = file_of(cls)
+    return is_foreign(filename) or filename.startswith(LIBRARY)
 
 
 def _has_attributes(value: object) -> bool:

@@ -9,10 +9,14 @@ are allowed.  Each result is the same as that of the plain call.  An argument th
 may be any contiguous part of any tensor: `step(x[i : i + 32])` replays for each i, and copies
 nothing.
 
-What a capture cannot see: NumPy arrays of more than 64 KiB that somebody changes in place, items
-of containers beyond the first 4096, files, clocks, and what C code does (iterators of `itertools`,
-results that `functools.lru_cache` keeps).  `explain()` lists those that it came across.  Give such
-values as arguments.
+A function that reads a clock or a file, or that draws random numbers of Python's, of NumPy's or of
+the system's, gives something new each time: it is not captured, and a warning says why.
+
+What a capture cannot see: arrays of more than 64 KiB that somebody changes in place, and items of
+containers beyond the first 4096, both of which `explain()` lists; what C code keeps (results of
+`functools.lru_cache`, whether a lock is held, the interpreter's and `decimal`'s settings, levels of
+loggers); functions of Python itself, and methods of tilework's classes, that somebody replaces
+after the capture.  Give such values as arguments.
 """
 
 from __future__ import annotations
@@ -313,6 +317,10 @@ class Jit(Generic[P, R]):
             if self._calls_since_failure % _RETRY_EVERY:
                 return self._function(*args, **kwargs)
         result, captured, reason = capture_call(self._function, args, kwargs, self._ring)
+        if captured is not None and captured.recipe.guards.drawn and self._limit() > 1:
+            reason = f"it draws from {captured.recipe.guards.drawn[0]}, which no replay does"
+            captured.release()
+            captured = None
         if captured is None:
             self._failures += 1
             if self._failures == _PATIENCE:

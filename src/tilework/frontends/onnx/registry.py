@@ -55,7 +55,9 @@ class OpRule:
             )
 
 
-def _operands_of(function: Rule, least: int) -> tuple[tuple[int, ...], int | None, bool]:
+def _operands_of(
+    function: Rule, least: int, optional: frozenset[int]
+) -> tuple[tuple[int, ...], int | None, bool]:
     """`needed`, `most` and `every` of a rule, by its signature."""
     assert isinstance(function, FunctionType)
     code, is_open = function.__code__, bool(function.__code__.co_flags & inspect.CO_VARARGS)
@@ -66,7 +68,7 @@ def _operands_of(function: Rule, least: int) -> tuple[tuple[int, ...], int | Non
         for at, name in enumerate(names[:without_default])
         if "None" not in str(function.__annotations__.get(name, ""))
     ]
-    needed += range(len(names), least)
+    needed += [at for at in range(len(names), least) if at not in optional]
     if not is_open:
         return tuple(needed), len(names), False
     rest = code.co_varnames[code.co_argcount + code.co_kwonlyargcount]
@@ -89,6 +91,7 @@ def onnx_op(
     host: Iterable[int] = (),
     raw: bool = False,
     least: int = 0,
+    optional: Iterable[int] = (),
 ) -> Callable[[RuleT], RuleT]:
     """Register a rule for operators.
 
@@ -99,10 +102,11 @@ def onnx_op(
         host: positions of operands that must be known on the host (shapes, axes, repeats).
         raw: hand over operands as they are, sequences and absent values included.
         least: how many operands a rule with `*operands` needs; else its signature says it.
+        optional: positions among those that a node may still leave out.
     """
 
     def register(function: RuleT) -> RuleT:
-        needed, most, every = _operands_of(function, least)
+        needed, most, every = _operands_of(function, least, frozenset(optional))
         every = every and not raw
         for name in names:
             rule = OpRule(name, domain, since, function, frozenset(host), raw, needed, most, every)

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from tilework.frontends.onnx.runner import OnnxRunner
@@ -18,6 +19,8 @@ NUMBERS = {
     "int32": TensorProto.INT32,
     "int8": TensorProto.INT8,
     "uint8": TensorProto.UINT8,
+    "int16": TensorProto.INT16,
+    "uint16": TensorProto.UINT16,
     "bool": TensorProto.BOOL,
 }
 
@@ -75,6 +78,53 @@ def run_node(
     text = model([node(op, names, results, **attributes)], infos, results, constants, opset)
     found = OnnxRunner(text)(operands)
     return [found[name].numpy() for name in results]  # type: ignore[union-attr]
+
+
+def agrees(
+    operator: str,
+    operands: Sequence[Array | None],
+    *,
+    outputs: int = 1,
+    constants: Sequence[int] = (),
+    domain: str = "com.microsoft",
+    standard: int = 18,
+    tolerance: float = 1e-4,
+    steps: int = 0,
+    **attributes: Any,
+) -> list[Array]:
+    """Run one node here and in ONNX Runtime, and compare; returns what was found.
+
+    Args:
+        operator: its name.
+        operands: its inputs; None for those that are left out.
+        outputs: how many it gives.
+        constants: the numbers of those inputs that are initialisers.
+        domain: its operator set.
+        standard: the version of the standard's operators.
+        tolerance: relative, for floats; a tenth of it is absolute.
+        steps: by how much integers may differ.
+        **attributes: the node's.
+    """
+    names = ["" if array is None else f"x{at}" for at, array in enumerate(operands)]
+    given = {name: array for name, array in zip(names, operands, strict=True) if array is not None}
+    fixed = {f"x{at}": given.pop(f"x{at}") for at in constants if operands[at] is not None}
+    results = [f"y{at}" for at in range(outputs)]
+    infos = [value(name, str(array.dtype), array.shape) for name, array in given.items()]
+    nodes = [node(operator, names, results, domain=domain, **attributes)]
+    text = model(nodes, infos, results, fixed, standard, ["com.microsoft"])
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.x64quantprecision", "1")
+    session = onnxruntime.InferenceSession(text, options, providers=["CPUExecutionProvider"])
+    found = OnnxRunner(text)(given)
+    arrays: list[Array] = [found[name].numpy() for name in results]  # type: ignore[union-attr]
+    for ours, theirs in zip(arrays, session.run(None, given), strict=True):
+        assert ours.shape == theirs.shape
+        assert ours.dtype == theirs.dtype
+        if ours.dtype.kind in "iu":
+            assert np.abs(ours.astype(int) - theirs.astype(int)).max() <= steps
+        else:
+            np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance / 10)
+    return arrays
 
 
 def checked(text: bytes) -> bytes:

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.frontends.onnx.models import Array, model, node, value
+from tests.unit.frontends.onnx.models import Array, agrees, model, node, value
 
 from tilework.onnx import OnnxRunner
 
@@ -93,3 +93,75 @@ def test_joined_parts_get_one_scale() -> None:
     found = run("QLinearConcat", x, constants, "t q x s p o u v", axis=0)
     first = quantised((x.astype(np.float32) - 2) * 0.25, 0.5, 10)
     np.testing.assert_array_equal(found, np.concatenate([first, np.full((2, 4), 30, np.uint8)]))
+
+
+# --- beside ONNX Runtime --------------------------------------------------------------------------
+
+
+def some(kind: type[np.integer], *shape: int) -> Array:
+    limits = np.iinfo(kind)
+    return np.random.default_rng(3).integers(limits.min, limits.max + 1, shape).astype(kind)
+
+
+POOLS: list[dict[str, Any]] = [
+    {"kernel_shape": [3, 3]},
+    {"kernel_shape": [2, 3], "strides": [2, 1], "pads": [1, 1, 0, 1]},
+    {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "count_include_pad": 1},
+    {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1},
+    {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "channels_last": 1},
+]
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+@pytest.mark.parametrize("form", POOLS, ids=str)
+def test_averages_of_windows(form: dict[str, Any], kind: type[np.integer]) -> None:
+    operands = [some(kind, 2, 3, 7, 8), real(0.02), byte(5, kind), real(0.015), byte(3, kind)]
+    agrees("QLinearAveragePool", operands, steps=1, **form)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+@pytest.mark.parametrize(("opset", "axis"), [(13, -1), (13, 1), (11, 1), (11, 2)])
+def test_a_softmax_follows_the_version_of_its_axis(
+    opset: int, axis: int, kind: type[np.integer]
+) -> None:
+    operands = [
+        some(kind, 3, 4, 5), real(0.05), byte(10, kind), real(1 / 256),
+        byte(np.iinfo(kind).min, kind),
+    ]  # fmt: skip
+    agrees("QLinearSoftmax", operands, steps=1, standard=opset, opset=opset, axis=axis)
+
+
+@pytest.mark.parametrize("operator", ["QLinearAdd", "QLinearMul"])
+@pytest.mark.parametrize("sizes", [(2, 3, 4), (4,), (3, 1), ()])
+def test_sums_and_products_of_bytes_broadcast(operator: str, sizes: tuple[int, ...]) -> None:
+    a, b = some(np.uint8, 2, 3, 4), np.asarray(some(np.uint8, *sizes))
+    operands = [a, real(0.02), byte(5), b, real(0.03), byte(7), real(0.04), byte(20)]
+    agrees(operator, operands, steps=1)
+
+
+def test_a_choice_between_bytes_is_scaled() -> None:
+    chosen = np.array([[True, False, True], [False, True, False]])
+    operands = [
+        chosen, some(np.uint8, 2, 3), real(0.02), byte(3), some(np.uint8, 3), real(0.01), byte(2),
+        real(0.02), byte(4),
+    ]  # fmt: skip
+    agrees("QLinearWhere", operands, constants=[2, 3, 5, 6, 7, 8], steps=1)
+
+
+def test_channels_may_come_last() -> None:
+    x, points = some(np.uint8, 1, 6, 6, 4), [byte(3), byte(0, np.int8), byte(4)]
+    weight = some(np.int8, 5, 4, 3, 3)
+    operands = [
+        x, real(0.02), points[0], weight, real(0.01), points[1], real(0.5), points[2],
+    ]  # fmt: skip
+    form = {"channels_last": 1, "pads": [1, 1, 1, 1]}
+    agrees("QLinearConv", operands, constants=[3], steps=1, **form)
+    window = {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]}
+    agrees("NhwcMaxPool", [x], **window)
+
+
+def test_words_of_sixteen_bits_are_scaled_too() -> None:
+    row = some(np.uint16, 3, 8)
+    agrees("DequantizeLinear", [row, real(0.02), np.array(300, np.uint16)])
+    x = np.random.default_rng(4).normal(size=(3, 8)).astype(np.float32) * 100
+    agrees("QuantizeLinear", [x, real(0.02), np.array(-300, np.int16)], steps=0)

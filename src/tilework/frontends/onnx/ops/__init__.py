@@ -9,7 +9,10 @@ from tilework.frontends.onnx.ops import (
     logic,
     math,
     microsoft,
+    microsoft_attention,
+    microsoft_norm,
     microsoft_quantised,
+    microsoft_weights,
     norm,
     pool,
     quantise,
@@ -24,6 +27,6 @@ from tilework.frontends.onnx.ops import (
 
 __all__ = [
     "activation", "control", "convolution", "generator", "index", "logic", "math", "microsoft",
-    "microsoft_quantised", "norm", "pool", "quantise", "recurrent", "reduce", "resize", "sequence",
-    "shape", "signal", "vision",
+    "microsoft_attention", "microsoft_norm", "microsoft_quantised", "microsoft_weights", "norm",
+    "pool", "quantise", "recurrent", "reduce", "resize", "sequence", "shape", "signal", "vision",
 ]  # fmt: skip

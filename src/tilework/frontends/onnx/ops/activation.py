@@ -60,13 +60,13 @@ def thresholded_relu(call: Call, x: Tensor) -> Tensor:
 
 @onnx_op("Elu")
 def elu(call: Call, x: Tensor) -> Tensor:
-    return (x < 0).where((x.exp() - 1) * call.number("alpha", 1.0), x)
+    return (x < 0).where(x.expm1() * call.number("alpha", 1.0), x)
 
 
 @onnx_op("Celu")
 def celu(call: Call, x: Tensor) -> Tensor:
     alpha = call.number("alpha", 1.0)
-    negative = ((x / alpha).exp() - 1) * alpha
+    negative = (x / alpha).expm1() * alpha
     return (x < 0).where(negative, x)
 
 
@@ -74,7 +74,7 @@ def celu(call: Call, x: Tensor) -> Tensor:
 def selu(call: Call, x: Tensor) -> Tensor:
     alpha = call.number("alpha", 1.67326319217681884765625)
     gamma = call.number("gamma", 1.05070102214813232421875)
-    return (x > 0).where(x * gamma, (x.exp() * alpha - alpha) * gamma)
+    return (x > 0).where(x * gamma, x.expm1() * alpha * gamma)
 
 
 @onnx_op("HardSigmoid")
@@ -96,7 +96,7 @@ def hard_swish(call: Call, x: Tensor) -> Tensor:
 @onnx_op("Softplus")
 def softplus(call: Call, x: Tensor) -> Tensor:
     """log(1 + exp(x)), written so that exp does not overflow."""
-    return x.maximum(zero_of(x)) + ((-x.abs()).exp() + 1).log()
+    return x.maximum(zero_of(x)) + (-x.abs()).exp().log1p()
 
 
 @onnx_op("Softsign")

@@ -10,13 +10,10 @@ from tilework.base.errors import UnsupportedError
 from tilework.frontends.onnx.ops.activation import gelu
 from tilework.frontends.onnx.ops.convolution import convolved
 from tilework.frontends.onnx.ops.math import gemm
-from tilework.frontends.onnx.ops.norm import layer_normalization
 from tilework.frontends.onnx.ops.quantise import (
-    dequantised,
     dynamic_parameters,
     matmul_integer,
     quantised,
-    saturated,
 )
 from tilework.frontends.onnx.ops.recurrent import LSTM, Product, run_cells
 from tilework.frontends.onnx.registry import onnx_op
@@ -68,6 +65,11 @@ def _batch_first(x: Tensor) -> Tensor:
     return x.permute((*range(1, x.ndim - 1), 0, x.ndim - 1))
 
 
+@onnx_op("FusedMatMulActivation", domain=MICROSOFT)
+def fused_matmul_activation(call: Call, a: Tensor, b: Tensor) -> Tensor:
+    return _activated(call, fused_matmul(call, a, b), _activation_numbers(call))
+
+
 @onnx_op("FusedConv", domain=MICROSOFT)
 def fused_conv(
     call: Call,
@@ -84,9 +86,12 @@ def fused_conv(
 
 @onnx_op("FusedGemm", domain=MICROSOFT)
 def fused_gemm(call: Call, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
+    return _activated(call, gemm(call, a, b, c), _activation_numbers(call))
+
+
+def _activation_numbers(call: Call) -> tuple[float, ...]:
     names = ("activation_alpha", "activation_beta", "activation_gamma")
-    given = tuple(call.number(name) for name in names if call.has(name))
-    return _activated(call, gemm(call, a, b, c), given)
+    return tuple(call.number(name) for name in names if call.has(name))
 
 
 def _activated(call: Call, x: Tensor, given: tuple[float, ...]) -> Tensor:
@@ -109,26 +114,6 @@ def _activated(call: Call, x: Tensor, given: tuple[float, ...]) -> Tensor:
         raise UnsupportedError(f"onnx: {call.node} has no activation {name!r}")
     function, defaults = table[name]
     return function(x, *given[: len(defaults)], *defaults[len(given) :])
-
-
-@onnx_op("SkipLayerNormalization", domain=MICROSOFT)
-def skip_layer_normalization(
-    call: Call,
-    x: Tensor,
-    skip: Tensor,
-    scale: Tensor,
-    shift: Tensor | None = None,
-    bias: Tensor | None = None,
-) -> tuple[Tensor, ...]:
-    total = x + skip if bias is None else x + skip + bias
-    y, mean, inverse = layer_normalization(call, total, scale, shift)
-    return y, mean, inverse, total
-
-
-@onnx_op("SimplifiedLayerNormalization")
-def simplified_layer_normalization(call: Call, x: Tensor, scale: Tensor) -> Tensor:
-    mean = (x * x).mean(call.integer("axis", -1), keepdim=True)
-    return x / (mean + call.number("epsilon", 1e-5)).sqrt() * scale
 
 
 @onnx_op("DynamicQuantizeMatMul", domain=MICROSOFT)
@@ -159,15 +144,6 @@ def matmul_integer_to_float(call: Call, *operands: Tensor | None) -> Tensor:
     total = matmul_integer(call, a, b, a_point, b_point)
     y = total.cast(dtypes.float32) * (a_scale * b_scale)
     return y if bias is None else y + bias
-
-
-@onnx_op("QLinearAdd", "QLinearMul", domain=MICROSOFT, least=8)
-def qlinear_binary(call: Call, *operands: Tensor) -> Tensor:
-    a, a_scale, a_point, b, b_scale, b_point, y_scale, y_point = operands
-    left, right = dequantised(a, a_scale, a_point), dequantised(b, b_scale, b_point)
-    total = left + right if call.node.op == "QLinearAdd" else left * right
-    rounded = (total / y_scale).round() + y_point.cast(dtypes.float32)
-    return saturated(rounded, a.dtype)
 
 
 @onnx_op("DynamicQuantizeLSTM", domain=MICROSOFT)

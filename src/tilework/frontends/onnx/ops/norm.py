@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tilework.frontends.onnx.call import Call
 
 
-def _wide(dtype: DType) -> DType:
+def wide_of(dtype: DType) -> DType:
     """Statistics of small floats are kept in float32."""
     return dtypes.float32 if dtype.is_float and dtype.bits < 32 else dtype
 
@@ -42,10 +42,10 @@ def batch_normalization(
             "affine", lambda: _affine(known, epsilon, call.device), 1, 2, 3, 4
         )
     else:
-        factor = scale.cast(_wide(x.dtype)) / (variance.cast(_wide(x.dtype)) + epsilon).sqrt()
+        factor = scale.cast(wide_of(x.dtype)) / (variance.cast(wide_of(x.dtype)) + epsilon).sqrt()
         shift = bias - mean * factor
     rank = x.ndim
-    wide = x.cast(_wide(x.dtype))
+    wide = x.cast(wide_of(x.dtype))
     return (wide * _along_channels(factor, rank) + _along_channels(shift, rank)).cast(x.dtype)
 
 
@@ -108,7 +108,7 @@ def rms_normalization(call: Call, x: Tensor, scale: Tensor) -> Tensor:
 
 @onnx_op("InstanceNormalization")
 def instance_normalization(call: Call, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
-    wide = x.cast(_wide(x.dtype))
+    wide = x.cast(wide_of(x.dtype))
     y, _, _ = normalized(wide, tuple(range(2, x.ndim)), call.number("epsilon", 1e-5))
     y = y * _along_channels(scale, x.ndim) + _along_channels(bias, x.ndim)
     return y.cast(x.dtype)
@@ -119,7 +119,7 @@ def group_normalization(call: Call, x: Tensor, scale: Tensor, bias: Tensor) -> T
     """Statistics per group of channels; before version 21 scale and bias are per group."""
     groups = call.integer("num_groups")
     n, c = x.shape[:2]
-    wide = x.cast(_wide(x.dtype)).reshape((n, groups, -1))
+    wide = x.cast(wide_of(x.dtype)).reshape((n, groups, -1))
     y, _, _ = normalized(wide, (2,), call.number("epsilon", 1e-5))
     if call.version < 21 and scale.shape[0] != c:
         y = y * scale.reshape((1, -1, 1)) + bias.reshape((1, -1, 1))

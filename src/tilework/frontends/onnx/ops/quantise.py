@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from tilework.frontends.onnx.call import Call
     from tilework.tensor.tensor import Tensor
 
+#: ONNX Runtime's own operators of these names take more element types, and are the same else.
+MICROSOFT = "com.microsoft"
+
 
 def _along(parameter: Tensor, x: Tensor, call: Call) -> Tensor:
     """Align a scale or zero point with `x`: one for all, one per slice, or one per block."""
@@ -61,6 +64,7 @@ def quantised(
 
 
 @onnx_op("QuantizeLinear")
+@onnx_op("QuantizeLinear", domain=MICROSOFT)
 def quantize_linear(
     call: Call, x: Tensor, scale: Tensor, zero_point: Tensor | None = None
 ) -> Tensor:
@@ -76,6 +80,7 @@ def quantize_linear(
 
 
 @onnx_op("DequantizeLinear")
+@onnx_op("DequantizeLinear", domain=MICROSOFT)
 def dequantize_linear(
     call: Call, x: Tensor, scale: Tensor, zero_point: Tensor | None = None
 ) -> Tensor:
