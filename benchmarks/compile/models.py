@@ -25,7 +25,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-MODELS = ("hello", "resnet18", "train", "encoder", "decoder")
+MODELS = ("hello", "mlp", "resnet18", "train", "encoder", "decoder")
 #: What grows: name, layers of the small one and of the large one.
 GROWTH = (("equal", 2, 20), ("different", 2, 20))
 PACKAGES = ("tilework", "tinygrad")
@@ -34,6 +34,7 @@ BUDGETS = {"cold": 3.0, "warm": 5.0, "equal": 4.0, "different": 12.0}
 #: A whole program; its time is that of the process.
 HELLO = "from {package} import Tensor; print((Tensor([1.0, 2]) + Tensor([3.0, 4])).tolist())"
 WIDTH, HEADS = 768, 12
+BYTECODE = f"{tempfile.gettempdir()}/compile-benchmark-bytecode"
 
 
 class Weights:
@@ -68,6 +69,12 @@ def resnet18(w: Weights, x: Any) -> Any:
             y = convolved(w, f"{name}.2", y, out, 3)
             x = (y + (x if stride == 1 else convolved(w, f"{name}.d", x, out, 1, 2))).relu()
     return x.mean((2, 3)).linear(w("fc", 512, 1000), w("fc.b", 1000))
+
+
+def mlp(w: Weights, x: Any) -> Any:
+    for at, width in enumerate((512, 512)):
+        x = linear(w, f"{at}", x, width).relu()
+    return linear(w, "last", x, 10)
 
 
 def linear(w: Weights, name: str, x: Any, out: int) -> Any:
@@ -136,6 +143,8 @@ def prepared(package: Any, model: str, layers: int) -> Callable[[], Any]:
         return trained(package, w)
     if model == "resnet18":
         return captured(lambda x: resnet18(w, x), 1, 3, 224, 224)
+    if model == "mlp":
+        return captured(lambda x: mlp(w, x), 64, 784)
     if model in ("encoder", "equal"):
         return captured(lambda x: encoder(w, x, layers), 128, WIDTH)
     if model == "decoder":
@@ -175,9 +184,20 @@ def child(name: str, model: str, layers: int) -> None:
     print(json.dumps({"import": imported - start, "first": time.perf_counter() - ready}))
 
 
-def measure(package: str, model: str, folder: str, layers: int = 12) -> dict[str, float]:
+def surroundings(folder: str) -> dict[str, str]:
+    """The environment of a measurement whose caches are in `folder`.
+
+    Modules are compiled to bytecode before the clock starts, as they are where a package is
+    installed: a checkout that is being edited would compile them in each process.
+    """
     environment = {**os.environ, "XDG_CACHE_HOME": folder, "TILEWORK_CACHE_DIR": f"{folder}/t"}
-    environment |= {"CACHEDB": f"{folder}/cache.db", "DEV": "CPU"}
+    environment |= {"CACHEDB": f"{folder}/cache.db", "DEV": "CPU", "PYTHONPYCACHEPREFIX": BYTECODE}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    return environment
+
+
+def measure(package: str, model: str, folder: str, layers: int = 12) -> dict[str, float]:
+    environment = surroundings(folder)
     words = [__file__, "--child", package, model, str(layers)]
     if model == "hello":
         words = ["-c", HELLO.format(package=package)]
@@ -235,6 +255,9 @@ def main() -> int:
         child(package, model, int(layers))
         return 0
     packages = tuple(options.packages.split(","))
+    for name in packages:
+        with tempfile.TemporaryDirectory() as folder:
+            measure(name, "hello", folder)  # leaves the bytecode behind
     models = {
         model: compare(model, options.rounds, packages) for model in MODELS if options.only in model
     }

@@ -20,12 +20,13 @@ from tilework.ir.node import Node
 from tilework.runtime.drivers.cpu import CpuDriver
 from tilework.runtime.host import host_spec
 from tilework.runtime.native.pool_source import pool_source
+from tilework.runtime.native.shipped import shipped_object
 from tilework.runtime.registry import DeviceName
 from tilework.target.features import AARCH64, CPU_LEVELS, X86_64
 from tilework.target.known.cpu import aarch64_spec, x86_level_spec
 from tilework.target.spec import TargetSpec
 from tilework.toolchain.base import Toolchain
-from tilework.toolchain.llvm import LlvmToolchain, is_installed, map_library
+from tilework.toolchain.llvm import LlvmToolchain, is_installed, map_beside
 
 if TYPE_CHECKING:
     from tilework.codegen.plan.kinds import AnyPlan
@@ -64,18 +65,34 @@ def provide_native_object(isa: str, data: bytes) -> None:
 def has_native_object(isa: str) -> bool:
     """Whether the pool's code is there without a compiler."""
     source, toolchain = pool_source(isa), LlvmToolchain(_baseline(isa))
-    key = digest("native pool", source, toolchain.key)
-    return isa in _provided or code_cache().get(key) is not None
+    return isa in _provided or code_cache().get(_pool_key(toolchain, source)) is not None
+
+
+def _pool_key(toolchain: LlvmToolchain, source: str) -> str:
+    return digest("native pool", source, toolchain.key)
+
+
+def compiled_objects() -> dict[str, bytes]:
+    """The object code of the pool for every instruction set, by its key, compiled now."""
+    found: dict[str, bytes] = {}
+    for isa in (X86_64, AARCH64):
+        toolchain, source = LlvmToolchain(_baseline(isa)), pool_source(isa)
+        found[_pool_key(toolchain, source)] = toolchain.compile(source)
+    return found
 
 
 def native_object(isa: str) -> bytes:
-    """Return the object code of the pool for the baseline of `isa`, compiled once per machine."""
+    """Return the object code of the pool for the baseline of `isa`.
+
+    It comes with the package where that was made with the same LLVM, else it is compiled once per
+    machine.
+    """
     if isa in _provided and not is_installed():
         return _provided[isa]
     toolchain = LlvmToolchain(_baseline(isa))
     source = pool_source(isa)
-    key = digest("native pool", source, toolchain.key)
-    found = code_cache().get(key)
+    key = _pool_key(toolchain, source)
+    found = shipped_object(key) or code_cache().get(key)
     if found is None:
         found = _compile_beside_imports(toolchain, source)
         code_cache().put(key, found)
@@ -89,14 +106,12 @@ def _compile_beside_imports(toolchain: LlvmToolchain, source: str) -> bytes:
     modules are imported in between by this thread: two that import take turns, and LLVM would
     begin later.
     """
-    mapping = Thread(target=map_library, name="tilework-map-llvm", daemon=True)
     compiling = _Compiling(toolchain, source)
     try:
         with no_collection():
-            mapping.start()
+            map_beside()
             import tilework.schedule.pipeline
 
-            mapping.join()
             toolchain.warm_up()
             compiling.start()
     except RuntimeError:  # the system gives no more threads
@@ -212,12 +227,12 @@ class NativeCompiler:
 
         Raises: PlanError for a given plan that is not legal.
         """
+        if self._renderer is None:
+            self._renderer = self._make_renderer()
         # Imported here, since a start with warm caches needs no code generator.
         from tilework.codegen.pipeline import lower_kernel
         from tilework.codegen.plan.database import tuned_plan
 
-        if self._renderer is None:
-            self._renderer = self._make_renderer()
         tuned = None if plan is not None or is_plain else tuned_plan(kernel, self.target)
         try:
             lowered = lower_kernel(kernel, self.target, plan or tuned, is_plain=is_plain)
@@ -265,6 +280,7 @@ class NativeCompiler:
 
 
 def _llvm_renderer() -> Renderer:
+    map_beside()
     from tilework.render.llvm_ir import LlvmRenderer  # only when a kernel is compiled
 
     return LlvmRenderer()

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache, cached_property
 from pathlib import Path
+from threading import Thread
 from typing import Any, Final
 
 from tilework.base.errors import CompileError, ToolchainError, UnsupportedError
@@ -204,6 +205,19 @@ def is_installed() -> bool:
 
 
 _loaded: list[Any] = []
+_mapping: list[Thread] = []
+
+
+def map_beside() -> None:
+    """Let a thread map LLVM's library, while this one imports what comes before LLVM."""
+    if _mapping or _loaded:
+        return
+    thread = Thread(target=map_library, name="tilework-map-llvm", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:  # the system gives no more threads; llvmlite maps it
+        return
+    _mapping.append(thread)
 
 
 def map_library() -> None:
@@ -227,6 +241,8 @@ def _binding() -> Any:
     """Return `llvmlite.binding` with this machine's target set up; imported once, on first use."""
     if _loaded:
         return _loaded[0]
+    for thread in _mapping:
+        thread.join()
     try:
         from llvmlite import binding
     except ImportError as error:

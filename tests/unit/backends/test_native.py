@@ -1,12 +1,14 @@
 """The pool's code, compiled while the code generator is imported."""
 
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from tilework.backends import native
 from tilework.base.errors import CompileError
+from tilework.runtime.native import shipped
 
 if TYPE_CHECKING:
     from tilework.toolchain.llvm import LlvmToolchain
@@ -51,10 +53,28 @@ def test_without_another_thread_this_one_compiles(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(threading.Thread, "start", refuse)
     toolchain = Toolchain()
     assert compiled(toolchain) == b"text"
-    assert toolchain.threads == [threading.current_thread().name]
+    assert toolchain.threads == ["warm", threading.current_thread().name]
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_thread_that_dies_gives_no_code_and_its_error() -> None:
     with pytest.raises(MemoryError):
         compiled(Toolchain(MemoryError()))
+
+
+def test_the_pools_code_in_the_package_is_what_the_compiler_makes() -> None:
+    made = native.compiled_objects()
+    assert len(made) == 2
+    for key, data in made.items():
+        assert shipped.shipped_object(key) == data, "run scripts/make_pool_objects.py"
+
+
+def test_code_of_another_source_or_compiler_is_not_in_the_package() -> None:
+    assert shipped.shipped_object("another key") is None
+
+
+def test_a_package_without_the_pools_code_has_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(shipped, "FILE", tmp_path / "absent.json")
+    assert all(shipped.shipped_object(key) is None for key in native.compiled_objects())
