@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -30,6 +31,19 @@ class Row(NamedTuple):
     is_captured: bool = True
     is_random: bool = False
     kind: str = ""
+
+
+def best(call: Callable[[], Any], seconds: float) -> float:
+    """The least of the calls in so many seconds, in milliseconds."""
+    call()
+    least, end = float("inf"), time.perf_counter() + seconds
+    while True:
+        start = time.perf_counter()
+        call()
+        now = time.perf_counter()
+        least = min(least, now - start)
+        if now > end:
+            return least * 1e3
 
 
 def normal(*shape: int) -> Any:

@@ -11,19 +11,15 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from further_rows import further
-from operator_rows import RNG, Row, normal
+from operator_rows import RNG, Row, best, normal
 
 from tilework import Tensor, TinyJit, dtypes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 EPSILON = 1e-5
 TURNS = 2
@@ -398,19 +394,6 @@ def halves(a: Arrays) -> list[Row]:
             Row(f"sum of columns {kind}", one, lambda x: x.sum(0), kind=kind),
         ]
     return found
-
-
-def best(call: Callable[[], Any], seconds: float) -> float:
-    """The least of the calls in so many seconds, in milliseconds."""
-    call()
-    least, end = float("inf"), time.perf_counter() + seconds
-    while True:
-        start = time.perf_counter()
-        call()
-        now = time.perf_counter()
-        least = min(least, now - start)
-        if now > end:
-            return least * 1e3
 
 
 def _arrays_of(found: Any) -> list[Any]:

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
+from operator_rows import best
 
 from tilework import Tensor, TinyJit
 
@@ -83,18 +83,6 @@ def rows() -> list[Row]:
     return found
 
 
-def best(call: Callable[[], Any], seconds: float) -> float:
-    call()
-    least, end = float("inf"), time.perf_counter() + seconds
-    while True:
-        start = time.perf_counter()
-        call()
-        now = time.perf_counter()
-        least = min(least, now - start)
-        if now > end:
-            return least
-
-
 def measure(row: Row, seconds: float) -> tuple[dict[str, float], str]:
     ours = [Tensor(array).realize() for array in row.arrays]
     theirs = [torch.from_numpy(array) for array in row.arrays]
@@ -130,10 +118,9 @@ def main() -> int:
             continue
         times, note = measure(row, options.seconds)
         cells = "".join(
-            f"{times.get(name, float('nan')) * 1e3:10.3f}"
-            for name in ("tilework", "torch", "numpy")
+            f"{times.get(name, float('nan')):10.3f}" for name in ("tilework", "torch", "numpy")
         )
-        peer = min(seconds for name, seconds in times.items() if name != "tilework")
+        peer = min(least for name, least in times.items() if name != "tilework")
         print(f"{row.name:18}{cells}{peer / times['tilework']:8.2f} {note}", flush=True)
     return 0
 
