@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
 from threading import Thread
@@ -13,7 +14,7 @@ from tilework.backends.contract import KernelSource, WorkerToolchain
 from tilework.base import settings
 from tilework.base.collection import no_collection
 from tilework.base.diskcache import DiskCache
-from tilework.base.errors import PlanError, TileworkError, UnsupportedError
+from tilework.base.errors import PlanError, TileworkError, ToolchainError, UnsupportedError
 from tilework.base.hashing import digest
 from tilework.base.switching import prompt_switching
 from tilework.ir.node import Node
@@ -26,7 +27,7 @@ from tilework.target.features import AARCH64, CPU_LEVELS, X86_64
 from tilework.target.known.cpu import aarch64_spec, x86_level_spec
 from tilework.target.spec import TargetSpec
 from tilework.toolchain.base import Toolchain
-from tilework.toolchain.llvm import LlvmToolchain, is_installed, map_beside
+from tilework.toolchain.llvm import LlvmToolchain, is_installed, load, map_beside
 
 if TYPE_CHECKING:
     from tilework.codegen.plan.kinds import AnyPlan
@@ -92,11 +93,31 @@ def native_object(isa: str) -> bytes:
     toolchain = LlvmToolchain(_baseline(isa))
     source = pool_source(isa)
     key = _pool_key(toolchain, source)
-    found = shipped_object(key) or code_cache().get(key)
+    found = shipped_object(key)
+    if found is not None:
+        if code_cache().is_new() and is_installed():
+            _load_compiler()
+        return found
+    found = code_cache().get(key)
     if found is None:
         found = _compile_beside_imports(toolchain, source)
         code_cache().put(key, found)
     return found
+
+
+def _load_compiler() -> None:
+    """Import what the first kernel needs while LLVM is mapped: where caches are empty, one comes.
+
+    What is wrong with LLVM is told to that kernel: there may be finished code to run.
+    """
+    with no_collection(), suppress(ToolchainError):
+        map_beside()
+        import tilework.codegen.pipeline
+        import tilework.codegen.plan.database
+        import tilework.render.llvm_ir
+        import tilework.schedule.pipeline  # noqa: F401
+
+        load()
 
 
 def _compile_beside_imports(toolchain: LlvmToolchain, source: str) -> bytes:

@@ -131,6 +131,10 @@ class DiskCache:
         for entry in self._scan():
             self._unlink(Path(entry.path))
 
+    def is_new(self) -> bool:
+        """Whether it can hold nothing yet: its folder has not been made."""
+        return self.folder is None or not self.folder.is_dir()
+
     def size_bytes(self) -> int:
         """Return the bytes of all files of the cache now."""
         return sum(entry.size_bytes for entry in self._scan())

@@ -237,6 +237,11 @@ def map_library() -> None:
         opens(os.fsencode(path), os.RTLD_NOW | os.RTLD_LOCAL)
 
 
+def load() -> None:
+    """Load LLVM, so that the first kernel need not wait for it."""
+    _binding()
+
+
 def _binding() -> Any:
     """Return `llvmlite.binding` with this machine's target set up; imported once, on first use."""
     if _loaded:

@@ -241,3 +241,13 @@ def test_lookups_are_events(cache: DiskCache) -> None:
         trace.CacheLookup("disk", "key", hit=False),
         trace.CacheLookup("disk", "key", hit=True),
     ]
+
+
+def test_a_cache_is_new_until_something_is_put_into_it(tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path / "new", 1 << 20)
+    assert cache.is_new()
+    assert cache.get("key") is None
+    assert cache.is_new()
+    cache.put("key", b"data")
+    assert not cache.is_new()
+    assert DiskCache(None, 1 << 20).is_new()
