@@ -17,6 +17,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -44,7 +45,12 @@ MAX_SOURCE_CHARACTERS: Final = 64 << 20
 # thousand.  It changes the order of instructions alone.  LLVM ends the process on an option that it
 # does not know, so that it is given to the versions that were looked at.
 _SHORT_REGIONS = "-dag-maps-huge-region=200"
-_HAVE_REGIONS = range(15, 23)
+_HAVE_OPTIONS = range(15, 23)
+
+# LLVM's reduction of strengths in loops takes half of its time over squares of vectors that are
+# transposed, for six scalar instructions less beside a hundred that move vectors.
+_PLAIN_LOOPS = "-disable-lsr"
+_COMPUTES = re.compile(r"= (?:fadd|fsub|fmul|fdiv|fneg|call) ")
 
 # One lock for all of LLVM: llvmlite serialises its calls anyway, and its contexts, target machines
 # and pass builders must not be shared while in use.
@@ -111,7 +117,10 @@ class LlvmToolchain:
                 expected=f"at most {MAX_SOURCE_CHARACTERS}",
             )
         level = self.speed_level if speed_level is None else speed_level
-        with self._optimized(source, level, passes or self.passes) as (machine, module):
+        with (
+            self._optimized(source, level, passes or self.passes) as (machine, module),
+            _loops_for(source),
+        ):
             return bytes(machine.emit_object(module))
 
     def warm_up(self) -> None:
@@ -258,7 +267,7 @@ def _binding() -> Any:
         if not _loaded:
             binding.initialize_native_target()
             binding.initialize_native_asmprinter()
-            if binding.llvm_version_info[0] in _HAVE_REGIONS:
+            if binding.llvm_version_info[0] in _HAVE_OPTIONS:
                 binding.set_option("tilework", _SHORT_REGIONS)
             _loaded.append(binding)
     return binding
@@ -272,6 +281,25 @@ def _target_of(binding: Any, triple: str) -> Any:
         binding.initialize_all_targets()
         binding.initialize_all_asmprinters()
         return binding.Target.from_triple(triple)
+
+
+def only_moves(source: str) -> bool:
+    """Does a module rearrange vectors, and compute none?"""
+    return "shufflevector" in source and _COMPUTES.search(source) is None
+
+
+@contextmanager
+def _loops_for(source: str) -> Iterator[None]:
+    """Leave the loops of a module that only moves vectors as they are; under the lock."""
+    binding = _binding()
+    if binding.llvm_version_info[0] not in _HAVE_OPTIONS or not only_moves(source):
+        yield
+        return
+    binding.set_option("tilework", f"{_PLAIN_LOOPS}=true")
+    try:
+        yield
+    finally:
+        binding.set_option("tilework", f"{_PLAIN_LOOPS}=false")
 
 
 class _Pipeline:

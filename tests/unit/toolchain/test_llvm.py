@@ -154,6 +154,46 @@ def test_targets_of_other_machines_are_set_up_when_one_is_asked_for() -> None:
     assert run_alone(script) == 0
 
 
+SWAP = """
+define void @swap(ptr %to, ptr %from) {
+entry:
+  %x = load <4 x float>, ptr %from
+  %y = shufflevector <4 x float> %x, <4 x float> %x, <4 x i32> <i32 2, i32 3, i32 0, i32 1>
+  store <4 x float> %y, ptr %to
+  ret void
+}
+"""
+
+
+@pytest.mark.parametrize("source", [SUM, SWAP.replace("@swap", "@add").replace(
+    "store <4 x float> %y", "%z = fadd <4 x float> %x, %y\n  store <4 x float> %z"
+)])  # fmt: skip
+def test_what_computes_has_its_loops_reduced(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    options: list[str] = []
+    monkeypatch.setattr(llvm._binding(), "set_option", lambda name, option: options.append(option))
+    LlvmToolchain(V3).compile(source)
+    assert options == []
+
+
+def test_the_loops_of_what_only_moves_vectors_are_left_and_no_others_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    toolchain = LlvmToolchain(V3)
+    before = toolchain.compile(SUM)
+    options: list[str] = []
+    binding = llvm._binding()
+    set_option = binding.set_option
+
+    def note(name: str, option: str) -> None:
+        options.append(option)
+        set_option(name, option)
+
+    monkeypatch.setattr(binding, "set_option", note)
+    toolchain.compile(SWAP)
+    assert options == ["-disable-lsr=true", "-disable-lsr=false"]
+    assert toolchain.compile(SUM) == before
+
+
 def test_GEN_10_threads_compile_at_once_and_get_equal_objects() -> None:
     toolchain = LlvmToolchain(V3)
     expected = toolchain.compile(SUM)
