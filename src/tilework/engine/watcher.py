@@ -42,6 +42,7 @@ from tilework.engine.foreign import (
     file_of_module,
     is_foreign,
     is_foreign_code,
+    is_own_code,
     is_own_module,
     is_watchable_global,
 )
@@ -238,9 +239,11 @@ class Watcher:
 
         Names that code defined inside it reads are seen when that code runs.
         """
+        is_theirs = not is_own_code(code)  # nobody sets names in the modules of our layers
         for name in globals_of(code):
             value = space.get(name, MISSING)
-            self._note("item", space, name, value, f"global {name}")
+            if is_theirs or (value is not MISSING and is_watchable_global(value)):
+                self._note("item", space, name, value, f"global {name}")
             if is_watchable_global(value) or isinstance(value, types.ModuleType):
                 self._walk(value, code, names, name)
             else:
