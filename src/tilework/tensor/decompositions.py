@@ -53,9 +53,13 @@ class Decompositions(Arranging):
         """The number of the column of each element."""
         return self._positions(self.ndim - 1)
 
-    def _pick(self, is_wanted: Self, axis: int) -> Self:
-        """The one element along `axis` (kept) where `is_wanted`."""
-        return is_wanted.where(self, 0).sum(axis, keepdim=True)
+    def _line(self, number: Self, axis: int) -> Self:
+        """The row (axis -2) or column (axis -1) of a number, one for all matrices; kept as 1."""
+        return self._gathered(self.ndim + axis, [number.reshape(1)])
+
+    def _own_rows(self, numbers: Self) -> Self:
+        """One row of each matrix, of the numbers (..., 1, 1)."""
+        return self.gather(-2, numbers.expand(*self.shape[:-2], 1, self.shape[-1]))
 
     # --- triangular systems ------------------------------------------------------------------
 
@@ -122,10 +126,10 @@ class Decompositions(Arranging):
 
         def step(number: Self, x: Self, a: Self) -> tuple[Self, ...]:
             place = (number * -1 + (size - 1)) if upper else number
-            column = a._pick(a._columns() == place, -1)
-            row = x._pick(x._rows() == place, -2)
+            column = a._line(place, -1)
+            row = x._line(place, -2)
             if not is_unit:
-                row = row / column._pick(column._rows() == place, -2)
+                row = row / column._line(place, -2)
             rows = x._rows()
             is_left = rows < place if upper else rows > place
             rest = is_left.where(x - column * row, x)
@@ -152,16 +156,17 @@ class Decompositions(Arranging):
         a = self._matrices("cholesky", is_square=True)
         size = a._fixed_size(-1, "cholesky")
 
-        def step(number: Self, rest: Self, factor: Self) -> tuple[Self, ...]:
-            column = rest._pick(rest._columns() == number, -1)
-            rows = column._rows()
-            pivot = column._pick(rows == number, -2)
+        def step(number: Self, x: Self) -> tuple[Self, ...]:
+            # Columns of the factor, then what is left of the matrix.
+            column = x._line(number, -1)
+            pivot = column._line(number, -2)
             root = (pivot > 0).where(pivot, float("nan")).sqrt()
-            column = (rows >= number).where(column / root, 0.0).contiguous()
-            factor = (factor._columns() == number).where(column, factor)
-            return rest - column * column._flipped, factor
+            column = (column._rows() >= number).where(column / root, 0.0).contiguous()
+            place = x._columns()
+            rest = (place > number).where(x - column * column._flipped, x)
+            return ((place == number).where(column, rest),)
 
-        factor = repeated(size, step, a, a.zeros_like())[1]
+        (factor,) = repeated(size, step, a)
 
         def rule(sources: tuple[Any, ...], g: Any) -> tuple[Any, ...]:
             low = sources[0].cholesky()
@@ -211,13 +216,11 @@ class Decompositions(Arranging):
 
         def step(number: Self, x: Self, swaps: Self, order: Self) -> tuple[Self, ...]:
             lines = order._rows()
-            column = x._pick(x._columns() == number, -1).contiguous()
+            column = x._line(number, -1).contiguous()
             size = (lines >= number).where(column.abs(), -1.0)
             best = size.argmax(-2, keepdim=True).contiguous()
-            pivot_row = x._pick(x._rows() == best, -2).contiguous()
-            this_row = x._pick(x._rows() == number, -2).contiguous()
-            pivot = column._pick(lines == best, -2).contiguous()
-            own = column._pick(lines == number, -2)
+            pivot_row, this_row = x._own_rows(best).contiguous(), x._line(number, -2)
+            pivot, own = column._own_rows(best).contiguous(), column._line(number, -2)
             swapped = (lines == number).where(pivot, (lines == best).where(own, column))
             factor = swapped / pivot.eq(0).where(1.0, pivot)
             moved = (x._rows() == number).where(pivot_row, (x._rows() == best).where(this_row, x))
@@ -228,8 +231,7 @@ class Decompositions(Arranging):
             found = below.where(rest, moved)
             places = swaps._columns()
             swaps = (places == number).where(best.squeeze(-1).cast(dtypes.int32) + 1, swaps)
-            first = order._pick(lines == best, -2).cast(dtypes.int32)
-            second = order._pick(lines == number, -2).cast(dtypes.int32)
+            first, second = order._own_rows(best), order._line(number, -2)
             order = (lines == number).where(first, (lines == best).where(second, order))
             return found, swaps, order
 
@@ -339,10 +341,10 @@ class Decompositions(Arranging):
         count = min(rows - 1, columns)
 
         def step(number: Self, r: Self, q: Self) -> tuple[Self, ...]:
-            column = r._pick(r._columns() == number, -1)
+            column = r._line(number, -1)
             lines = column._rows()
             column = (lines >= number).where(column, 0.0).contiguous()
-            head = column._pick(lines == number, -2)
+            head = column._line(number, -2)
             # The largest magnitude is taken out, so that squares don't overflow.
             top = column.abs().max(-2, keepdim=True)
             safe = top.eq(0).where(1.0, top)

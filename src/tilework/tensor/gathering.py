@@ -243,10 +243,8 @@ class Gathering(Indexing):
             return self._nonzero_of(size, fill_value)
         if not self.ndim:
             return type(self).zeros(int(bool(self.item())), 0, dtype=dtypes.index)
-        places = self._truth()._host_array().nonzero()
-        rows = host.side_by_side(places)
-        shape = (len(places[0]), len(self._sizes()))
-        return self._over(host.upload(rows, shape, dtypes.index, self.device))
+        rows = host.places_of_true(self._truth()._host_array())
+        return self._over(host.upload(memoryview(rows), rows.shape, dtypes.index, self.device))
 
     def _nonzero_of(self, size: int, fill_value: Number) -> Self:
         place, is_there = self._truth().flatten()._places_of_true(size)

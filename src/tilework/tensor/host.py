@@ -45,6 +45,8 @@ _CODES = {
     dtypes.int32: "i", dtypes.uint32: "I", dtypes.int64: "q", dtypes.uint64: "Q",
     dtypes.float16: "e", dtypes.float32: "f", dtypes.float64: "d",
 }  # fmt: skip
+#: Positions that are divided at a time.
+_CHUNK = 1 << 15
 _DTYPE_OF_CODE = {code: dtype for dtype, code in _CODES.items()} | {
     "l": dtypes.int64 if struct.calcsize("l") == 8 else dtypes.int32,
     "L": dtypes.uint64 if struct.calcsize("L") == 8 else dtypes.uint32,
@@ -174,13 +176,25 @@ def pack(flat: Sequence[bool | int | float], dtype: DType) -> bytes:
     return array.array("H" if dtype.bits == 16 else "B", bits).tobytes()
 
 
-def side_by_side(columns: Sequence[Any]) -> memoryview:
-    """Vectors of integers, one as each column of a matrix in int64."""
+def places_of_true(mask: Any) -> Any:
+    """The positions of the elements of an array that are not zero, one row each, in int64."""
     import numpy as np
 
-    if len(columns) == 1:  # it is a matrix as it is
-        return memoryview(np.ascontiguousarray(columns[0], np.int64).reshape(-1, 1))
-    return memoryview(np.stack(columns, axis=1).astype(np.int64, order="C", copy=False))
+    (flat,) = mask.reshape(-1).nonzero()
+    if mask.ndim == 1:
+        return flat.astype(np.int64, copy=False).reshape(-1, 1)
+    found = np.empty((len(flat), mask.ndim), np.int64)
+    # Unsigned numbers of 32 bits are divided in vectors.
+    kind = np.uint32 if mask.size < 1 << 32 else np.uint64
+    for start in range(0, len(flat), _CHUNK):  # what is divided stays in the cache
+        rest = flat[start : start + _CHUNK].astype(kind)
+        for axis in range(mask.ndim - 1, 0, -1):
+            above = rest // kind(mask.shape[axis])
+            rest -= above * kind(mask.shape[axis])
+            found[start : start + _CHUNK, axis] = rest
+            rest = above
+        found[start : start + _CHUNK, 0] = rest
+    return found
 
 
 def _check_truncation(item: float, dtype: DType) -> None:

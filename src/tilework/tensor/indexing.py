@@ -185,7 +185,7 @@ class Indexing(Assigning):
     def _known_positions(self) -> list[KnownIndex]:
         """The positions where a mask is True, one list for each axis; reads the mask."""
         values = self._host_array()
-        found = values.nonzero() if values.ndim else ()
+        found = host.places_of_true(values).T if values.ndim else ()
         places = [axis.astype("int64", order="C", copy=False) for axis in found]
         return [
             KnownIndex([], (len(axis),), size, memoryview(axis))

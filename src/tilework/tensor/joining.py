@@ -29,6 +29,8 @@ Pads = tuple[tuple["Dim", "Dim"], ...]
 
 #: Axes that a tensor is rolled along at once: there are two parts for each.
 _ROLLED_AT_ONCE = 3
+#: Axes that a tensor is padded along from inside at once: there are three parts for each.
+_PADDED_AT_ONCE = 2
 
 
 class Joining(Linalg):
@@ -260,14 +262,18 @@ class Joining(Linalg):
             raise UserError(
                 "pad: unknown mode", got=mode, expected="constant, reflect, replicate or circular"
             )
-        x, is_joined = self, False
+        found: list[tuple[int, int, int]] = []
         for axis, (low, high) in enumerate(pads):
             if not isinstance(low, int) or not isinstance(high, int):
                 raise ShapeError(f"pad: mode {mode} needs fixed counts", got=f"axis {axis}")
             if low or high:
-                # Parts joined of joined parts would be as many as the product of both.
-                x = (x.contiguous() if is_joined else x)._pad_from_inside(axis, low, high, mode)
-                is_joined = is_joined or low > 0 or high > 0
+                found.append((axis, low, high))
+        x = self
+        for at in range(0, len(found), _PADDED_AT_ONCE):
+            # Parts joined of joined parts are as many as the product of both.
+            x = (x.contiguous() if at else x)._pad_from_inside(
+                found[at : at + _PADDED_AT_ONCE], mode
+            )
         return x._apply(None)  # what only cuts off is a view so far
 
     def _read_pads(self, padding: Sequence[Any]) -> tuple[Pads, Mapping[str, int] | None]:
@@ -324,7 +330,11 @@ class Joining(Linalg):
             bounds.append((start, stop, 1))
         return self._cut(bounds)
 
-    def _pad_from_inside(self, axis: int, low: int, high: int, mode: str) -> Self:
+    def _pad_from_inside(self, pads: Sequence[tuple[int, int, int]], mode: str) -> Self:
+        """Padded along axes: the parts of the first, each padded along the others."""
+        if not pads:
+            return self
+        (axis, low, high), rest = pads[0], pads[1:]
         size = self._fixed_size(axis, "pad")
         kept = size + min(low, 0) + min(high, 0)
         most = {"reflect": size - 1, "circular": kept, "replicate": max(low, high, 0)}[mode]
@@ -342,6 +352,7 @@ class Joining(Linalg):
             parts.insert(0, source._border(axis, low, mode, is_low=True))
         if high > 0:
             parts.append(source._border(axis, high, mode, is_low=False))
+        parts = [part._pad_from_inside(rest, mode) for part in parts]
         return parts[0].cat(*parts[1:], dim=axis)
 
     def _border(self, axis: int, count: int, mode: str, is_low: bool) -> Self:

@@ -424,7 +424,7 @@ class _Expansion:
         for position, _ in env:
             range_ = self.free.ranges[position]
             copies = simplify.value_of(range_.src[0]) or 1
-            if copies >= _LEAST_SEGMENT and stride(offset, range_) == 1:
+            if copies >= _LEAST_SEGMENT and stride(offset, range_) in (1, -1):
                 return position
         return None
 
@@ -445,12 +445,15 @@ class _Expansion:
         lanes = simplify.value_of(lane.src[0]) or 1
         count = simplify.value_of(self.free.ranges[across].src[0]) or 1
         length, starts = segments(count, lanes)
+        is_backward = stride(offset, self.free.ranges[across]) == -1
         rows: dict[int, Node] = {}
         for start in starts:
-            first = self._scalar_index(offset, tuple(sorted((*others, (across, start)))))
+            # The place in memory of a segment: that of its last row where rows go backward.
+            lowest = start + length - 1 if is_backward else start
+            first = self._scalar_index(offset, tuple(sorted((*others, (across, lowest)))))
             columns = [load(target, at, None, after, length) for at in at_lanes(first, lane, lanes)]
             for i, row in enumerate(transpose(columns)):
-                rows.setdefault(start + i, row)
+                rows.setdefault(lowest - i if is_backward else start + i, row)
         return [rows[i] for i in range(count)]
 
     def _serves_gather(self, node: Node, gate: int, addresses: Node) -> bool:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from tilework.ir.node import Node
 
 _SUMS = frozenset({math.ADD, math.SUB})
+#: Up to so many elements (channels behind places, say) what limits an outer range is no obstacle:
+#: vectors across several of its values are worth their masks.
+_SHORT = 16
 
 
 def normalise_ranges(sink: Node) -> Node:
@@ -133,6 +136,10 @@ def merge_neighbours(sink: Node, *, outputs: bool = True) -> Node:
             outer: simplify.idiv(merged, inner.src[0]),
             inner: simplify.mod(merged, inner.src[0]),
         }
+        for node in kernel.order:
+            limit = _limit_of(node, outer)
+            if limit is not None:
+                values[node] = _limited(limit, merged, size_inner)
         sink = substitute_ranges(sink, values, {outer: (merged,), inner: ()})
     return sink
 
@@ -177,9 +184,29 @@ def _separate_uses(kernel: Kernel, candidates: list[tuple[Node, Node]]) -> set[t
             for pair in candidates:
                 if not mask[source] & touched[pair]:
                     continue
+                if sizes[pair] <= _SHORT and _limit_of(node, pair[0]) is not None:
+                    continue
                 if total.get(pair[0], 0) != sizes[pair] * total.get(pair[1], 0):
                     bad.add(pair)
     return bad
+
+
+def _limit_of(node: Node, range_: Node) -> tuple[int, bool] | None:
+    """What a comparison says of one range alone: below what it is, or from where on (and True)."""
+    if node.op is not math.LT or node.type.shape != () or node.src[0].type.dtype is not index:
+        return None
+    constant, total = simplify.terms(simplify.sub(*node.src))
+    if total == {range_: 1}:
+        return -constant, False
+    return (constant + 1, True) if total == {range_: -1} else None
+
+
+def _limited(limit: tuple[int, bool], merged: Node, size: int) -> Node:
+    """The same of a range of which so many values stand for one of the limited range."""
+    number, is_least = limit
+    if is_least:
+        return simplify.less(const_index(number * size - 1), merged)
+    return simplify.less(merged, const_index(number * size))
 
 
 def _is_sum(node: Node) -> bool:

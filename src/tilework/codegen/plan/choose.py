@@ -234,6 +234,8 @@ def _access_cost(
     if step == 1:
         gated = node.op is LOAD and len(node.src) > 1
         return count / own * (1.5 if gated else 1.0)
+    if node.op is LOAD and step == -1:
+        return count / own * 2.0  # a vector, turned around
     if node.op is LOAD and len(node.src) == 1 and step and 1 < step <= LONGEST_STEP and own > 1:
         return count / own * (2 * step - 1)  # vectors that hold all between, shuffled into one
     # Lanes far apart: one access and one insertion each, and a cache line for each.  Loads may
@@ -298,7 +300,8 @@ def _transposing_split(kernel: Kernel, lane: Node, along: Split) -> Split | None
             continue
         for load in kernel.loads:
             offset = load.src[0].src[1]
-            if len(load.src) == 1 and stride(offset, range_) == 1 and _is_far(offset, lane):
+            is_dense = stride(offset, range_) in (1, -1)
+            if len(load.src) == 1 and is_dense and _is_far(offset, lane):
                 return Split(number(range_), (Part(Unit.LOOP),), (Part(Unit.UNROLL, width),))
     return None
 
@@ -339,7 +342,7 @@ def _writes_lines(store: Node, columns: Split, target: TargetSpec) -> bool:
 
 
 def _is_far(offset: Node, lane: Node) -> bool:
-    return stride(offset, lane) not in (None, 0, 1)
+    return stride(offset, lane) not in (None, 0, 1, -1)
 
 
 def _output_split(kernel: Kernel, output: Node, lanes: int) -> Split:

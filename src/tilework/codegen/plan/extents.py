@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilework.dtypes import index
+from tilework.ir.ops import math
 from tilework.ir.ops.memory import LOAD, STORE
 from tilework.ir.symbolic.bounds import bounds
 
@@ -41,10 +42,29 @@ def lanes_for(kernel: Kernel, target: TargetSpec) -> int:
     return max(target.vector_bits // widest, 1)
 
 
+def _conditions(kernel: Kernel) -> set[Node]:
+    """What compares positions for the gates of loads and stores alone."""
+    stack = [load.src[1] for load in kernel.loads if len(load.src) > 1]
+    stack += [store.src[2] for store in kernel.stores if len(store.src) > 2]
+    found: set[Node] = set()
+    while stack:
+        node = stack.pop()
+        if node not in found:
+            found.add(node)
+            stack += node.src if node.op is math.AND else ()
+    for node in reversed(kernel.order):  # what uses a node comes before it
+        if node.op is not LOAD and node.op is not STORE and node not in found:
+            found.difference_update(node.src)
+    return found
+
+
 def _narrow_bits(kernel: Kernel) -> int:
     """8 or 16 where a kernel knows nothing wider and no positions, else 32."""
     widest = 8
+    conditions = _conditions(kernel)
     for node in kernel.order:
+        if node in conditions:
+            continue
         if node.op is STORE:
             dtype = node.src[1].type.dtype
         elif node.op is LOAD:

@@ -20,6 +20,7 @@ from tilework.ir.ops.tensor import (
     ShapeAttrs,
 )
 from tilework.ir.symbolic import dims
+from tilework.schedule.passes.cost import is_contraction
 from tilework.schedule.passes.slices import between
 from tilework.schedule.passes.variation import varying_axes
 
@@ -66,10 +67,13 @@ def _split(node: Node) -> Node:
     if not isinstance(results, int) or not isinstance(elements, int) or results == 0:
         return node
     depth = elements // results
+    is_long = DEEP_PRODUCTS < depth < 2 * DEEP_PRODUCTS
     is_deep = depth >= 2 * DEEP_PRODUCTS and results <= FEW_DEEP_RESULTS
     if is_deep and x.op is MUL and _is_shared(x):
         count = min(depth // DEEP_PRODUCTS * 2, PARTS)
         count = max(count, _short_parts(results, depth))
+    elif is_long and results <= FEW_DEEP_RESULTS and _has_panels(node):
+        count = -(-depth // (DEEP_PRODUCTS // 2))
     elif results < FEW_RESULTS and depth >= MANY_ELEMENTS:
         outer = next((axis for axis in axes if x.shape[axis] >= LEAST_PARTS), None)
         if outer is not None and len(axes) > 1 and x.shape[outer] < 2 * PARTS:
@@ -95,6 +99,11 @@ def _split(node: Node) -> Node:
         return total
     rest = REDUCE(between(x, axis, whole, size), attrs=node.attrs)
     return combine(node.attrs.fold, total, rest)
+
+
+def _has_panels(node: Node) -> bool:
+    """Is this a sum of products of floats, both factors of which several results share?"""
+    return node.dtype.is_float and is_contraction(node)
 
 
 def _is_shared(product: Node) -> bool:

@@ -1,7 +1,9 @@
 """Blocks of vectors are transposed by shuffles."""
 
+import numpy as np
 import pytest
 
+from tilework import Tensor
 from tilework.codegen.passes.transpose import segments, transpose
 from tilework.dtypes import float32
 from tilework.ir.build import const_index
@@ -43,3 +45,14 @@ def test_segments_cover_rows_and_reach_back_at_the_end(
     count: int, lanes: int, expected: tuple[int, list[int]]
 ) -> None:
     assert segments(count, lanes) == expected
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.float16, np.int8, np.int32])
+@pytest.mark.parametrize("shape", [(64, 64), (37, 100), (3, 50, 70), (16, 17), (5, 300)])
+def test_transposed_rows_may_be_read_backward(shape: tuple[int, ...], kind: type) -> None:
+    x = (np.random.default_rng(1).standard_normal(shape) * 50).astype(kind)
+    for turns in (1, 3):
+        found = Tensor(x).rot90(turns, (-2, -1)).contiguous().numpy()
+        assert found.tobytes() == np.rot90(x, turns, (-2, -1)).tobytes()
+    found = Tensor(x).flip(-1, -2).transpose(-1, -2).contiguous().numpy()
+    assert found.tobytes() == x[..., ::-1, ::-1].swapaxes(-1, -2).tobytes()

@@ -50,3 +50,10 @@ def test_positions_are_wide() -> None:
     assert lanes(math.ADD(read(1, int64), PLACE)) == 16
     assert lanes(math.ADD(read(1, int64), read(2, int64))) == 16
     assert lanes(PLACE) == 16
+
+
+def test_positions_that_only_limit_what_is_read_are_not() -> None:
+    early = math.AND(math.LT(PLACE, const_index(7)), math.LT(const_index(2), PLACE))
+    place = read(1, int8).src[0]
+    assert lanes(LOAD(place, early)) == 64
+    assert lanes(math.WHERE(early, LOAD(place, early), read(2, int8))) == 16
