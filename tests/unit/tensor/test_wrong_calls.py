@@ -34,7 +34,7 @@ GIVEN: dict[str, Any] = {
     "axis": 0, "dim": 0, "dim0": 0, "axis0": 0, "start_dim": 0, "dim1": 1, "axis1": 1,
     "end_dim": 1, "axes": (0, 1), "dims": (0, 1), "order": (0, 1), "shape": (4, 3),
     "index": Tensor([0, 1]), "indices": Tensor([0, 1]), "mask": Tensor(X > 0),
-    "condition": Tensor(X > 0), "dtype": dtypes.float32,
+    "condition": Tensor(X > 0), "dtype": dtypes.float32, "steps": 4, "length": 2,
 }  # fmt: skip
 TENSORS = frozenset(
     ("other", "x", "y", "end", "weight", "target", "src", "source", "value", "values", "first",
@@ -43,6 +43,13 @@ TENSORS = frozenset(
 WRONG: tuple[Any, ...] = (
     object(), "text", Tensor([1.0] * 7), -99, 1.5, [1, [2]], Tensor(np.ones((2, 2, 2), np.int32)),
 )  # fmt: skip
+
+
+#: Methods that look at their other arguments first, which do not fit each other in these calls.
+ASKED_LATER = {
+    *((name, "src") for name in ("scatter_", "scatter_add", "scatter_add_", "scatter_reduce_")),
+    *(("scatter_reduce_", key) for key in ("dim", "index")),
+}
 
 
 def methods() -> list[str]:
@@ -99,6 +106,21 @@ def test_a_method_refuses_what_it_cannot_take_by_a_typed_error(name: str) -> Non
             check(error)
         else:
             assert error is None or is_about_the_number_of_arguments(error)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", methods())
+def test_a_method_says_which_argument_it_cannot_take(name: str) -> None:
+    is_static = isinstance(inspect.getattr_static(Tensor, name), classmethod | staticmethod)
+    parameters = parameters_of(name)
+    for position, wrong in enumerate(parameters):
+        is_needed = wrong.default is wrong.empty and wrong.kind is not wrong.VAR_KEYWORD
+        if not is_needed or (name, wrong.name) in ASKED_LATER:
+            continue
+        args, named = calls(name)[position * len(WRONG)]
+        error = refusal(getattr(Tensor if is_static else Tensor(X), name), args, named)
+        assert error is not None, wrong.name
+        assert any(word in str(error) for word in (name, wrong.name, "object")), str(error)
 
 
 def refusal(
