@@ -47,10 +47,10 @@ _LEAST_SIDE, _LEAST_DEPTH = 16, 8
 #: Elements of a slot row that are turned by one place, so that neighbours use other banks.
 _TURN = 2
 #: Of large products: threads of a warp along rows and columns, warps along both, the results of a
-#: thread along a side, and which depth is staged.
-_LANES, _WARPS, _EACH, _SHALLOW = (4, 8), (4, 2), 8, 8
-#: Two blocks of 256 threads with 64 results each hide each other's barriers.
-_RESIDENT = 2
+#: thread along a side, which depth is staged, and how many blocks a multiprocessor holds.  Two of
+#: 256 threads with 64 results each leave no thread more than 128 registers, and hide each other's
+#: barriers.
+_LANES, _WARPS, _EACH, _SHALLOW, _RESIDENT = (4, 8), (4, 2), 8, 8, 2
 
 
 def choose_contraction_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan | None:
@@ -144,7 +144,7 @@ def _large_plan(kernel: Kernel, found: Contraction, swapped: bool) -> GpuPlan:
         overlap=False,
         swapped=swapped,
         rows=(Part(Unit.LOCAL, _WARPS[0]), copies, Part(Unit.LOCAL, rows), Part(Unit.UNROLL, near)),
-        columns=(Part(Unit.WARP, _WARPS[1]), copies, Part(Unit.LOCAL, columns), side_by_side),
+        columns=(Part(Unit.LOCAL, _WARPS[1]), copies, Part(Unit.LOCAL, columns), side_by_side),
         depth=_SHALLOW,
         resident=_RESIDENT,
     )
@@ -258,6 +258,11 @@ class _Tiling:
         self.number = max((int(r.attrs.number) for r in kernel.free.ranges), default=-1) + 1
         self.warps = plan.unit_size(Unit.WARP)
         self.local = plan.unit_size(Unit.LOCAL)
+        #: Are factors turned on their way?  Then neighbouring threads load pieces of one row.
+        self.turns = any(part.unit is Unit.LOCAL for part in plan.rows)
+        if self.turns:
+            self.local = plan.depth * _WORD_BYTES // _ACCESS_BYTES
+            self.warps = plan.threads // self.local
 
     def _range(self, size: int, unit: Unit) -> Node:
         if size == 1 and unit is not Unit.THREAD:
@@ -277,6 +282,9 @@ class _Tiling:
         warp, local = self._range(self.warps, Unit.WARP), self._range(self.local, Unit.LOCAL)
         rows, columns = _Side(m, tile_m, height), _Side(n, tile_n, width)
         shared = thread_places(self.plan, warp, local)
+        if self.turns:
+            thread = simplify.add(simplify.scale(warp, self.local), local)
+            shared = thread_places(self.plan, const_index(0), thread)
         self._hold(rows, self.plan.rows, shared)
         self._hold(columns, self.plan.columns, shared[len(self.plan.rows) :])
         steps = self._range(-(-k.size // self.plan.depth), Unit.LOOP)
@@ -324,7 +332,7 @@ class _Tiling:
         """The load, from shared memory, that stands for a factor."""
         depth, length = self.plan.depth, side.length
         by_k = load_stride(factor, self.depth.flat.ranges[-1]) == 1
-        if by_k and any(part.unit is Unit.LOCAL for part in self.plan.rows):
+        if by_k and self.turns:
             return self._turned(operand, factor, side, inner)
         fast = self.depth.flat if by_k else side.flat
         lanes = self._lanes(factor, fast, (depth if by_k else length), length * depth)
@@ -353,20 +361,17 @@ class _Tiling:
         return LOAD(INDEX(stage, _offset(side.inside, inner, by_k, turns, row, lanes, length)))
 
     def _turned(self, operand: int, factor: Node, side: _Side, inner: Node) -> Node:
-        """The same, turned on its way: loaded along k, stored along the factor's own range.
-
-        Neighbouring threads load different rows, and store to different banks.
-        """
+        """The same, turned on its way: loaded along k, stored along the factor's own range."""
         depth, length = self.plan.depth, side.length
-        lanes = self._lanes(factor, self.depth.flat, depth // self.warps, length * depth)
-        step = self._range(depth // (self.warps * lanes), Unit.UNROLL)
+        lanes = self._lanes(factor, self.depth.flat, depth // self.local, length * depth)
+        step = self._range(depth // (self.local * lanes), Unit.UNROLL)
         warp, local = self._range(self.warps, Unit.WARP), self._range(self.local, Unit.LOCAL)
         lane = self._range(lanes, Unit.LANE)
-        copy = self._range(length // self.local, Unit.UNROLL)
-        own = simplify.add(simplify.scale(copy, self.local), local)
-        k = simplify.scale(simplify.add(simplify.scale(step, self.warps), warp), lanes)
+        copy = self._range(length // self.warps, Unit.UNROLL)
+        own = simplify.add(simplify.scale(copy, self.warps), warp)
+        k = simplify.scale(simplify.add(simplify.scale(step, self.local), local), lanes)
         value = self._filled(factor, side, (own, k), lane, by_k=True)
-        bound = [range_ for range_ in (step, warp, lane, copy, local) if range_.op is RANGE]
+        bound = [range_ for range_ in (step, local, lane, copy, warp) if range_.op is RANGE]
         stage = STAGE(value, *bound, attrs=StageAttrs(Memory.TILE, operand))
         return LOAD(INDEX(stage, simplify.add(simplify.scale(inner, length), side.inside)))
 
