@@ -41,7 +41,8 @@ def pooled() -> Tensor:
 def sized() -> Tensor:
     n = Variable("n", 3, 70)
     x = Tensor.empty(70, 12)[: n.bind(5)]
-    return (x.flip(0) * 2).cat(x, dim=0)
+    joined: Tensor = (x.flip(0) * 2).cat(x, dim=0)
+    return joined
 
 
 PROGRAMS: dict[str, Callable[[], Tensor]] = {

@@ -235,7 +235,8 @@ def test_a_function_says_what_it_cannot_take(name: str) -> None:
     function, usual = FUNCTIONS[name], arguments_that_fit(name)
     assert (usual is None) == (name in NEED_MORE)
     for wrong in parameters_of(function) if usual is not None else ():
-        error = error_of(lambda wrong=wrong: function(**{**usual, wrong.name: object()}))  # type: ignore[misc]
+        given = {**(usual or {}), wrong.name: object()}
+        error = error_of(lambda given=given: function(**given))  # type: ignore[misc]
         if error is None:  # an option that plays no part in this call
             assert wrong.default is not wrong.empty
             continue
