@@ -3,6 +3,7 @@
 0. `shard.lower`: values over several devices become parts, and copies between the devices.
    `integer_sums`: sums of dequantised products are done in integers.
    `narrow`: parts of a value that are rounded become parts of the rounded value.
+   `exact`: what a rounding holds exactly is read from there.
    `choice`: sums of rows that are zero but for one element are that element.
    `split_reduce`, `split_scan`: long reductions and scans of few rows in steps; `sort_rows`: sorts
    along the last axis; `split_scatter`: long scatters of integers by parts.
@@ -32,6 +33,7 @@ from tilework.schedule import cache
 from tilework.schedule.check import check_function, check_schedule
 from tilework.schedule.linear import assemble
 from tilework.schedule.passes.choice import sum_choices
+from tilework.schedule.passes.exact import read_roundings
 from tilework.schedule.passes.group import group_kernels
 from tilework.schedule.passes.integer_sums import sum_integers
 from tilework.schedule.passes.layouts import choose_layouts
@@ -100,7 +102,7 @@ def build_schedule(function: Node, limits: Limits = DEFAULT_LIMITS) -> Schedule:
         function = sum_integers(function)
         clock.ended("integer-sums", function)
         function = round_before_turning(function, limits.matrix_units_on)
-        function = round_sources(function)
+        function = read_roundings(round_sources(function), limits.matrix_units_on)
         clock.ended("narrow", function)
         function = sum_choices(function, limits)
         clock.ended("choices", function)
