@@ -6,7 +6,8 @@ First the numbers: sums of fresh random inputs of several dtypes and odd sizes, 
 a sum in float64; then a few captured training steps against one card.  Then times: a captured step
 whose only work is the sum, medians of host time over batches of runs that are waited for together.
 `GB/s` is the bandwidth of the bus as NCCL's own tests count it: 2 (n - 1) / n of the bytes on each.
-`--kind CPU` checks the same on devices of the host, without peers.
+`--kind CPU` checks the same on devices of the host, without peers.  `--processes 2` does it with as
+many processes, each with one card, beside PyTorch's NCCL of as many: `benchmarks.gpu.processes`.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ CHECKED = (("float32", 1e-6), ("bfloat16", 8e-3), ("int32", 0.0))
 ODD_SIZES = (1, 7, 1 << 10, (1 << 18) + 13)
 
 
-def exact_inputs(count: int, size: int, dtype: str) -> Any:
+def exact_inputs(count: int, size: int, dtype: str, seed: int | None = None) -> Any:
     """Random rows, one for each card, as float64 that the dtype holds."""
-    random = np.random.default_rng()
+    random = np.random.default_rng(seed)
     if dtype == "int32":
         return random.integers(-1000, 1000, (count, size)).astype(np.float64)
     rows = random.standard_normal((count, size)).astype(np.float32)
@@ -44,12 +45,18 @@ def exact_inputs(count: int, size: int, dtype: str) -> Any:
     return rows.astype(np.float64)
 
 
-def check_sums(devices: tuple[str, ...], way: str) -> list[str]:
-    """What is wrong with the sums of one way; empty if nothing is."""
+def check_sums(devices: tuple[str, ...], way: str, seed: int | None = None) -> list[str]:
+    """What is wrong with the sums of one way; empty if nothing is.
+
+    Args:
+        devices: that hold the parts.
+        way: for messages.
+        seed: of the inputs, where several processes must have the same.
+    """
     faults = []
     for dtype, tolerance in CHECKED:
         for size in ODD_SIZES:
-            rows = exact_inputs(len(devices), size, dtype)
+            rows = exact_inputs(len(devices), size, dtype, seed)
             x = Tensor(rows.astype(np.float32)).cast(dtype).shard(devices, 0).realize()
             step = jit(lambda x: x.sum(0))
             for _ in range(3):  # plainly, captured, and recorded
@@ -101,7 +108,11 @@ def losses(devices: tuple[str, ...], place: Callable[..., None] | None) -> list[
 
 def check_training(devices: tuple[str, ...], way: str) -> list[str]:
     """What training over cards gets wrong; empty if nothing is."""
-    wanted = losses((devices[0],), None)
+    return compare_training(devices, way, losses((devices[0],), None))
+
+
+def compare_training(devices: tuple[str, ...], way: str, wanted: list[float]) -> list[str]:
+    """What training over cards gets wrong against the losses of one; empty if nothing is."""
     faults = []
     for name, place in (
         ("data parallel", distributed.replicate),
@@ -191,7 +202,13 @@ def main() -> int:
     parser.add_argument("--sizes", default="65536,1048576,16777216,268435456,1073741824")
     parser.add_argument("--repeat", type=int, default=9)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--processes", type=int, default=0)
     given = parser.parse_args()
+    if given.processes:
+        # That module has what it needs of this one.
+        from benchmarks.gpu.processes import start
+
+        return start(given.processes, given.kind, given.sizes, given.repeat, given.out)
     devices = tuple([f"{given.kind}:{number}" for number in range(given.cards)])
     faults: list[str] = []
     ways = []

@@ -22,12 +22,14 @@ from tilework.base.records import dataclass
 from tilework.engine.compile import CompiledKernel
 from tilework.engine.copies import copy_between, poison_bytes
 from tilework.engine.device import Device, OpenDevice, on_close
+from tilework.engine.exchanges import Exchanges
 from tilework.engine.expressions import Expression
 from tilework.engine.faults import note_checked
 from tilework.engine.folds import fold_in_order
 from tilework.engine.queued import by_device, in_order
 from tilework.engine.stats import COUNTERS
 from tilework.engine.steps import (
+    CopyCall,
     FoldCall,
     KernelCall,
     Operand,
@@ -426,26 +428,34 @@ class HostInstance:
 
     def run(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> None:
         """Do each after the work before it.  Raises what a kernel before a copy reported."""
-        self.time(slots, values)
+        waiting = Exchanges()
+        for call in self._calls:
+            if not waiting.take(call, slots):
+                waiting.begin()
+                self._do(call, slots)
+        waiting.begin()
 
     def time(self, slots: Sequence[Buffer | None], values: Mapping[str, int]) -> list[float]:
         """Do them, and return the seconds of each."""
         seconds: list[float] = []
         for call in self._calls:
             started = time.perf_counter()
-            if isinstance(call, PoisonCall):
-                poison_bytes(Device[call.device], part_of(slots, call.target))
-            elif isinstance(call, FoldCall):
-                fold_in_order(call, slots)
-            else:
-                copy_between(
-                    Device[call.target_device],
-                    part_of(slots, call.target),
-                    Device[call.source_device],
-                    part_of(slots, call.source),
-                )
+            self._do(call, slots)
             seconds.append(time.perf_counter() - started)
         return seconds
+
+    def _do(self, call: Step, slots: Sequence[Buffer | None]) -> None:
+        if isinstance(call, PoisonCall):
+            poison_bytes(Device[call.device], part_of(slots, call.target))
+        elif isinstance(call, FoldCall):
+            fold_in_order(call, slots)
+        elif isinstance(call, CopyCall):
+            copy_between(
+                Device[call.target_device],
+                part_of(slots, call.target),
+                Device[call.source_device],
+                part_of(slots, call.source),
+            )
 
 
 class LinkCache:

@@ -22,6 +22,7 @@ from tilework.base.errors import (
     UnsupportedError,
 )
 from tilework.base.ledger import Ledger
+from tilework.runtime.cuda import nccl_group
 from tilework.runtime.cuda.nccl import (
     Config,
     Dtype,
@@ -33,7 +34,7 @@ from tilework.runtime.cuda.nccl import (
     load_nccl,
     make_config,
 )
-from tilework.runtime.cuda.nccl_group import NcclGroup
+from tilework.runtime.cuda.nccl_group import Move, NcclGroup, Place
 from tilework.runtime.drivers.cuda import CudaDriver
 from tilework.testing.emulators.cuda import EmulatedCuda
 from tilework.testing.emulators.nccl import EmulatedNccl
@@ -346,3 +347,95 @@ def test_folds_that_the_library_does_not_know_are_refused(pair: Pair) -> None:
     with pytest.raises(UnsupportedError, match="no such collective"):
         group.all_reduce("add", "fp8e4m3", rows)
     group.close()
+
+
+class Gone:
+    """Ranks of other processes that are there until a test says otherwise."""
+
+    def __init__(self, library: EmulatedNccl, size: int) -> None:
+        self.size = size
+        self.name = library.unique_id()
+        self.why = ""
+
+    def place(self, rank: int) -> Place:
+        return Place(rank, self.size, lambda make: self.name, lambda: self.why)
+
+
+def halves(pair: Pair) -> tuple[Gone, list[NcclGroup]]:
+    """Two groups with one card each, as two processes have them, which are one group."""
+    others = Gone(pair.library, 2)
+    comes_alone = pair.library.status
+    pair.library.status = lambda comm: Status.SUCCESS  # type: ignore[method-assign]
+    groups = [
+        NcclGroup(pair.library, [driver], ledger=pair.ledger, place=others.place(rank))
+        for rank, driver in enumerate(pair.drivers)
+    ]
+    pair.library.status = comes_alone  # type: ignore[method-assign]
+    return others, groups
+
+
+def test_cards_of_two_processes_fold_what_each_has(pair: Pair) -> None:
+    _, groups = halves(pair)
+    rows = pair.buffers([1, 2], [10, 20])
+    for _ in range(3):
+        for group, row in zip(groups, rows, strict=True):
+            group.all_reduce("add", "float32", [row])
+    assert pair.read(rows) == [[11, 22]] * 2
+    assert "graph_launch" not in pair.cards.calls  # each would have to record when the other does
+    for group in groups:
+        group.end()
+
+
+def test_what_ranks_send_to_each_other_goes_both_ways_at_once(pair: Pair) -> None:
+    _, groups = halves(pair)
+    rows = pair.buffers([1, 2], [10, 20])
+    for rank, (target, source) in enumerate(rows):
+        moves = [Move(1 - rank, source, is_sent=True), Move(1 - rank, target, is_sent=False)]
+        groups[rank].exchange(moves)
+    assert pair.read(rows) == [[10, 20], [1, 2]]
+    for group in groups:
+        group.end()
+
+
+def test_a_process_that_is_gone_ends_a_wait_for_its_card(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nccl_group, "_PARTING_SECONDS", 0.01)
+    others, groups = halves(pair)
+    rows = pair.buffers([1, 2], [10, 20])
+    others.why = "rank 1 is gone"
+    driver = pair.drivers[0]
+    driver.peers.watch(groups[0])
+    groups[0].all_reduce("add", "float32", rows[:1])
+    mark = driver.peers.mark(is_copying=True)
+    driver.peers.after(mark, is_copying=False)
+    driver.peers.give_back([mark])
+    with pytest.raises(DeviceLostError, match="waits for another process in vain"):
+        driver.wait(driver.ticket("an all-reduce"), WaitLimit.of(60.0))
+    assert driver.lost
+    for group in groups:
+        group.end()
+
+
+def test_a_process_that_leaves_once_its_part_is_done_disturbs_nobody(pair: Pair) -> None:
+    others, groups = halves(pair)
+    rows = pair.buffers([1, 2], [10, 20])
+    for group, row in zip(groups, rows, strict=True):
+        group.all_reduce("add", "float32", [row])
+    others.why = "rank 1 is gone"
+    for group in groups:
+        group.check()
+    assert pair.read(rows) == [[11, 22]] * 2
+    for group in groups:
+        group.end()
+
+
+def test_a_rank_that_is_gone_before_all_have_come_is_not_waited_for(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nccl_group, "_PARTING_SECONDS", 0.01)
+    others = Gone(pair.library, 2)
+    others.why = "rank 1 is gone"
+    with pytest.raises(DeviceLostError, match="in vain"):
+        NcclGroup(pair.library, pair.drivers[:1], ledger=pair.ledger, place=others.place(0))
+    assert not +pair.library.held

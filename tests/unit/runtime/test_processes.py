@@ -104,6 +104,21 @@ def test_a_rank_that_is_gone_ends_the_others_at_once(group: Callable[..., list[L
     assert time.monotonic() - started < 30
 
 
+def test_a_rank_that_is_gone_is_found_out_also_behind_bytes_that_nobody_has_received(
+    group: Callable[..., list[Links]],
+) -> None:
+    first, second = group(2)
+    assert first.gone() == second.gone() == ""
+    second.send(0, memoryview(b"late"))
+    assert first.gone() == ""
+    second.close()
+    deadline = time.monotonic() + 60
+    while not first.gone() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert first.gone() == "rank 1 is gone"
+    assert second.gone() == "the group was ended"
+
+
 def test_a_rank_that_does_not_answer_is_given_up_at_the_deadline(
     group: Callable[..., list[Links]],
 ) -> None:

@@ -120,11 +120,11 @@ class _Machine:
         if not self._is_late:
             self._run_all()
 
-    def arrive(self, stream: int, done: _Put) -> _Put:
-        """A mark in a queue, which then waits for `done`."""
+    def arrive(self, stream: int, *done: _Put) -> _Put:
+        """A mark in a queue, which then waits for all of `done`."""
         arrived = _Put(stream)
-        self._do(stream, arrived)
-        self._do(stream, done)
+        for put in (arrived, *done):
+            self._do(stream, put)
         return arrived
 
     def give_up(self, done: _Put) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 from collections import Counter
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tilework.base.records import dataclass, field
@@ -43,6 +44,24 @@ class _Comm:
     is_finalized: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """Bytes that a rank sends or gets."""
+
+    comm: _Comm
+    stream: int
+    address: int
+    size_bytes: int
+    peer: int
+    is_sent: bool
+
+    @property
+    def pair(self) -> tuple[int, int]:
+        """From which rank to which."""
+        ends = (self.comm.rank, self.peer)
+        return ends if self.is_sent else ends[::-1]
+
+
 @dataclass
 class _Meeting:
     """One collective: what each rank brought, and the mark that all wait for."""
@@ -54,7 +73,7 @@ class _Meeting:
 
 
 class EmulatedNccl:
-    """The part of the library that schedules use: all-reduces of ranks in one process."""
+    """The part of the library that schedules use: folds and copies of ranks in one process."""
 
     def __init__(self, cards: EmulatedCuda, version: int = 23203) -> None:
         self._cards = cards
@@ -65,7 +84,10 @@ class EmulatedNccl:
         self.remote = Status.SUCCESS
         self._failures: dict[str, int] = {}
         self._comms: dict[int, _Comm] = {}
-        self._meetings: dict[tuple[bytes, int], _Meeting] = {}
+        self._meetings: dict[tuple[Any, ...], _Meeting] = {}
+        #: Copies that have begun, by group and pair, at either end.
+        self._counts: Counter[tuple[Any, ...]] = Counter()
+        self._together: list[_Move] | None = None
         self._next = 1
 
     def fail_next(self, call: str, status: int) -> None:
@@ -122,8 +144,13 @@ class EmulatedNccl:
 
     @contextmanager
     def group(self) -> Iterator[None]:
-        yield
+        self._together = []
+        try:
+            yield
+        finally:
+            moves, self._together = self._together, None
         self._enter("group_end")
+        self._begin(moves)
 
     def all_reduce(
         self, target: int, source: int, count: int, dtype: Dtype, op: Reduction, comm: int,
@@ -138,6 +165,50 @@ class EmulatedNccl:
             self._cards.call_on(
                 stream, lambda queue: self._join(ours, kind, (target, source), queue)
             )
+
+    def send(self, source: int, size_bytes: int, to: int, comm: int, stream: int) -> None:
+        self._enter("send")
+        self._move(_Move(self._comms[comm], stream, source, size_bytes, to, True))
+
+    def receive(self, target: int, size_bytes: int, rank: int, comm: int, stream: int) -> None:
+        self._enter("receive")
+        self._move(_Move(self._comms[comm], stream, target, size_bytes, rank, False))
+
+    def _move(self, move: _Move) -> None:
+        if move.comm.rank in self.absent:
+            return
+        if self._together is None:
+            self._begin([move])
+        else:
+            self._together.append(move)
+
+    def _begin(self, moves: list[_Move]) -> None:
+        for stream in dict.fromkeys(move.stream for move in moves):
+            rows = [move for move in moves if move.stream == stream]
+            self._cards.call_on(stream, partial(self._meet, rows))
+
+    def _meet(self, moves: list[_Move], stream: int) -> None:
+        """Both ends of each copy come to it at once with the others of their queue."""
+        rows = [(move, *self._meeting_of(move)) for move in moves]
+        arrived = self._cards.arrive(stream, *[meeting.done for _, _, meeting in rows])
+        for move, key, meeting in rows:
+            if meeting.kind != ("copy", move.size_bytes):
+                raise NcclCallError("group_end", Status.INVALID_USAGE, "the ranks' sizes differ")
+            meeting.rows[move.is_sent] = (move.address, move.size_bytes)
+            meeting.arrived.append(arrived)
+            if len(meeting.rows) == 2:
+                del self._meetings[key]
+                work = partial(_copy, meeting.rows[0][0], *meeting.rows[1])
+                self._cards.meet(meeting.arrived, meeting.done, work, "copy")
+
+    def _meeting_of(self, move: _Move) -> tuple[tuple[Any, ...], _Meeting]:
+        end = (move.comm.unique_id, move.pair, move.is_sent)
+        key = (*end[:2], self._counts[end])
+        self._counts[end] += 1
+        if key not in self._meetings:
+            self._next += 1
+            self._meetings[key] = _Meeting(_Put(-self._next), ("copy", move.size_bytes))
+        return key, self._meetings[key]
 
     def _join(self, comm: _Comm, kind: Any, row: tuple[int, int], stream: int) -> None:
         key = (comm.unique_id, comm.calls)
@@ -157,6 +228,10 @@ class EmulatedNccl:
             self._cards.meet(
                 meeting.arrived, meeting.done, lambda: _fold(rows, count, dtype, op), kind[0]
             )
+
+
+def _copy(target: int, source: int, size_bytes: int) -> None:
+    ctypes.memmove(target, source, size_bytes)
 
 
 def _fold(rows: list[tuple[int, int]], count: int, dtype: Dtype, op: Reduction) -> None:
