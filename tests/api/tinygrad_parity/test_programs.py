@@ -37,6 +37,8 @@ CASES: dict[str, tuple[list[str], dict[str, str]]] = {
     "detector": ([], {}),
     "adversaries": ([], {}),
     "training": ([], {}),
+    "volume": ([], {}),
+    "vision": ([], {}),
 }
 
 

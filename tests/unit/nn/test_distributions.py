@@ -18,6 +18,13 @@ B = np.array([[0.25], [2.0]], np.float32)
 CHANCES = np.array([0.0, 0.2, 0.9, 1.0], np.float32)
 SHARES = np.array([[1.0, 2.0, 1.0], [0.5, 0.0, 0.5]], np.float32)
 
+COVARIANCE = np.array([[2.0, 0.5, 0.1], [0.5, 1.0, 0.2], [0.1, 0.2, 3.0]], np.float32)
+
+#: Kinds of which PyTorch says no entropy, or gives it by another way.
+NO_ENTROPY = {"Poisson", "FisherSnedecor", "Binomial", "NegativeBinomial"}
+#: Kinds of which no moments are compared: they are infinite, or draws tell little of them.
+NO_MOMENTS = {"Cauchy", "HalfCauchy", "Pareto", "InverseGamma", "FisherSnedecor", "StudentT"}
+
 #: Name, parameters, other parameters for divergences, and where densities are asked for.
 ROWS: list[tuple[str, dict[str, Any], dict[str, Any], Any]] = [
     ("Normal", {"loc": A, "scale": B}, {"loc": B, "scale": A}, A - 1),
@@ -37,6 +44,33 @@ ROWS: list[tuple[str, dict[str, Any], dict[str, Any], Any]] = [
     ("Categorical", {"probs": SHARES}, {"probs": SHARES + 1}, np.array([0, 2])),
     ("Categorical", {"logits": SHARES}, {"logits": SHARES + 1}, np.array([[0, 2], [1, 1]])),
     ("Poisson", {"rate": A}, {"rate": A + 1}, np.array([0.0, 2.0, 5.0], np.float32)),
+    ("Cauchy", {"loc": A, "scale": B}, {"loc": A + 1, "scale": B * 2}, A - 1),
+    ("HalfCauchy", {"scale": A}, {}, A),
+    ("HalfNormal", {"scale": A}, {"scale": A + 1}, A),
+    ("StudentT", {"df": A + 1.7, "loc": B, "scale": A}, {}, A - 1),
+    ("Gumbel", {"loc": A, "scale": B + 1}, {"loc": A - 1, "scale": B * 2 + 1}, A - 1),
+    ("Weibull", {"scale": A, "concentration": B + 1},
+     {}, A),
+    ("Pareto", {"scale": A, "alpha": B + 4}, {"scale": A / 2, "alpha": B + 1}, A + 1),
+    ("InverseGamma", {"concentration": A + 4, "rate": B}, {}, A),
+    ("Chi2", {"df": A}, {"df": A + 1}, A),
+    ("FisherSnedecor", {"df1": A, "df2": B + 9}, {}, A),
+    ("Kumaraswamy", {"concentration1": A, "concentration0": B}, {},
+     np.array([0.1, 0.5, 0.9], np.float32)),
+    ("Binomial", {"total_count": np.array([3.0, 10.0, 40.0], np.float32), "probs": CHANCES[1:2]},
+     {}, np.array([0.0, 4.0, 17.0], np.float32)),
+    ("Geometric", {"probs": CHANCES[1:3]}, {"probs": CHANCES[1:3][::-1].copy()},
+     np.array([0.0, 3.0], np.float32)),
+    ("NegativeBinomial", {"total_count": A, "logits": -B}, {},
+     np.array([0.0, 2.0, 5.0], np.float32)),
+    ("OneHotCategorical", {"logits": SHARES}, {"logits": SHARES * 2},
+     np.eye(3, dtype=np.float32)[[0, 2]]),
+    ("Dirichlet", {"concentration": SHARES + 0.5}, {"concentration": SHARES + 1},
+     np.array([0.2, 0.3, 0.5], np.float32)),
+    ("MultivariateNormal", {"loc": A, "covariance_matrix": COVARIANCE},
+     {"loc": A - 1, "covariance_matrix": COVARIANCE * 2}, A - B),
+    ("MultivariateNormal", {"loc": A, "precision_matrix": COVARIANCE}, {}, A - B),
+    ("MultivariateNormal", {"loc": A, "scale_tril": np.tril(COVARIANCE)}, {}, A - B),
 ]  # fmt: skip
 IDS = [f"{name}-{'-'.join(given)}" for name, given, *_ in ROWS]
 
@@ -70,7 +104,7 @@ def test_shapes_moments_and_entropies_are_pytorchs(
         check(ours.mean, theirs.mean)
         check(ours.variance, theirs.variance)
         check(ours.stddev, theirs.stddev)
-    if name != "Poisson":
+    if name not in NO_ENTROPY:
         check(ours.entropy(), theirs.entropy())
 
 
@@ -83,7 +117,11 @@ def test_a_divergence_is_pytorchs(name: str, given: Any, other: Any, at: Any) ->
     check(distributions.kl_divergence(p, q), found, 5e-5)
 
 
-@pytest.mark.parametrize("name", ["Normal", "LogNormal", "Laplace", "Exponential", "Uniform"])
+@pytest.mark.parametrize(
+    "name",
+    ["Normal", "LogNormal", "Laplace", "Exponential", "Uniform", "Cauchy", "HalfCauchy",
+     "HalfNormal", "Gumbel", "Weibull", "Pareto", "Kumaraswamy"],
+)  # fmt: skip
 def test_shares_and_their_places_are_pytorchs(name: str) -> None:
     row = next(row for row in ROWS if row[0] == name)
     ours, theirs = both(name, row[1])
@@ -92,13 +130,20 @@ def test_shares_and_their_places_are_pytorchs(name: str) -> None:
     check(ours.icdf(Tensor(shares)), theirs.icdf(torch.from_numpy(shares)))
 
 
-@pytest.mark.parametrize(("name", "given", "other", "at"), ROWS, ids=IDS)
+@pytest.mark.parametrize(
+    ("name", "given", "other", "at"),
+    [
+        pytest.param(*row, id=name)
+        for row, name in zip(ROWS, IDS, strict=True)
+        if row[0] not in NO_MOMENTS
+    ],
+)
 def test_draws_have_the_moments_of_their_law(name: str, given: Any, other: Any, at: Any) -> None:
     Tensor.manual_seed(7)
     ours, theirs = both(name, given)
     count = 40_000
     drawn = ours.sample((count,))
-    assert drawn.shape == (count, *ours.batch_shape)
+    assert drawn.shape == (count, *ours.batch_shape, *ours.event_shape)
     values = drawn.numpy().astype(np.float64)
     if name == "Categorical":
         shares = np.stack([(values == kind).mean(0) for kind in range(3)], -1)
@@ -107,8 +152,101 @@ def test_draws_have_the_moments_of_their_law(name: str, given: Any, other: Any, 
     if name == "LogNormal":  # whose moments are those of a few large draws
         values, theirs = np.log(values), theirs.base_dist
     error = np.sqrt(theirs.variance.numpy() / count)
-    assert (np.abs(values.mean(0) - theirs.mean.numpy()) < 5 * error).all()
+    assert (np.abs(values.mean(0) - theirs.mean.numpy()) <= 5 * error).all()
     np.testing.assert_allclose(values.var(0), theirs.variance.numpy(), rtol=0.12)
+
+
+@pytest.mark.parametrize("name", sorted(NO_MOMENTS - {"FisherSnedecor", "StudentT"}))
+def test_draws_without_moments_have_the_shares_of_their_law(name: str) -> None:
+    Tensor.manual_seed(4)
+    law = both(name, next(row[1] for row in ROWS if row[0] == name))[0]
+    drawn = law.sample((20_000,))
+    shares = np.sort(law.cdf(drawn).numpy(), 0)
+    even = (np.arange(20_000) / 20_000).reshape(-1, *[1] * len(law.batch_shape))
+    assert np.abs(shares - even).max() < 0.02
+
+
+@pytest.mark.parametrize("name", ["StudentT", "FisherSnedecor"])
+def test_draws_have_the_quartiles_of_pytorchs(name: str) -> None:
+    Tensor.manual_seed(4)
+    ours, theirs = both(name, next(row[1] for row in ROWS if row[0] == name))
+    found = np.quantile(ours.sample((20_000,)).numpy(), [0.25, 0.5, 0.75], 0)
+    torch.manual_seed(4)
+    want = np.quantile(theirs.sample((20_000,)).numpy(), [0.25, 0.5, 0.75], 0)
+    np.testing.assert_allclose(found, want, rtol=0.1, atol=0.1)
+
+
+def test_draws_of_several_categories_add_up() -> None:
+    Tensor.manual_seed(3)
+    law = distributions.Multinomial(5, Tensor(SHARES))
+    theirs = torch.distributions.Multinomial(5, torch.tensor(SHARES), validate_args=False)
+    check(law.mean, theirs.mean)
+    check(law.variance, theirs.variance)
+    drawn = law.sample((4000,)).numpy()
+    assert (drawn.sum(-1) == 5).all()
+    np.testing.assert_allclose(drawn.mean(0), theirs.mean.numpy(), atol=0.1)
+    value = np.array([2.0, 0.0, 3.0], np.float32)
+    check(law.log_prob(Tensor(value)), theirs.log_prob(torch.tensor(value)))
+
+
+@pytest.mark.parametrize("name", ["RelaxedBernoulli", "RelaxedOneHotCategorical"])
+def test_relaxed_draws_have_pytorchs_density_and_go_to_the_ends_in_the_cold(name: str) -> None:
+    at = np.array([0.2, 0.3, 0.5], np.float32)
+    given = {"temperature": np.array(0.7, np.float32), "logits": SHARES}
+    ours, theirs = both(name, given)
+    check(ours.log_prob(Tensor(at)), theirs.log_prob(torch.tensor(at)), 1e-4)
+    Tensor.manual_seed(2)
+    cold = getattr(distributions, name)(0.01, probs=Tensor(CHANCES[1:3] / CHANCES[1:3].sum()))
+    drawn = cold.rsample((5000,)).numpy()
+    assert (np.abs(drawn - 0.5) > 0.4).mean() > 0.95
+    np.testing.assert_allclose(drawn.mean(0), cold.probs.numpy(), atol=0.03)
+
+
+def test_straight_through_draws_have_the_gradient_of_the_probabilities() -> None:
+    logits = Tensor(SHARES, requires_grad=True)
+    law = distributions.OneHotCategoricalStraightThrough(logits=logits)
+    drawn = law.rsample()
+    assert set(drawn.numpy().round(6).reshape(-1)) == {0.0, 1.0}
+    weights = np.array([1.0, 2.0, 5.0], np.float32)
+    (drawn * Tensor(weights)).sum().backward()
+    other = torch.tensor(SHARES, requires_grad=True)
+    (other.softmax(-1) * torch.tensor(weights)).sum().backward()
+    check(logits.grad, other.grad)
+
+
+def test_laws_taken_together_add_up() -> None:
+    ours, theirs = both("Normal", {"loc": A, "scale": B})
+    law = distributions.Independent(ours, 1)
+    other = torch.distributions.Independent(theirs, 1)
+    assert (law.batch_shape, law.event_shape) == ((2,), (3,))
+    check(law.log_prob(Tensor(A)), other.log_prob(torch.tensor(A)))
+    check(law.entropy(), other.entropy())
+    shifted = distributions.Independent(both("Normal", {"loc": A + 1, "scale": B})[0], 1)
+    theirs_shifted = torch.distributions.Independent(
+        both("Normal", {"loc": A + 1, "scale": B})[1], 1
+    )
+    check(
+        distributions.kl_divergence(law, shifted),
+        torch.distributions.kl_divergence(other, theirs_shifted),
+    )
+    with pytest.raises(ShapeError, match="not so many axes"):
+        distributions.Independent(ours, 3)
+
+
+def test_mixtures_are_pytorchs() -> None:
+    Tensor.manual_seed(6)
+    ours, theirs = both("Normal", {"loc": A, "scale": B})
+    shares, other = both("Categorical", {"probs": SHARES})
+    law = distributions.MixtureSameFamily(shares, ours)
+    mixture = torch.distributions.MixtureSameFamily(other, theirs, validate_args=False)
+    at = np.array([0.3, 2.0], np.float32)
+    check(law.log_prob(Tensor(at)), mixture.log_prob(torch.tensor(at)))
+    check(law.cdf(Tensor(at)), mixture.cdf(torch.tensor(at)))
+    check(law.mean, mixture.mean)
+    check(law.variance, mixture.variance)
+    drawn = law.sample((20_000,)).numpy()
+    np.testing.assert_allclose(drawn.mean(0), mixture.mean.numpy(), atol=0.06)
+    np.testing.assert_allclose(drawn.var(0), mixture.variance.numpy(), rtol=0.1)
 
 
 def test_small_concentrations_of_gamma_have_the_right_shares() -> None:

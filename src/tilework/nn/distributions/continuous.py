@@ -169,7 +169,7 @@ class Laplace(Distribution):
 
 
 class Cauchy(Distribution):
-    """The distribution of a ratio of two normal draws, which has neither mean nor variance.
+    """The distribution of a ratio of two normal draws, which has no mean.
 
     Args:
         loc: the middle.
@@ -190,8 +190,8 @@ class Cauchy(Distribution):
 
     @property
     def variance(self) -> Tensor:
-        """The variance of each law, which does not exist."""
-        return self.loc.full_like(math.nan)
+        """The variance of each law: squares of draws have no finite mean."""
+        return self.loc.full_like(math.inf)
 
     def _draw(self, shape: tuple[int, ...]) -> Tensor:
         drawn = Tensor.rand(*shape, dtype=self.loc.dtype, device=self.loc.device)

@@ -20,7 +20,7 @@ from tilework.nn.distributions.continuous import (
 from tilework.nn.distributions.counts import Geometric, OneHotCategorical
 from tilework.nn.distributions.discrete import Bernoulli, Categorical, Poisson
 from tilework.nn.distributions.distribution import Distribution
-from tilework.nn.distributions.tails import Chi2, Gumbel, HalfNormal, Pareto, Weibull
+from tilework.nn.distributions.tails import Chi2, Gumbel, HalfNormal, Pareto
 from tilework.nn.distributions.vectors import Dirichlet, Independent, MultivariateNormal
 from tilework.tensor.tensor import Tensor
 
@@ -128,13 +128,6 @@ def _pareto(p: Pareto, q: Pareto) -> Tensor:
     return (p.scale < q.scale).where(math.inf, found)
 
 
-def _weibull(p: Weibull, q: Weibull) -> Tensor:
-    a, b = p.concentration, q.concentration
-    of_mean = (b * (p.scale.log() - q.scale.log()) + (b / a + 1).lgamma()).exp()
-    logarithms = a.log() - b.log() - b * (p.scale.log() - q.scale.log())
-    return logarithms - (1 - b / a) * _EULER + of_mean - 1
-
-
 def _dirichlet(p: Dirichlet, q: Dirichlet) -> Tensor:
     a, b = p.concentration, q.concentration
     slope = a.digamma() - a.sum(-1, keepdim=True).digamma()
@@ -164,6 +157,6 @@ _FORMULAS: Final[dict[type, Callable[[Any, Any], Tensor]]] = {
     Poisson: _poisson, Chi2: _gamma, LogNormal: lambda p, q: _normal(p.base, q.base),
     HalfNormal: lambda p, q: _normal(p.base, q.base), Geometric: _geometric, Cauchy: _cauchy,
     OneHotCategorical: lambda p, q: _categorical(p.categorical, q.categorical), Gumbel: _gumbel,
-    Pareto: _pareto, Weibull: _weibull, Dirichlet: _dirichlet,
+    Pareto: _pareto, Dirichlet: _dirichlet,
     MultivariateNormal: _multivariate_normal, Independent: _independent,
 }  # fmt: skip

@@ -88,8 +88,8 @@ class HalfCauchy(_Half):
 
     @property
     def variance(self) -> Tensor:
-        """The variance of each law, which does not exist."""
-        return self.scale.full_like(math.nan)
+        """The variance of each law, which is infinite too."""
+        return self.scale.full_like(math.inf)
 
 
 class StudentT(Distribution):
