@@ -35,14 +35,14 @@ def windows() -> Tensor:
 
 
 def pooled() -> Tensor:
-    return Tensor.empty(2, 3, 13, 10).max_pool2d((3, 2), stride=2, padding=1)
+    found: Tensor = Tensor.empty(2, 3, 13, 10).max_pool2d((3, 2), stride=2, padding=1)
+    return found
 
 
 def sized() -> Tensor:
     n = Variable("n", 3, 70)
     x = Tensor.empty(70, 12)[: n.bind(5)]
-    joined: Tensor = (x.flip(0) * 2).cat(x, dim=0)
-    return joined
+    return (x.flip(0) * 2).cat(x, dim=0)
 
 
 PROGRAMS: dict[str, Callable[[], Tensor]] = {
