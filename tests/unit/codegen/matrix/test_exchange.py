@@ -11,7 +11,10 @@ import pytest
 from tilework.codegen.analysis import Kernel, analyse
 from tilework.codegen.matrix import epilogue
 from tilework.codegen.matrix.choose import Ring, choose_ring_plan, ring_of
+from tilework.codegen.matrix.crew import crews_for
+from tilework.codegen.matrix.exchange import Tile, stagings
 from tilework.codegen.matrix.lower import lower_ring
+from tilework.codegen.matrix.writer import Writer
 from tilework.codegen.passes.normalise import normalise_ranges
 from tilework.dtypes import DType, bfloat16, float32
 from tilework.ir.build import cast, const, const_index
@@ -259,3 +262,26 @@ def test_both_of_a_pair_are_read_at_once() -> None:
     _, linear = ring_for(kernel, HOPPER)
     lanes = {node.type.lanes for node in toposort(linear) if node.op is LOAD}
     assert lanes == {2}
+
+
+def tile_of(columns: int) -> Tile:
+    """A tile whose sums are stored as they are, in 16 bits."""
+    row, column = (
+        RANGE(const_index(size), attrs=RangeAttrs(n)) for n, size in enumerate((128, columns))
+    )
+    at = math.ADD(math.MUL(row, const_index(columns)), column)
+    target = PARAM(attrs=ParamAttrs(0, (128 * columns,), bfloat16))
+    total = LOAD(INDEX(PARAM(attrs=ParamAttrs(1, (128 * columns,), float32)), at))
+    store = STORE(INDEX(target, at), cast(total, bfloat16))
+    return Tile((store,), ((row, 128),), ((column, columns),), (), 64, lambda at, half: {total: at})
+
+
+def test_results_that_leave_after_an_odd_number_of_parts_wait_for_all() -> None:
+    (crew,) = crews_for(HOPPER, bfloat16)
+    even = stagings(Writer(HOPPER), [tile_of(128), tile_of(256)], crew)
+    assert [each and each.leaving for each in even] == [1, 1]
+    # After one part the next result begins in the slot that is still leaving.
+    odd = stagings(Writer(HOPPER), [tile_of(64), tile_of(128)], crew)
+    assert [each and each.leaving for each in odd] == [0, 0]
+    memory = {node for each in odd if each is not None for node in each.memory.values()}
+    assert len(memory) == 1
