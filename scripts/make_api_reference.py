@@ -35,7 +35,7 @@ FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
     "fourier": ("Fourier transforms and windows", ("Fourier", "Signals")),
     "convolution": (
         "Convolution, pooling and resizing",
-        ("Convolution", "Pooling", "Resizing"),
+        ("Convolution", "Transposed", "Pooling", "Resizing"),
     ),
     "losses": ("Losses", ("Losses", "CrossEntropy")),
     "sharding": ("Several devices", ("Sharding",)),

@@ -16,8 +16,8 @@ MODEL = Path(__file__).parents[2] / "data" / "mnist_cnn_opset8.onnx"
 SOURCES = Path(__file__).parents[3] / "src"
 NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
 
-#: Program -> its arguments, and variables for it.  Without its own capture tinygrad gives the
-#: losses of the weights that they were computed from.
+#: Program -> its arguments, and variables for it, with which tinygrad gives the losses of the
+#: weights that they were computed from.
 CASES: dict[str, tuple[list[str], dict[str, str]]] = {
     "quickstart": ([], {}),
     "digits": (["unused"], {"JIT": "0"}),
@@ -39,6 +39,11 @@ CASES: dict[str, tuple[list[str], dict[str, str]]] = {
     "training": ([], {}),
     "volume": ([], {}),
     "vision": ([], {}),
+    "sharded": ([], {}),
+    "bert": ([], {}),
+    "gan": ([], {}),
+    "cartpole": ([], {}),
+    "transducer": ([], {}),
 }
 
 
