@@ -76,7 +76,7 @@ else:
 
 _ENDLESS = """
 from tilework import Tensor, distributed
-from tilework.base.errors import DeviceLostError
+from tilework.base.errors import DeviceLostError, DeviceTimeoutError
 group = distributed.init(wait_seconds=300, meet_seconds=300)
 x = Tensor([1.0, 2.0]).shard(group.devices, axis=0).realize()
 try:
@@ -85,6 +85,8 @@ try:
         print("a step", flush=True)
 except DeviceLostError as error:
     print("lost:", error.message, flush=True)
+except DeviceTimeoutError as error:
+    print("late:", error.message, flush=True)
 group.finish()
 """
 
@@ -94,7 +96,39 @@ _EMULATED = """
 from tilework.backends import cuda
 from tilework.testing.emulators.cuda import EmulatedCuda
 from tilework.testing.emulators.cuda_device import emulated_backend
-cuda.BACKEND = emulated_backend(EmulatedCuda(cards=2))
+CARDS = EmulatedCuda(cards=2)
+cuda.BACKEND = emulated_backend(CARDS)
+"""
+
+#: After that: and fold and copy by a library, as cards do that it is installed for.
+_LIBRARY = """
+from tilework.testing.emulators.nccl_processes import NcclOfProcesses
+if sys.argv[1] != "alone":
+    CARDS.collectives = NcclOfProcesses(CARDS)
+"""
+
+_BY_LIBRARY = """
+from collections import Counter
+import numpy as np
+from tilework import Tensor, distributed, jit
+from tilework.distributed.explain import plan_transfers
+with distributed.init("CUDA", wait_seconds=300, meet_seconds=300) as group:
+    rows = np.arange(group.size * 3, dtype=np.float32).reshape(group.size, 3)
+    x = Tensor(rows).shard(group.devices, 0).realize()
+    turn = jit(lambda x: x.flip(0).shard_like(x).contiguous())
+    add = jit(lambda x: x.sum(0))
+    sent = group.sent_bytes
+    for _ in range(3):
+        turned, total = turn(x), add(x)
+        pair = x[:2].sum(0).realize()
+    sent = group.sent_bytes - sent
+    assert turned.numpy().tolist() == rows[::-1].tolist()
+    assert total.numpy().tolist() == rows.sum(0).tolist()
+    assert pair.numpy().tolist() == rows[:2].sum(0).tolist()
+    choice = distributed.choose_allreduce(8, group.size, "processes")
+    ways = {str(each).rpartition(", ")[2] for each in plan_transfers(x.shard(group.devices, None))}
+    calls = Counter(CARDS.collectives.calls)
+    print([sent, choice.algorithm, sorted(ways), calls["init_rank"]])
 """
 
 
@@ -116,13 +150,14 @@ def _start(path: Path, port: int, rank: int, size: int) -> subprocess.Popen[str]
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["CPU", "CUDA"])
+@pytest.mark.parametrize("before", ["", _EMULATED, "import sys" + _EMULATED + _LIBRARY])
 def test_MDV_15_two_processes_give_the_bits_of_one_with_two_devices(
-    tmp_path: Path, kind: str
+    tmp_path: Path, before: str
 ) -> None:
     path = tmp_path / "program.py"
+    kind = "CUDA" if before else "CPU"
     program = _PROGRAM.replace("CPU:", f"{kind}:").replace("init(", f"init({kind!r}, ")
-    path.write_text((_EMULATED if kind == "CUDA" else "") + program)
+    path.write_text(before + program)
     port = _port()
     ranks = [_start(path, port, rank, 2) for rank in range(2)]
     alone = subprocess.run(
@@ -133,6 +168,36 @@ def test_MDV_15_two_processes_give_the_bits_of_one_with_two_devices(
     wanted = json.loads(alone.stdout)
     assert [results for _, results in found] == [wanted, wanted]
     assert found[0][0] == found[1][0]
+
+
+def test_MDV_15_cards_of_processes_fold_and_copy_by_the_library(tmp_path: Path) -> None:
+    path = tmp_path / "library.py"
+    path.write_text("import sys" + _EMULATED + _LIBRARY + _BY_LIBRARY)
+    port = _port()
+    ranks = [_start(path, port, rank, 2) for rank in range(2)]
+    found = [each.communicate(timeout=300)[0] for each in ranks]
+    by_library = "[0, 'library', ['by a library'], 1]\n"
+    named = "[128, 'library', ['by a library'], 1]\n"  # the name of the communicator
+    assert found == [named, by_library]
+
+
+@pytest.mark.parametrize(("number", "says"), [(signal.SIGKILL, "lost"), (signal.SIGSTOP, "late")])
+def test_MDV_15_a_card_s_wait_for_a_process_that_is_gone_or_hangs_ends(
+    tmp_path: Path, number: signal.Signals, says: str
+) -> None:
+    path = tmp_path / "endless.py"
+    program = _ENDLESS.replace("init(wait_seconds=300", 'init("CUDA", wait_seconds=8')
+    path.write_text("import sys" + _EMULATED + _LIBRARY + program)
+    port = _port()
+    lives, dies = _start(path, port, 0, 2), _start(path, port, 1, 2)
+    assert dies.stdout is not None
+    assert dies.stdout.readline() == "a step\n"
+    dies.send_signal(number)
+    text, _ = lives.communicate(timeout=300)
+    dies.kill()
+    dies.communicate(timeout=300)
+    assert lives.returncode == 0
+    assert text.splitlines()[-1].startswith(f"{says}: ")
 
 
 def test_MDV_15_a_process_that_is_killed_ends_the_others_with_a_typed_error(
