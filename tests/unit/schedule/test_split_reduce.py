@@ -11,7 +11,7 @@ from tilework.ir.node import Node, toposort
 from tilework.ir.ops import math
 from tilework.ir.ops.index import VARIABLE, VariableAttrs
 from tilework.ir.ops.memory import PARAM, SINK, ParamAttrs
-from tilework.ir.ops.tensor import EXPAND, REDUCE, Fold, ReduceAttrs, ShapeAttrs
+from tilework.ir.ops.tensor import EXPAND, REDUCE, RESHAPE, Fold, ReduceAttrs, ShapeAttrs
 from tilework.ir.types import Shape
 from tilework.schedule.passes import split_reduce
 from tilework.schedule.passes.split_reduce import split_reductions
@@ -66,6 +66,19 @@ def test_long_reductions_to_few_results_are_split(shape: Shape, *, expected: boo
 def test_deep_contractions_are_split(results: int, depth: int, *, expected: bool) -> None:
     x = param((results, depth))
     assert is_split(reduce(math.MUL(x, shared(results, depth)), 1)) == expected
+
+
+@pytest.mark.parametrize(
+    ("depth", "parts"), [(split_reduce.DEEP_PRODUCTS, 0), (10_000, 4), (12_289, 4)]
+)
+def test_products_of_floats_whose_panels_leave_the_cache_are_cut(depth: int, parts: int) -> None:
+    x, y = (PARAM(attrs=ParamAttrs(i, (100, depth), float32)) for i in range(2))
+    shape = ShapeAttrs((100, 100, depth))
+    a = EXPAND(RESHAPE(x, attrs=ShapeAttrs((100, 1, depth))), attrs=shape)
+    b = EXPAND(RESHAPE(y, attrs=ShapeAttrs((1, 100, depth))), attrs=shape)
+    split = split_reductions(SINK(reduce(math.MUL(a, b), 2)))
+    shapes = [node.shape for node in toposort(split) if node.op is REDUCE]
+    assert ((100, 100, parts) in shapes) == bool(parts)
 
 
 def test_squares_of_long_rows_are_no_contraction() -> None:
