@@ -160,9 +160,12 @@ def test_parts_of_many_tiles_keep_count_of_their_phases() -> None:
     assert ring.exchange is not None
     assert (ring.tiles, ring.exchange.parts) == (3, 3)
     draw = np.random.default_rng(6)
-    inputs = [draw.standard_normal(s) for s in ((m, k), (n, k), (m, n), (n,))]
+    shapes = ((m, k), (n, k), (m, n), (n,))
     kinds = (bfloat16, bfloat16, float32, float32)
-    inputs = [x.astype(NUMPY[kind]) for x, kind in zip(inputs, kinds, strict=True)]
+    inputs = [
+        draw.standard_normal(shape).astype(NUMPY[kind])
+        for shape, kind in zip(shapes, kinds, strict=True)
+    ]
     found = np.full((m, n), np.nan, dtype=np.float32)
     buffers = [x.view(np.uint8).data.cast("B") for x in (found, *inputs)]
     run_blocks(linear, buffers, blocks=1, tasks=tasks_of(linear))
