@@ -35,6 +35,7 @@ PLACES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "linalg": (torch.linalg, (Tensor,)),
     "fft": (torch.fft, (Tensor,)),
     "special": (torch.special, (Tensor,)),
+    "distributions": (torch.distributions, (nn.distributions,)),
 }
 
 
