@@ -40,6 +40,10 @@ def unsupported_nodes(model: Model) -> tuple[Node, ...]:
     )
 
 
+#: Where ONNX Runtime puts operators whose operands are laid out for one kind of processor.
+_BLOCKED = "com.microsoft.nchwc"
+
+
 def check_supported(model: Model) -> None:
     """Refuse a model that uses operators without a rule.
 
@@ -55,9 +59,14 @@ def check_supported(model: Model) -> None:
     for (op, domain, version), names in sorted(rows.items()):
         shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
         lines.append(f"{op} (domain {domain or 'ai.onnx'}, version {version}): {shown}")
+    is_blocked = any(domain == _BLOCKED for _, domain, _ in rows)
     raise UnsupportedError(
         f"onnx: the model uses {plural(len(rows), 'operator')} that tilework does not have",
         got="\n    ".join(["", *lines]),
+        try_="the model before ONNX Runtime laid its channels out for one processor: save it with "
+        "ORT_ENABLE_EXTENDED, not ORT_ENABLE_ALL"
+        if is_blocked
+        else None,
     )
 
 

@@ -5,7 +5,7 @@ import pytest
 from onnx import helper
 from tests.unit.frontends.onnx.models import model, node, untyped, value
 
-from tilework.base.errors import ModelFileError
+from tilework.base.errors import ModelFileError, UnsupportedError
 from tilework.onnx import OnnxRunner
 
 
@@ -40,3 +40,10 @@ def test_GEN_01_a_branch_without_a_condition_is_refused() -> None:
     runner = OnnxRunner(model(nodes, [value("x", shape=[2])], ["y"]))
     with pytest.raises(ModelFileError, match="lacks an input"):
         runner({"x": np.ones(2, np.float32)})
+
+
+def test_GEN_01_operators_of_one_processors_layout_are_refused_with_what_to_save_instead() -> None:
+    domain = "com.microsoft.nchwc"
+    nodes = [node("ReorderInput", ["x"], ["y"], domain=domain)]
+    with pytest.raises(UnsupportedError, match="ORT_ENABLE_EXTENDED"):
+        OnnxRunner(model(nodes, [value("x")], [value("y")], domains=[domain]))
