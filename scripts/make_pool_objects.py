@@ -14,6 +14,7 @@ from base64 import b64encode
 
 from tilework.backends.native import compiled_objects
 from tilework.runtime.native.shipped import FILE
+from tilework.toolchain.llvm import installed_version
 
 
 def main() -> int:
@@ -22,7 +23,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="fail if the file would change")
     options = parser.parse_args()
     rows = {key: b64encode(data).decode() for key, data in sorted(compiled_objects().items())}
-    text = json.dumps(rows, indent=1) + "\n"
+    text = json.dumps({"compiler": installed_version(), "objects": rows}, indent=1) + "\n"
     if options.check:
         return int(not FILE.is_file() or FILE.read_text(encoding="utf-8") != text)
     FILE.write_text(text, encoding="utf-8")

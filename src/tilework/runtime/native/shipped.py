@@ -1,8 +1,8 @@
 """The pool's object code that comes with the package, so that a first process need not compile it.
 
 There is one object for each instruction set, for its baseline, by the digest of its source and of
-the compiler that made it; `scripts/make_pool_objects.py` makes them.  With another version of LLVM
-nothing is found, and the pool is compiled as kernels are.
+the compiler that made it; `scripts/make_pool_objects.py` makes them, and writes down which compiler
+that was.  With another version of it nothing is found, and the pool is compiled as kernels are.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 from base64 import b64decode
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 #: A part of the package, as the modules beside it are.
 FILE: Final = Path(__file__).parent / "pool_objects.json"
@@ -19,13 +19,19 @@ FILE: Final = Path(__file__).parent / "pool_objects.json"
 
 def shipped_object(key: str) -> bytes | None:
     """The object code that was made for `key`; None if the package has none."""
-    found = _objects(FILE).get(key)
+    found = _content(FILE)["objects"].get(key)
     return None if found is None else b64decode(found)
 
 
+def shipped_compiler() -> str:
+    """The version of the compiler that made what the package has; "" if it has nothing."""
+    found: str = _content(FILE)["compiler"]
+    return found
+
+
 @cache
-def _objects(file: Path) -> dict[str, str]:
+def _content(file: Path) -> dict[str, Any]:
     if not file.is_file():
-        return {}
-    found: dict[str, str] = json.loads(file.read_text(encoding="utf-8"))
+        return {"compiler": "", "objects": {}}
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return found
