@@ -37,6 +37,7 @@ from tilework.nn.optim import (
     Rprop,
     Schedule,
     SequentialLR,
+    SparseAdam,
     StepLR,
     clip_grad_norm_,
     clip_grad_value_,
@@ -55,7 +56,7 @@ __all__ = [
     "CosineAnnealingWarmRestarts", "CosineWarmupLR", "CyclicLR", "ExponentialLR", "LambdaLR",
     "LinearLR", "MultiStepLR", "MultiplicativeLR", "Muon", "NAdam", "OneCycleLR", "Optimizer",
     "OptimizerGroup", "PolynomialLR", "RAdam", "RMSprop", "ReduceLROnPlateau", "Rprop",
-    "Schedule", "SequentialLR", "StepLR", "clip_grad_norm_", "clip_grad_value_",
+    "Schedule", "SequentialLR", "SparseAdam", "StepLR", "clip_grad_norm_", "clip_grad_value_",
     "clip_grads_with_norm_", "get_total_norm",
 ]  # fmt: skip
 
