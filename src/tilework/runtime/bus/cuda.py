@@ -24,9 +24,9 @@ OUT_OF_MEMORY: Final = 2
 CONTEXT_GONE: Final = frozenset({201, 709})
 _REACHED_ALREADY: Final = 704
 #: Numbers of dtypes and of swizzles (by their bytes) in CUDA's header.
-_BOX_DTYPES: Final = {
-    "uint8": 0, "int8": 0, "fp8e4m3": 0, "fp8e5m2": 0, "uint16": 1, "uint32": 2, "int32": 3,
-    "float16": 6, "float32": 7, "bfloat16": 9,
+BOX_DTYPES: Final = {
+    "uint8": 0, "int8": 0, "fp8e4m3": 0, "fp8e5m2": 0, "uint16": 1, "int16": 1, "uint32": 2,
+    "int32": 3, "float16": 6, "float32": 7, "bfloat16": 9,
 }  # fmt: skip
 #: The port and the kind of an edge between kernels of which the second may start before the first
 #: has ended, by their numbers in CUDA's header.
@@ -506,7 +506,7 @@ class _Code(_Memories):
         steps = box.steps or (1,) * len(box.box)
         found = self._call(
             "cuTensorMapEncodeTiled",
-            module.CUtensorMapDataType(_BOX_DTYPES[box.dtype]),
+            module.CUtensorMapDataType(BOX_DTYPES[box.dtype]),
             len(box.sizes),
             address + box.start_bytes,
             [wide(size) for size in box.sizes],

@@ -16,7 +16,7 @@ from tilework.codegen.matrix.exchange import Tile, stagings
 from tilework.codegen.matrix.lower import lower_ring
 from tilework.codegen.matrix.writer import Writer
 from tilework.codegen.passes.normalise import normalise_ranges
-from tilework.dtypes import DType, bfloat16, float32
+from tilework.dtypes import ALL, DType, bfloat16, float32
 from tilework.ir.build import cast, const, const_index
 from tilework.ir.interpret.blocks import run_blocks
 from tilework.ir.node import Node, toposort
@@ -27,6 +27,7 @@ from tilework.ir.ops.memory import INDEX, LOAD, PARAM, SINK, STORE, ParamAttrs
 from tilework.ir.ops.tensor import REDUCE, Fold, ReduceAttrs
 from tilework.ir.stage import Stage
 from tilework.ir.verify import verify
+from tilework.runtime.bus.cuda import BOX_DTYPES
 from tilework.target.known.cuda import cuda_spec
 from tilework.target.spec import TargetSpec
 
@@ -249,6 +250,15 @@ def test_what_a_kernel_writes_does_not_come_ahead() -> None:
     plan = choose_ring_plan(kernel, HOPPER)
     ring = None if plan is None else ring_of(kernel, plan, HOPPER)
     assert ring is None or ring.exchange is None or not ring.exchange.operands
+
+
+@pytest.mark.parametrize("dtype", [dtype for dtype in ALL if dtype.itemsize in (2, 4)])
+def test_a_card_knows_boxes_of_each_dtype_that_moves_so(dtype: DType) -> None:
+    kernel = kernel_of(4096, 4096, 512, (dtype,), bfloat16)
+    ring, _ = ring_for(kernel, HOPPER)
+    assert ring.exchange is not None
+    assert [each.array.dtype for each in ring.exchange.results] == [dtype]
+    assert dtype.name in BOX_DTYPES
 
 
 def test_what_moves_in_boxes_leaves_three_slots_for_factors() -> None:
