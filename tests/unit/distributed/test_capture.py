@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tilework import Tensor, jit
+from tilework import Tensor, distributed, jit
 from tilework.base.errors import UnsupportedError
 from tilework.engine.stats import COUNTERS
 from tilework.tensor.exported import export
@@ -35,6 +35,17 @@ def test_a_replay_takes_parts_and_gives_parts() -> None:
     assert COUNTERS.replays - before >= 3
     for found, wanted in kept:  # none was overwritten by a later call
         np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_a_sum_of_what_is_in_memory_is_one_kernel_on_each_device() -> None:
+    """Parts of one row each are what is summed: nothing is written before they are copied."""
+    given = [rows(1) for _ in TWO]
+    parts = [Tensor(a, device=d).realize() for a, d in zip(given, TWO, strict=True)]
+    x = distributed.assemble(parts).realize()
+    before = COUNTERS.kernels
+    found = x.sum(0).realize()
+    assert COUNTERS.kernels - before == 2
+    np.testing.assert_array_equal(found.numpy(), given[0][0] + given[1][0])
 
 
 def test_state_over_several_devices_is_carried_on() -> None:

@@ -65,22 +65,23 @@ def send_part(layout: Layout, part: Node, source: int, target: int) -> Node:
 def copied_to(part: Node, device: str) -> Node:
     """A copy on another device; what came from there is not copied back.
 
-    What a value was widened from is copied instead, and widened there: the same bits, fewer bytes.
+    Where the same elements are in memory as they are, or in fewer bytes, those are copied instead,
+    and what was made of them is made there: the same bits, and no kernel before the copy.
     """
     while part.op is tensor.COPY:
         source = part.src[0]
         if device_of(source) == device:
             return source
         part = source
-    wider = _widenings(part)
-    copy = make(tensor.COPY, (wider[-1].src[0] if wider else part,), tensor.DeviceAttrs(device))
-    for node in reversed(wider):
+    steps = _steps_from_fewer_bytes(part)
+    copy = make(tensor.COPY, (steps[-1].src[0] if steps else part,), tensor.DeviceAttrs(device))
+    for node in reversed(steps):
         copy = make(node.op, (copy, *node.src[1:]), node.attrs)
     return copy
 
 
-def _widenings(part: Node) -> list[Node]:
-    """From a value down: the nodes by which it was made of fewer bytes, and lost nothing."""
+def _steps_from_fewer_bytes(part: Node) -> list[Node]:
+    """From a value down: how it was made of the same elements in memory, or in a narrower dtype."""
     found: list[Node] = []
     passed: list[Node] = []
     while part.op is math.CAST or part.op in _SAME_ELEMENTS:
@@ -97,7 +98,7 @@ def _widenings(part: Node) -> list[Node]:
             found += passed
             passed = []
         part = source
-    return found
+    return found + passed if part.op is memory.PARAM else found
 
 
 def device_of(part: Node) -> str:
