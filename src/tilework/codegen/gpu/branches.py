@@ -25,16 +25,12 @@ _VARIABLES = frozenset({ACCUMULATE, ACCUMULATOR})
 
 
 def branch_loops(linear: Node) -> Node:
-    """Branches around what whole iterations, or whole loops, are only sometimes asked to do.
-
-    Precondition: no statement loads from a buffer that the kernel writes and tests what it finds.
-    """
-    written = {node.src[0].src[0] for node in linear.src if node.op is STORE}
-    statements, _ = _branched(list(linear.src), written)
+    """Branches around what whole iterations, or whole loops, are only sometimes asked to do."""
+    statements, _ = _branched(linear.src)
     return linear if statements == list(linear.src) else LINEAR(*statements)
 
 
-def _branched(statements: Sequence[Node], written: set[Node]) -> tuple[list[Node], list[Node]]:
+def _branched(statements: Sequence[Node]) -> tuple[list[Node], list[Node]]:
     """The statements with branches in their loops, and what all of their effects ask for."""
     found: list[Node] = []
     asked: list[list[Node]] = []
@@ -46,7 +42,7 @@ def _branched(statements: Sequence[Node], written: set[Node]) -> tuple[list[Node
                 at for at in range(place, len(statements))
                 if statements[at].op is END and statements[at].src[0] is node
             )  # fmt: skip
-            loop, conditions = _loop(node, statements[place + 1 : end], statements[end], written)
+            loop, conditions = _loop(node, statements[place + 1 : end], statements[end])
             found += loop
             asked.append(conditions)
             place = end + 1
@@ -60,10 +56,8 @@ def _branched(statements: Sequence[Node], written: set[Node]) -> tuple[list[Node
     return found, common
 
 
-def _loop(
-    counter: Node, body: Sequence[Node], end: Node, written: set[Node]
-) -> tuple[list[Node], list[Node]]:
-    inside, common = _branched(body, written)
+def _loop(counter: Node, body: Sequence[Node], end: Node) -> tuple[list[Node], list[Node]]:
+    inside, common = _branched(body)
     own = {counter, *body}
     outside = [each for each in common if own.isdisjoint(toposort(each))]
     tested: dict[Node, None] = {}
