@@ -50,7 +50,11 @@ _HAVE_OPTIONS = range(15, 23)
 # LLVM's reduction of strengths in loops takes half of its time over squares of vectors that are
 # transposed, for six scalar instructions less beside a hundred that move vectors.
 _PLAIN_LOOPS = "-disable-lsr"
-_COMPUTES = re.compile(r"= (?:fadd|fsub|fmul|fdiv|fneg|call) ")
+# Numbers in vectors are computed; bits of masks and scalar positions are not.
+_COMPUTES = re.compile(
+    r"= (?:fadd|fsub|fmul|fdiv|fneg|call) |"
+    r"= (?:add|sub|mul|[su]div|[su]rem|shl|[al]shr|and|or|xor) [^<\n]*<\d+ x i(?!1>)"
+)
 
 # One lock for all of LLVM: llvmlite serialises its calls anyway, and its contexts, target machines
 # and pass builders must not be shared while in use.
@@ -117,10 +121,7 @@ class LlvmToolchain:
                 expected=f"at most {MAX_SOURCE_CHARACTERS}",
             )
         level = self.speed_level if speed_level is None else speed_level
-        with (
-            self._optimized(source, level, passes or self.passes) as (machine, module),
-            _loops_for(source),
-        ):
+        with self._optimized(source, level, passes or self.passes) as (machine, module):
             return bytes(machine.emit_object(module))
 
     def warm_up(self) -> None:
@@ -142,7 +143,7 @@ class LlvmToolchain:
         closes after its context ends the process.
         """
         binding = _binding()
-        with _lock, ExitStack() as stack:
+        with _lock, _loops_for(source), ExitStack() as stack:
             machine = self._machine(level)
             try:
                 context = stack.enter_context(binding.create_context())

@@ -165,9 +165,13 @@ entry:
 """
 
 
-@pytest.mark.parametrize("source", [SUM, SWAP.replace("@swap", "@add").replace(
-    "store <4 x float> %y", "%z = fadd <4 x float> %x, %y\n  store <4 x float> %z"
-)])  # fmt: skip
+@pytest.mark.parametrize("source", [
+    SUM,
+    SWAP.replace("store <4 x float> %y", "%z = fadd <4 x float> %x, %y\n  store <4 x float> %z"),
+    SWAP.replace("float", "i32").replace(
+        "store <4 x i32> %y", "%z = add nsw <4 x i32> %x, %y\n  store <4 x i32> %z"
+    ),
+])  # fmt: skip
 def test_what_computes_has_its_loops_reduced(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     options: list[str] = []
     monkeypatch.setattr(llvm._binding(), "set_option", lambda name, option: options.append(option))
@@ -192,6 +196,18 @@ def test_the_loops_of_what_only_moves_vectors_are_left_and_no_others_after_it(
     toolchain.compile(SWAP)
     assert options == ["-disable-lsr=true", "-disable-lsr=false"]
     assert toolchain.compile(SUM) == before
+
+
+def test_assembly_is_that_of_the_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    options: list[str] = []
+    monkeypatch.setattr(llvm._binding(), "set_option", lambda name, option: options.append(option))
+    LlvmToolchain(V3).assembly(SWAP)
+    assert options == ["-disable-lsr=true", "-disable-lsr=false"]
+
+
+@pytest.mark.parametrize("mask", ["and <4 x i1> %m, %m", "icmp slt <4 x i64> %p, %p"])
+def test_masks_are_not_what_a_module_computes(mask: str) -> None:
+    assert llvm.only_moves(f"{SWAP}\n  %n = {mask}\n")
 
 
 def test_GEN_10_threads_compile_at_once_and_get_equal_objects() -> None:
