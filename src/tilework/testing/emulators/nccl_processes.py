@@ -166,12 +166,10 @@ class NcclOfProcesses:
     def _hear(self, comm: _Comm) -> None:
         """Take what has come so far, and let queues go on."""
         while select.select([comm.plain], [], [], 0)[0]:
-            with suppress(ConnectionError):
-                more = comm.plain.recv(1 << 20)
-                if more:
-                    comm.heard += more
-                    continue
-            break  # who made the group is gone, and nobody notices
+            more = _heard_from(comm.plain)
+            if not more:
+                break  # who made the group is gone, and nobody notices
+            comm.heard += more
         while (found := _take_frame(comm.heard)) is not None:
             said, data = found
             if said["what"] == "ready":
@@ -195,9 +193,7 @@ def _poster(call: _Call, done: _Put) -> Any:
             comm.folds += 1
             said["number"] = comm.folds
         data = ctypes.string_at(call.source, call.size_bytes) if call.source else b""
-        with suppress(OSError):
-            comm.plain.setblocking(True)
-            comm.plain.sendall(_frame(said, data))
+        _tell(comm.plain, said, data)
 
     return post
 
@@ -219,7 +215,10 @@ class _Hub:
             plain, _ = self._door.accept()
             heard = bytearray()
             while (found := _take_frame(heard)) is None:
-                heard += plain.recv(1 << 16)
+                more = _heard_from(plain)
+                if not more:
+                    return  # gone before it said who it is: the group never comes together
+                heard += more
             size = int(found[0]["size"])
             self._ranks[int(found[0]["rank"])] = plain
         self._door.close()
@@ -229,12 +228,11 @@ class _Hub:
 
     def _listen(self, rank: int, plain: socket.socket) -> None:
         heard = bytearray()
-        with suppress(OSError):
-            while more := plain.recv(1 << 20):
-                heard += more
-                while (found := _take_frame(heard)) is not None:
-                    with self._lock:
-                        self._take(rank, *found)
+        while more := _heard_from(plain):
+            heard += more
+            while (found := _take_frame(heard)) is not None:
+                with self._lock:
+                    self._take(rank, *found)
 
     def _take(self, rank: int, said: dict[str, Any], data: bytes) -> None:
         if said["what"] == "fold":
@@ -272,8 +270,21 @@ class _Hub:
             self._answer(rank, {"what": "error", "text": text})
 
     def _answer(self, rank: int, said: dict[str, Any], data: bytes = b"") -> None:
-        with suppress(OSError):
-            self._ranks[rank].sendall(_frame(said, data))
+        _tell(self._ranks[rank], said, data)
+
+
+def _heard_from(plain: socket.socket) -> bytes:
+    """What has come, at least a byte; nothing from one that is gone."""
+    try:
+        return plain.recv(1 << 20)
+    except OSError:
+        return b""
+
+
+def _tell(plain: socket.socket, said: dict[str, Any], data: bytes = b"") -> None:
+    """Send a message; who is gone does not get it, and nobody notices."""
+    with suppress(OSError):
+        plain.sendall(_frame(said, data))
 
 
 def _frame(said: dict[str, Any], data: bytes = b"") -> bytes:
