@@ -24,7 +24,7 @@ from tilework.dtypes import DType, float32, int8, int64
 from tilework.ir.build import const
 from tilework.ir.node import Node, toposort
 from tilework.ir.ops import math, memory, tensor
-from tilework.ir.ops.tensor import Fold, GatherAttrs
+from tilework.ir.ops.tensor import Fold, GatherAttrs, WindowAttrs
 from tilework.schedule.passes.choice import chosen_axis, sum_choices
 from tilework.schedule.pipeline import build_schedule
 from tilework.schedule.schedule import DEFAULT_LIMITS
@@ -117,6 +117,13 @@ def test_a_sum_stays_where_nobody_else_would_report_indices_of_all_rows() -> Non
     assert sum_choices(function, DEFAULT_LIMITS) is function
     both = memory.SINK(few, read(node), reduce(node, 1))
     assert sum_choices(both, DEFAULT_LIMITS) is not both
+
+
+def test_a_sum_stays_where_windows_pass_over_rows() -> None:
+    node = picked()
+    apart = WindowAttrs(0, ROWS // 2, 1, 2, 1)
+    function = memory.SINK(tensor.WINDOW(read(node), attrs=apart), reduce(node, 1))
+    assert sum_choices(function, DEFAULT_LIMITS) is function
 
 
 def outside(monkeypatch: pytest.MonkeyPatch, reads: Callable[[Tensor], list[Tensor]]) -> bool:

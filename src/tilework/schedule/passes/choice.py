@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tilework.schedule.schedule import Limits
 
 #: What needs a part of its first operand, maybe.
-_PICKING = frozenset((tensor.SHRINK, tensor.GATHER))
+_PICKING = frozenset((tensor.SHRINK, tensor.GATHER, tensor.WINDOW, tensor.UNWINDOW))
 #: What a sum of zeros and of one other number goes through before it is added up.
 _SIGNS = frozenset((math.NEG, tensor.DETACH))
 
