@@ -76,6 +76,7 @@ def vmap(
             raise UserError("vmap: no argument has an axis of rows", got=f"in_dims {in_dims}")
         count = count_rows([x for x, has in zip(mapped, has_rows, strict=True) if has])
         size = count if chunk_size is None else min(chunk_size, count)
+        drawn: list[Any] = []
 
         def run(start: int, stop: int) -> tuple[Any, list[Tensor], list[Any]]:
             rows = Rows(stop - start)
@@ -84,7 +85,7 @@ def vmap(
                 for x, has in zip(mapped, has_rows, strict=True)
             ]
             taken = rebuild(given.tree, own.__getitem__, given.values)
-            with drawing(rows, randomness):
+            with drawing(rows, randomness, drawn):
                 found = func(*taken, **kwargs)
             return _arranged(rows, found, out_dims)
 

@@ -270,8 +270,13 @@ def _copy(rows: Rows, at: Any, sources: list[Tensor], flags: list[bool]) -> Tens
 
 
 @contextmanager
-def drawing(rows: Rows, randomness: str) -> Iterator[None]:
+def drawing(rows: Rows, randomness: str, known: list[Any]) -> Iterator[None]:
     """Say what random numbers the block draws: "error", the "same" or "different" for each row.
+
+    Args:
+        rows: what the block is called with.
+        randomness: that word.
+        known: what the same function drew for other rows, if these are to get the same; it grows.
 
     Raises:
         UserError: another word.
@@ -286,13 +291,22 @@ def drawing(rows: Rows, randomness: str) -> Iterator[None]:
     def draw(cls: Any, count: int, device: str) -> Any:
         inner = row_draws.set(outer)
         try:
-            words = cls._words(count * rows.count, device)
+            return cls._words(count, device)
         finally:
             row_draws.reset(inner)
+
+    def draw_once(cls: Any, count: int, device: str) -> Any:
+        place = next(places)
+        if place == len(known):
+            known.append(draw(cls, count, device))
+        return known[place]
+
+    def draw_each(cls: Any, count: int, device: str) -> Any:
+        words = draw(cls, count * rows.count, device)
         return tuple([rows.row_of(each.reshape(rows.count, count)) for each in words])
 
-    outer = row_draws.get()
-    rules: dict[str, Any] = {"error": refuse, "same": outer, "different": draw}
+    outer, places = row_draws.get(), itertools.count()
+    rules: dict[str, Any] = {"error": refuse, "same": draw_once, "different": draw_each}
     if randomness not in rules:
         raise UserError("vmap: unknown randomness", got=randomness, expected=", ".join(rules))
     token = row_draws.set(rules[randomness])

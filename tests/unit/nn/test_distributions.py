@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tilework import Tensor, jit
-from tilework.base.errors import ShapeError, UnsupportedError, UserError
+from tilework.base.errors import BoundsError, ShapeError, UnsupportedError, UserError
 from tilework.nn import distributions
 
 A = np.array([0.5, 1.0, 3.5], np.float32)
@@ -288,6 +288,91 @@ def test_impossible_outcomes_have_the_probability_zero() -> None:
     assert law.log_prob(Tensor([1.0, 0.0])).tolist() == [-math.inf, -math.inf]
     assert law.log_prob(Tensor([0.0, 1.0])).tolist() == [0.0, 0.0]
     assert law.entropy().tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [("Bernoulli", None), ("Binomial", 3.0), ("NegativeBinomial", 2.0)]
+)
+def test_great_odds_have_pytorchs_density_and_gradient(name: str, count: float | None) -> None:
+    odds, at = np.array([-100.0, 100.0, 0.3], np.float32), np.ones((2, 1), np.float32)
+    at[0] = 0.0
+    others = {} if count is None else {"total_count": count}
+    ours, theirs = Tensor(odds, requires_grad=True), torch.tensor(odds, requires_grad=True)
+    found = getattr(distributions, name)(logits=ours, **others).log_prob(Tensor(at))
+    law = getattr(torch.distributions, name)(logits=theirs, validate_args=False, **others)
+    want = law.log_prob(torch.tensor(at))
+    check(found.detach(), want.detach())
+    found.sum().backward()
+    want.sum().backward()
+    check(ours.grad, theirs.grad)
+
+
+def test_certain_trials_have_densities_and_divergences() -> None:
+    never = distributions.NegativeBinomial(2.0, Tensor([0.0]))
+    np.testing.assert_allclose(
+        never.log_prob(Tensor([0.0, 1.0])).numpy(), [0.0, -math.inf], atol=1e-6
+    )
+    p = distributions.Geometric(Tensor([0.5, 1.0]))
+    found = distributions.kl_divergence(p, distributions.Geometric(1.0))
+    assert found.tolist() == [math.inf, 0.0]
+    nothing = distributions.Poisson(Tensor([0.0]))
+    assert distributions.kl_divergence(nothing, distributions.Poisson(2.0)).tolist() == [2.0]
+
+
+OUTSIDE: dict[str, tuple[distributions.Distribution, list[float]]] = {
+    "LogNormal": (distributions.LogNormal(0.0, 1.0), [-1.0, 0.0]),
+    "Exponential": (distributions.Exponential(2.0), [-1.0]),
+    "Gamma": (distributions.Gamma(1.0, 3.0), [-1.0]),
+    "Beta": (distributions.Beta(1.0, 1.0), [-1.0, 2.0]),
+    "Bernoulli": (distributions.Bernoulli(0.3), [-1.0, 2.0]),
+    "Binomial": (distributions.Binomial(3, 0.3), [-0.5, 3.5]),
+    "Geometric": (distributions.Geometric(0.3), [-1.0]),
+    "NegativeBinomial": (distributions.NegativeBinomial(3, 0.3), [-0.5]),
+    "Poisson": (distributions.Poisson(2.0), [-1.5]),
+    "HalfNormal": (distributions.HalfNormal(1.0), [-1.0]),
+    "HalfCauchy": (distributions.HalfCauchy(1.0), [-1.0]),
+    "Weibull": (distributions.Weibull(1.0, 2.0), [-1.0]),
+    "Pareto": (distributions.Pareto(1.0, 2.0), [0.5]),
+    "InverseGamma": (distributions.InverseGamma(1.0, 2.0), [-1.0, 0.0]),
+    "Kumaraswamy": (distributions.Kumaraswamy(1.0, 1.0), [-1.0, 2.0]),
+}
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_what_cannot_be_drawn_has_no_density_and_shares_from_0_to_1(name: str) -> None:
+    law, places = OUTSIDE[name]
+    assert set(law.log_prob(Tensor(places)).tolist()) == {-math.inf}
+    assert law.log_prob(Tensor([math.nan])).isnan().all().item()
+    if type(law).cdf is not distributions.Distribution.cdf:
+        assert law.cdf(Tensor(places)).tolist() == [float(place > 1) for place in places]
+
+
+def test_vectors_that_cannot_be_drawn_have_no_density() -> None:
+    assert distributions.Dirichlet(Tensor([1.0, 1.0])).log_prob(Tensor([-1.0, 2.0])).item() < -1e9
+    law = distributions.Multinomial(3, Tensor([0.5, 0.5]))
+    assert law.log_prob(Tensor([[1.0, 1.0], [-1.0, 4.0]])).tolist() == [-math.inf, -math.inf]
+
+
+def test_a_category_below_0_is_an_error() -> None:
+    with pytest.raises(BoundsError, match="out of range"):
+        distributions.Categorical(Tensor([0.5, 0.5])).log_prob(Tensor([-1])).tolist()
+
+
+def test_draws_of_tiny_concentrations_are_at_the_ends() -> None:
+    Tensor.manual_seed(9)
+    tiny = Tensor([1e-3, 1e-3])
+    shares = distributions.Dirichlet(tiny).sample((2000,)).numpy()
+    np.testing.assert_allclose(shares.sum(-1), 1.0, atol=1e-6)
+    for drawn in (shares[:, 0], distributions.Beta(tiny[0], tiny[1]).sample((2000,)).numpy()):
+        assert (np.minimum(drawn, 1 - drawn) < 1e-3).mean() > 0.98
+        assert abs(drawn.mean() - 0.5) < 0.05
+    assert (distributions.Gamma(tiny, 1.0).sample((2000,)).numpy() > 0).all()
+
+
+def test_cold_relaxed_draws_have_a_density() -> None:
+    Tensor.manual_seed(9)
+    law = distributions.RelaxedBernoulli(0.01, logits=Tensor([0.0, 50.0]))
+    assert law.log_prob(law.sample((500,))).isfinite().all().item()
 
 
 @pytest.mark.parametrize(

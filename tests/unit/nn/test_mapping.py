@@ -148,6 +148,16 @@ def test_random_numbers_are_the_same_if_asked_for() -> None:
     assert len({tuple(row) for row in found}) == 1
 
 
+def test_rows_of_all_chunks_get_the_same_random_numbers() -> None:
+    draw = func.vmap(
+        lambda row: (Tensor.rand(5) + 0 * row.sum(), Tensor.randn(2) + 0 * row.sum()),
+        randomness="same",
+        chunk_size=3,
+    )
+    for found in draw(Tensor(X)):
+        assert len({tuple(row) for row in found.numpy()}) == 1
+
+
 def test_dropout_of_rows_drops_other_elements_in_each() -> None:
     with Tensor.train():
         found = func.vmap(lambda row: row.dropout(0.5), randomness="different")(Tensor.ones(8, 64))

@@ -10,6 +10,7 @@ from tilework.nn.distributions.distribution import (
     Distribution,
     Parameter,
     check_positive,
+    least_above_zero,
     read_parameters,
 )
 from tilework.tensor.tensor import Tensor
@@ -102,11 +103,12 @@ class LogNormal(Distribution):
     def log_prob(self, value: Tensor) -> Tensor:
         """The logarithm of the density."""
         logarithm = value.log()
-        return self.base.log_prob(logarithm) - logarithm
+        found = self.base.log_prob(logarithm) - logarithm
+        return (value <= 0).where(-math.inf, found)
 
     def cdf(self, value: Tensor) -> Tensor:
         """The probability of what is at most `value`."""
-        return self.base.cdf(value.log())
+        return self.base.cdf(value.clamp(0).log())
 
     def icdf(self, value: Tensor) -> Tensor:
         """Where the probability of what is at most that is `value`."""
@@ -248,7 +250,7 @@ class Exponential(Distribution):
 
     def cdf(self, value: Tensor) -> Tensor:
         """The probability of what is at most `value`."""
-        return -(-self.rate * value).expm1()
+        return -(-self.rate * value.clamp(0)).expm1()
 
     def icdf(self, value: Tensor) -> Tensor:
         """Where the probability of what is at most that is `value`."""
@@ -341,7 +343,7 @@ class Gamma(Distribution):
 
     def cdf(self, value: Tensor) -> Tensor:
         """The probability of what is at most `value`."""
-        return self.concentration.gammainc(self.rate * value)
+        return self.concentration.gammainc(self.rate * value.clamp(0))
 
     def entropy(self) -> Tensor:
         """The entropy of each law, in nats."""
@@ -376,9 +378,9 @@ class Beta(Distribution):
         return self.concentration1 * self.concentration0 / (total.square() * (total + 1))
 
     def _draw(self, shape: tuple[int, ...]) -> Tensor:
-        a = gamma_draws(self.concentration1.expand(*shape))
-        b = gamma_draws(self.concentration0.expand(*shape))
-        return a / (a + b)
+        # By their logarithms: both draws may be too small for the dtype.
+        a = log_gamma_draws(self.concentration1.expand(*shape))
+        return (a - log_gamma_draws(self.concentration0.expand(*shape))).sigmoid()
 
     def _log_beta(self) -> Tensor:
         a, b = self.concentration1, self.concentration0
@@ -387,7 +389,8 @@ class Beta(Distribution):
     def log_prob(self, value: Tensor) -> Tensor:
         """The logarithm of the density."""
         a, b = self.concentration1, self.concentration0
-        return (a - 1).xlogy(value) + (b - 1).xlog1py(-value) - self._log_beta()
+        found = (a - 1).xlogy(value) + (b - 1).xlog1py(-value) - self._log_beta()
+        return ((value < 0) | (value > 1)).where(-math.inf, found)
 
     def entropy(self) -> Tensor:
         """The entropy of each law, in nats."""
@@ -404,7 +407,19 @@ def waits(shape: Sequence[int], like: Tensor) -> Tensor:
 
 
 def gamma_draws(concentration: Tensor) -> Tensor:
-    """Draws of rate 1, one for each element (Marsaglia and Tsang, 2000).
+    """Draws of rate 1, one for each element, above 0."""
+    found, power = _gamma_factors(concentration)
+    return (found * power.exp()).clamp(least_above_zero(concentration.dtype))
+
+
+def log_gamma_draws(concentration: Tensor) -> Tensor:
+    """The logarithms of draws of rate 1, however small they are."""
+    found, power = _gamma_factors(concentration)
+    return found.log() + power
+
+
+def _gamma_factors(concentration: Tensor) -> tuple[Tensor, Tensor]:
+    """Draws of rate 1: a factor, and the logarithm of another (Marsaglia and Tsang, 2000).
 
     Below a concentration of 1 a draw of one more is multiplied by a power of a uniform number.
     Eight proposals are made; where none is taken, once in 10^10, the draw is the mode.
@@ -424,4 +439,4 @@ def gamma_draws(concentration: Tensor) -> Tensor:
         is_taken = is_positive & (u.log() < x.square() * 0.5 + d - d * v + d * v.log())
         found = is_taken.where(d * v, found)
     power = (1.0 - Tensor.rand(*shape, **options)).log() / concentration
-    return is_small.where(found * power.exp(), found)
+    return found, is_small.where(power, 0.0)

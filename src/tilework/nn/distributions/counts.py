@@ -10,14 +10,14 @@ from tilework.nn.distributions.discrete import Categorical
 from tilework.nn.distributions.distribution import (
     Distribution,
     Parameter,
+    Trials,
+    least_above_zero,
     one_of,
-    read_chances,
-    read_parameters,
 )
 from tilework.tensor.tensor import Tensor
 
 
-class Binomial(Distribution):
+class Binomial(Trials):
     """How many of so many trials succeed.
 
     Args:
@@ -32,9 +32,8 @@ class Binomial(Distribution):
         probs: Parameter | None = None,
         logits: Parameter | None = None,
     ) -> None:
-        chances, odds = read_chances(type(self).__name__, probs, logits)
-        self.total_count, self.probs, self.logits = read_parameters(total_count, chances, odds)
-        super().__init__(self.probs.shape)
+        super().__init__(probs, logits, total_count)
+        (self.total_count,) = self._others
 
     @property
     def mean(self) -> Tensor:
@@ -44,7 +43,7 @@ class Binomial(Distribution):
     @property
     def variance(self) -> Tensor:
         """The variance of each law."""
-        return self.mean * (1 - self.probs)
+        return self.mean * self._rest()
 
     def _draw(self, shape: tuple[int, ...]) -> Tensor:
         drawn: Tensor = self.total_count.expand(*shape).contiguous().binomial(self.probs)
@@ -54,10 +53,11 @@ class Binomial(Distribution):
         """The logarithm of the probability."""
         n, rest = self.total_count, self.total_count - value
         ways = (n + 1).lgamma() - (value + 1).lgamma() - (rest + 1).lgamma()
-        return ways + value.xlogy(self.probs) + rest.xlog1py(-self.probs)
+        found = ways + self._successes(value) + self._failures(rest)
+        return ((value < 0) | (rest < 0)).where(-math.inf, found)
 
 
-class Geometric(Distribution):
+class Geometric(Trials):
     """How many trials fail before one succeeds.
 
     Args:
@@ -66,8 +66,7 @@ class Geometric(Distribution):
     """
 
     def __init__(self, probs: Parameter | None = None, logits: Parameter | None = None) -> None:
-        self.probs, self.logits = read_chances(type(self).__name__, probs, logits)
-        super().__init__(self.probs.shape)
+        super().__init__(probs, logits)
 
     @property
     def mean(self) -> Tensor:
@@ -84,15 +83,15 @@ class Geometric(Distribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """The logarithm of the probability."""
-        return value.xlog1py(-self.probs) + self.probs.log()
+        found = self._failures(value) + self._successes(value.full_like(1))
+        return (value < 0).where(-math.inf, found)
 
     def entropy(self) -> Tensor:
         """The entropy of each law, in nats."""
-        p = self.probs
-        return -(p.xlogy(p) + (1 - p).xlog1py(-p)) / p
+        return self._entropy_of_one() / self.probs
 
 
-class NegativeBinomial(Distribution):
+class NegativeBinomial(Trials):
     """How many trials succeed before so many have failed.
 
     Args:
@@ -107,9 +106,8 @@ class NegativeBinomial(Distribution):
         probs: Parameter | None = None,
         logits: Parameter | None = None,
     ) -> None:
-        chances, odds = read_chances(type(self).__name__, probs, logits)
-        self.total_count, self.probs, self.logits = read_parameters(total_count, chances, odds)
-        super().__init__(self.probs.shape)
+        super().__init__(probs, logits, total_count)
+        (self.total_count,) = self._others
 
     @property
     def mean(self) -> Tensor:
@@ -132,7 +130,8 @@ class NegativeBinomial(Distribution):
         ways = (n + value).lgamma() - (value + 1).lgamma() - n.lgamma()
         # No failure is waited for: there is no trial.
         ways = (n + value).eq(0).where(0.0, ways)
-        return ways + n * (-self.logits).logsigmoid() + value * self.logits.logsigmoid()
+        found = ways + self._failures(n) + self._successes(value)
+        return (value < 0).where(-math.inf, found)
 
 
 class _Categories(Distribution):
@@ -192,7 +191,9 @@ class Multinomial(_Categories):
     def log_prob(self, value: Tensor) -> Tensor:
         """The logarithm of the probability."""
         ways = math.lgamma(self.total_count + 1) - (value + 1).lgamma().sum(-1)
-        return ways + value.xlogy(self.probs).sum(-1)
+        found = ways + value.xlogy(self.probs).sum(-1)
+        is_other_count = (value.sum(-1) - self.total_count).abs() > 0
+        return ((value < 0).any(-1) | is_other_count).where(-math.inf, found)
 
 
 class OneHotCategorical(_Categories):
@@ -237,7 +238,7 @@ class OneHotCategoricalStraightThrough(OneHotCategorical):
         return self._one_hot(shape[:-1]).detach() + (self.probs - self.probs.detach())
 
 
-class RelaxedBernoulli(Distribution):
+class RelaxedBernoulli(Trials):
     """Numbers between 0 and 1 that are near one of them the colder it is; draws have gradients.
 
     Args:
@@ -254,15 +255,16 @@ class RelaxedBernoulli(Distribution):
         probs: Parameter | None = None,
         logits: Parameter | None = None,
     ) -> None:
-        chances, odds = read_chances(type(self).__name__, probs, logits)
-        (self.temperature,) = read_parameters(temperature)
-        self.probs, self.logits = chances, odds
-        super().__init__(self.probs.shape)
+        super().__init__(probs, logits, temperature)
+        (self.temperature,) = self._others
 
     def _draw(self, shape: tuple[int, ...]) -> Tensor:
         # The logarithm of the odds of a uniform number.
         noise = waits(shape, self.logits).log() - waits(shape, self.logits).log()
-        return ((self.logits + noise) / self.temperature).sigmoid()
+        found = ((self.logits + noise) / self.temperature).sigmoid()
+        # A draw that is rounded to 0 or 1 would have no density.
+        kind = found.dtype
+        return found.clamp(least_above_zero(kind), 1 - 2.0**-kind.mantissa_bits)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """The logarithm of the density."""
@@ -289,8 +291,11 @@ class RelaxedOneHotCategorical(_Categories):
         probs: Tensor | None = None,
         logits: Tensor | None = None,
     ) -> None:
-        (self.temperature,) = read_parameters(temperature)
         super().__init__(probs, logits)
+        if not isinstance(temperature, Tensor):
+            options = {"dtype": self.logits.dtype, "device": self.logits.device}
+            temperature = Tensor(float(temperature), **options)
+        self.temperature = temperature
 
     def _draw(self, shape: tuple[int, ...]) -> Tensor:
         scores = self.logits - waits(shape, self.logits).log()

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import math
+
 from tilework import dtypes
 from tilework.base.errors import ShapeError
 from tilework.nn.distributions.distribution import (
     Distribution,
     Parameter,
+    Trials,
     check_positive,
     one_of,
-    read_chances,
     read_parameters,
 )
 from tilework.tensor.tensor import Tensor
 
 
-class Bernoulli(Distribution):
+class Bernoulli(Trials):
     """1 with a probability, else 0.
 
     Args:
@@ -28,8 +30,7 @@ class Bernoulli(Distribution):
     """
 
     def __init__(self, probs: Parameter | None = None, logits: Parameter | None = None) -> None:
-        self.probs, self.logits = read_chances(type(self).__name__, probs, logits)
-        super().__init__(self.probs.shape)
+        super().__init__(probs, logits)
 
     @property
     def mean(self) -> Tensor:
@@ -39,7 +40,7 @@ class Bernoulli(Distribution):
     @property
     def variance(self) -> Tensor:
         """The variance of each law."""
-        return self.probs * (1 - self.probs)
+        return self.probs * self._rest()
 
     def _draw(self, shape: tuple[int, ...]) -> Tensor:
         drawn = Tensor.rand(*shape, device=self.probs.device)
@@ -48,11 +49,12 @@ class Bernoulli(Distribution):
     def log_prob(self, value: Tensor) -> Tensor:
         """The logarithm of the probability."""
         # Infinite where an outcome is impossible, and 0 where it is certain.
-        return value.xlogy(self.probs) + (1 - value).xlog1py(-self.probs)
+        found = self._successes(value) + self._failures(1 - value)
+        return ((value < 0) | (value > 1)).where(-math.inf, found)
 
     def entropy(self) -> Tensor:
         """The entropy of each law, in nats."""
-        return -(self.probs.xlogy(self.probs) + (1 - self.probs).xlog1py(-self.probs))
+        return self._entropy_of_one()
 
 
 class Categorical(Distribution):
@@ -88,7 +90,8 @@ class Categorical(Distribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """The logarithm of the probability of a category."""
-        place = value.cast(dtypes.index).unsqueeze(-1)
+        # A category below 0 is looked up where nothing is, which is an error.
+        place = (value < 0).where(self.logits.shape[-1], value).cast(dtypes.index).unsqueeze(-1)
         lead = Tensor.broadcast_shapes(value.shape, self.batch_shape)
         logits = self.logits.expand(*lead, self.logits.shape[-1])
         return logits.gather(-1, place.expand(*lead, 1)).squeeze(-1)
@@ -125,4 +128,5 @@ class Poisson(Distribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """The logarithm of the probability."""
-        return value.xlogy(self.rate) - self.rate - (value + 1).lgamma()
+        found = value.xlogy(self.rate) - self.rate - (value + 1).lgamma()
+        return (value < 0).where(-math.inf, found)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilework import dtypes
 from tilework.base.errors import UnsupportedError, UserError
 from tilework.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tilework.dtypes import DType
 
 Parameter = float | Tensor
 
@@ -96,6 +99,60 @@ class Distribution:
         )
 
 
+class Trials(Distribution):
+    """Laws of trials that succeed by chance; they are exact for great odds and for certain ones.
+
+    Args:
+        probs: the chance of each trial, or None.
+        logits: the logarithm of its odds, or None.
+        others: what else belongs to the law; `_others` has it in one shape with the chances.
+
+    Raises:
+        UserError: none or both of `probs` and `logits` are given.
+    """
+
+    def __init__(
+        self, probs: Parameter | None, logits: Parameter | None, *others: Parameter
+    ) -> None:
+        one_of(type(self).__name__, probs, logits)
+        self._is_of_odds = probs is None
+        first, *self._others = read_parameters(logits if probs is None else probs, *others)
+        if probs is None:
+            self.probs, self.logits = first.sigmoid(), first
+        else:
+            self.probs, self.logits = first, first.log() - (-first).log1p()
+        super().__init__(first.shape)
+
+    def _rest(self) -> Tensor:
+        """The chance to fail."""
+        return (-self.logits).sigmoid() if self._is_of_odds else 1 - self.probs
+
+    def _successes(self, count: Tensor) -> Tensor:
+        """`count` times the logarithm of the chance; 0 where `count` is."""
+        if self._is_of_odds:
+            return _times(count, self.logits.logsigmoid())
+        return count.xlogy(self.probs)
+
+    def _failures(self, count: Tensor) -> Tensor:
+        """`count` times the logarithm of the chance to fail; 0 where `count` is."""
+        if self._is_of_odds:
+            return _times(count, (-self.logits).logsigmoid())
+        return count.xlog1py(-self.probs)
+
+    def _entropy_of_one(self) -> Tensor:
+        return -(self._successes(self.probs) + self._failures(self._rest()))
+
+
+def _times(count: Tensor, logarithm: Tensor) -> Tensor:
+    return count * (count.eq(0) & logarithm.isinf()).where(0.0, logarithm)
+
+
+def least_above_zero(dtype: DType) -> float:
+    """The least positive number that has all its digits."""
+    found: float = 2.0 ** (2 - 2 ** (dtype.exponent_bits - 1))
+    return found
+
+
 def read_parameters(*given: Any) -> tuple[Tensor, ...]:
     """Parameters as tensors of one shape, of floats."""
     first = next((each for each in given if isinstance(each, Tensor)), None)
@@ -127,19 +184,3 @@ def one_of(name: str, probs: Any, logits: Any) -> None:
     """
     if (probs is None) == (logits is None):
         raise UserError(f"{name}: give either probs or logits")
-
-
-def read_chances(
-    name: str, probs: Parameter | None, logits: Parameter | None
-) -> tuple[Tensor, Tensor]:
-    """Chances and the logarithms of their odds, of which exactly one is given.
-
-    Raises:
-        UserError: none or both are given.
-    """
-    one_of(name, probs, logits)
-    if probs is not None:
-        (chances,) = read_parameters(probs)
-        return chances, chances.log() - (-chances).log1p()
-    (odds,) = read_parameters(logits)
-    return odds.sigmoid(), odds

@@ -19,7 +19,7 @@ from tilework.nn.distributions.continuous import (
 )
 from tilework.nn.distributions.counts import Geometric, OneHotCategorical
 from tilework.nn.distributions.discrete import Bernoulli, Categorical, Poisson
-from tilework.nn.distributions.distribution import Distribution
+from tilework.nn.distributions.distribution import Distribution, Trials
 from tilework.nn.distributions.tails import Chi2, Gumbel, HalfNormal, Pareto
 from tilework.nn.distributions.vectors import Dirichlet, Independent, MultivariateNormal
 from tilework.tensor.tensor import Tensor
@@ -88,9 +88,10 @@ def _beta(p: Beta, q: Beta) -> Tensor:
     return found + (of_totals - total) * total.digamma()
 
 
-def _bernoulli(p: Bernoulli, q: Bernoulli) -> Tensor:
-    ones = _share(p.probs, q.probs)
-    return ones + _share(1 - p.probs, 1 - q.probs)
+def _trials(p: Trials, q: Trials) -> Tensor:
+    ones = p._successes(p.probs) - q._successes(p.probs)
+    rest = p._rest()
+    return ones + p._failures(rest) - q._failures(rest)
 
 
 def _categorical(p: Categorical, q: Categorical) -> Tensor:
@@ -103,11 +104,11 @@ def _share(p: Tensor, q: Tensor) -> Tensor:
 
 
 def _poisson(p: Poisson, q: Poisson) -> Tensor:
-    return p.rate * (p.rate.log() - q.rate.log()) - (p.rate - q.rate)
+    return _share(p.rate, q.rate) - (p.rate - q.rate)
 
 
 def _geometric(p: Geometric, q: Geometric) -> Tensor:
-    return -p.entropy() - (-q.probs).log1p() / p.probs - q.logits
+    return _trials(p, q) / p.probs
 
 
 def _cauchy(p: Cauchy, q: Cauchy) -> Tensor:
@@ -153,7 +154,7 @@ def _independent(p: Independent, q: Independent) -> Tensor:
 
 _FORMULAS: Final[dict[type, Callable[[Any, Any], Tensor]]] = {
     Normal: _normal, Laplace: _laplace, Exponential: _exponential, Uniform: _uniform,
-    Gamma: _gamma, Beta: _beta, Bernoulli: _bernoulli, Categorical: _categorical,
+    Gamma: _gamma, Beta: _beta, Bernoulli: _trials, Categorical: _categorical,
     Poisson: _poisson, Chi2: _gamma, LogNormal: lambda p, q: _normal(p.base, q.base),
     HalfNormal: lambda p, q: _normal(p.base, q.base), Geometric: _geometric, Cauchy: _cauchy,
     OneHotCategorical: lambda p, q: _categorical(p.categorical, q.categorical), Gumbel: _gumbel,

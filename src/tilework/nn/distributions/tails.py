@@ -33,11 +33,11 @@ class _Half(Distribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """The logarithm of the density."""
-        return (value >= 0).where(self.base.log_prob(value) + math.log(2), -math.inf)
+        return (value < 0).where(-math.inf, self.base.log_prob(value) + math.log(2))
 
     def cdf(self, value: Tensor) -> Tensor:
         """The probability of what is at most `value`."""
-        return self.base.cdf(value) * 2 - 1
+        return self.base.cdf(value.clamp(0)) * 2 - 1
 
     def icdf(self, value: Tensor) -> Tensor:
         """Where the probability of what is at most that is `value`."""
@@ -225,7 +225,7 @@ class Weibull(Distribution):
 
     def cdf(self, value: Tensor) -> Tensor:
         """The probability of what is at most `value`."""
-        return -(-((value / self.scale) ** self.concentration)).expm1()
+        return -(-((value.clamp(0) / self.scale) ** self.concentration)).expm1()
 
     def icdf(self, value: Tensor) -> Tensor:
         """Where the probability of what is at most that is `value`."""
@@ -324,7 +324,7 @@ class InverseGamma(Distribution):
 
     def cdf(self, value: Tensor) -> Tensor:
         """The probability of what is at most `value`."""
-        return 1 - self.base.cdf(value.reciprocal())
+        return (value <= 0).where(0.0, 1 - self.base.cdf(value.reciprocal()))
 
     def entropy(self) -> Tensor:
         """The entropy of each law, in nats."""
@@ -422,11 +422,12 @@ class Kumaraswamy(Distribution):
     def log_prob(self, value: Tensor) -> Tensor:
         """The logarithm of the density."""
         a, b = self.concentration1, self.concentration0
-        return a.log() + b.log() + (a - 1).xlogy(value) + (b - 1).xlog1py(-(value**a))
+        found = a.log() + b.log() + (a - 1).xlogy(value) + (b - 1).xlog1py(-(value**a))
+        return ((value < 0) | (value > 1)).where(-math.inf, found)
 
     def cdf(self, value: Tensor) -> Tensor:
         """The probability of what is at most `value`."""
-        logarithm = (-(value**self.concentration1)).log1p()
+        logarithm = (-(value.clamp(0, 1) ** self.concentration1)).log1p()
         return -(self.concentration0 * logarithm).expm1()
 
     def icdf(self, value: Tensor) -> Tensor:

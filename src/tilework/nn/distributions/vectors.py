@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from tilework.base.errors import ShapeError, UserError
-from tilework.nn.distributions.continuous import gamma_draws
+from tilework.nn.distributions.continuous import log_gamma_draws
 from tilework.nn.distributions.discrete import Categorical
 from tilework.nn.distributions.distribution import Distribution, read_parameters
 from tilework.tensor.tensor import Tensor
@@ -40,8 +40,8 @@ class Dirichlet(Distribution):
         return self.concentration * (total - self.concentration) / (total.square() * (total + 1))
 
     def _draw(self, shape: tuple[int, ...]) -> Tensor:
-        drawn = gamma_draws(self.concentration.expand(*shape))
-        return drawn / drawn.sum(-1, keepdim=True)
+        # By their logarithms: all draws may be too small for the dtype.
+        return log_gamma_draws(self.concentration.expand(*shape)).softmax(-1)
 
     def _normaliser(self) -> Tensor:
         a = self.concentration
@@ -49,7 +49,8 @@ class Dirichlet(Distribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """The logarithm of the density."""
-        return (self.concentration - 1).xlogy(value).sum(-1) - self._normaliser()
+        found = (self.concentration - 1).xlogy(value).sum(-1) - self._normaliser()
+        return (value < 0).any(-1).where(-math.inf, found)
 
     def entropy(self) -> Tensor:
         """The entropy of each law, in nats."""
