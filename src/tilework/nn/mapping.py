@@ -26,7 +26,8 @@ def vmap(
     """A function that applies `func` to each row of its arguments, to all of them at once.
 
     The function runs once, with rows that hold nothing: it cannot ask for their values, as `item`,
-    `bool` and `print` do, nor write what it gets from them into a tensor of the outside.
+    `bool` and `print` do, nor write what it gets from them into a tensor of the outside.  Writes
+    into a row are seen by the function alone; the argument stays as it is.
 
     Args:
         func: takes tensors, or containers of them, and gives tensors, or containers of them.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tilework import dtypes
+from tilework.tensor.realize import depends_on_row, realize
 from tilework.tensor.version import history
 
 if TYPE_CHECKING:
@@ -33,9 +34,16 @@ def repeated(count: int, step: Callable[..., tuple[T, ...]], *state: Any) -> tup
         current = tuple([each.detach().contiguous() for each in state])
         first = current[0]
         number = first._from_numbers([0], dtypes.index, first.device).reshape(()).contiguous()
-        number.realize(*current)
+        compute(number, *current)
         for _ in range(count):
             current = tuple([each.contiguous() for each in step(number, *current)])
             number = (number + 1).contiguous()
-            number.realize(*current)
+            compute(number, *current)
         return current
+
+
+def compute(*state: Any) -> None:
+    """Compute what a step gave, if it has values: that of a mapped row has them with the others."""
+    versions = [each._version_to_realize() for each in state]
+    if not depends_on_row(versions):
+        realize(versions)

@@ -311,6 +311,21 @@ def _walk(roots: Sequence[Version]) -> tuple[list[Version], list[Version]]:
     return order, leaves
 
 
+def depends_on_row(roots: Sequence[Version]) -> bool:
+    """Whether what a mapped function is called with is below: there are no values to compute."""
+    seen: set[int] = set()
+    stack = list(roots)
+    while stack:
+        version = stack.pop()
+        if id(version) in seen or version.buffer is not None:
+            continue
+        seen.add(id(version))
+        if version.node.op is PARAM:
+            return True
+        stack.extend(version.sources)
+    return False
+
+
 def _asked_for_row(version: Version) -> UserError:
     return UserError(
         "vmap: a value is asked for that each row has another one of",

@@ -72,6 +72,8 @@ CALLS: dict[str, Callable[..., Any]] = {
     "an argument by name": lambda f, x, y, i: f.vmap(lambda a, power: a ** power)(x, power=2),
     "greatest of rows": lambda f, x, y, i: f.vmap(lambda a: a.max(dim=0).values)(x),
     "sorted rows": lambda f, x, y, i: f.vmap(lambda a: a.sort(dim=0)[0])(x),
+    "inverses": lambda f, x, y, i: f.vmap(lambda a: (a.T @ a).inverse())(x),
+    "gradients of determinants": lambda f, x, y, i: f.vmap(f.grad(lambda a: (a.T @ a).det()))(x),
     "diagonals": lambda f, x, y, i: f.vmap(lambda a: (a @ a.T).diagonal())(x),
 }  # fmt: skip
 
