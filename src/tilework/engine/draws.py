@@ -1,8 +1,8 @@
 """Random generators and iterators: who draws from one gets something new at each call.
 
 A replay would give the old ones again, so `Watcher` looks at the states of generators before and
-after a capture.  Generators are known by their kind: the global ones of `numpy.random` and
-`random`, and any that the function reads.  Neither module is imported here.  Of an iterator of
+after a capture.  Generators are known by their kind: the global ones of `numpy.random`, `random`
+and `torch`, and any that the function reads.  No such module is imported here.  Of an iterator of
 Python's own (a generator, what `iter`, `zip` or `itertools` give) the place cannot be read, so that
 each one which outlives the call counts as drawn from.  Of a file it can.
 """
@@ -14,7 +14,11 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 #: Where modules keep the generator behind their functions.
-_SHARED: Final = {"numpy.random": ("mtrand", "_rand"), "random": ("_inst",)}
+_SHARED: Final = {
+    "numpy.random": ("mtrand", "_rand"),
+    "random": ("_inst",),
+    "torch": ("default_generator",),
+}
 
 
 def _state_of(generator: Any) -> object:
@@ -23,6 +27,8 @@ def _state_of(generator: Any) -> object:
         return object()  # equal to none
     if is_stream(generator):
         return _place_in(generator)
+    if _is_of_torch(generator):
+        return generator.get_state().numpy().tobytes()
     old = getattr(generator, "get_state", None)
     if callable(old):  # a RandomState, which keeps a number back besides the state of its bits
         return _frozen(old(legacy=False))
@@ -40,13 +46,20 @@ def _frozen(state: Any) -> object:
 
 
 def is_generator(value: object) -> bool:
-    """Whether an object is a generator of NumPy's or of Python's."""
+    """Whether an object is a generator of NumPy's, of Python's or of PyTorch's."""
     kind = type(value)
+    if _is_of_torch(value):
+        return True
     if kind.__module__.partition(".")[0] not in ("numpy", "random"):
         return False
     return hasattr(kind, "bit_generator") or hasattr(value, "_bit_generator") or (
         kind.__module__ == "random" and hasattr(kind, "getstate")
     )  # fmt: skip
+
+
+def _is_of_torch(value: object) -> bool:
+    """Whether it is a generator of PyTorch's."""
+    return type(value).__name__ == "Generator" and type(value).__module__.startswith("torch.")
 
 
 def is_iterator(value: object) -> bool:

@@ -6,9 +6,10 @@ function, and names the first difference.
 
 Values are compared by identity first; numbers, text and the like then by type and value.
 Containers of Python and arrays are compared item by item, up to a size.  A function that draws from
-a random generator of NumPy or Python, goes on with an iterator that was there before, or reads a
-clock or a file (`engine.outside`) counts as changed at each call.  What other C code keeps is not
-seen, nor the contents of large containers and arrays: `Guards.unseen` lists the latter.
+a random generator of NumPy, Python or PyTorch, goes on with an iterator that was there before, or
+reads a clock, a file or a connection (`engine.outside`) counts as changed at each call.  What other
+C code keeps is not seen, nor the contents of large containers and arrays: `Guards.unseen` lists the
+latter.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Calls of C code that give something new each time: clocks, files, the system's random numbers.
+"""Calls of C code that give something new each time: clocks, files, connections, random numbers.
 
 A replay would give the old values again, and nothing that could be compared says so.  `Watcher`
 tells of each call of C code while a function is captured; what is found here makes the function one
@@ -33,8 +33,13 @@ _READERS: Final = frozenset({
     "read", "read1", "readall", "readinto", "readinto1", "readline", "readlines", "getvalue",
     "peek",
 })  # fmt: skip
+_RECEIVERS: Final = frozenset({
+    "recv", "recv_into", "recvfrom", "recvfrom_into", "recvmsg", "recvmsg_into",
+})  # fmt: skip
 #: Names of all of them: most calls are of others.
-_NAMES: Final = _CLOCKS["time"] | _SYSTEM | _DATES | _READERS | {"open", "open_code"}
+_NAMES: Final = _CLOCKS["time"] | _SYSTEM | _DATES | _READERS | _RECEIVERS | {
+    "open", "open_code", "input", "fromfile",
+}  # fmt: skip
 #: Parts of the standard library that read files of programs, to show them or to run them.
 _SHOWING: Final = (
     "importlib", "inspect", "linecache", "logging", "pkgutil", "runpy", "tokenize", "traceback",
@@ -74,12 +79,18 @@ def _kind_of(function: types.BuiltinFunctionType, name: str) -> tuple[str, bool]
             return f"{what} (os.{name})", False
         if module in ("_io", "io") and name in ("open", "open_code"):
             return "a file (open)", False
+        if module == "builtins" and name == "input":
+            return "the standard input (input)", False
+        if module.partition(".")[0] == "numpy" and name == "fromfile":
+            return "a file (numpy.fromfile)", False  # which C code opens
         return None
     if isinstance(owner, type):
         is_clock = _is_a_date(owner, name)
         return (f"the clock ({owner.__name__}.{name})", True) if is_clock else None
     if type(owner).__module__ == "_io" and name in _READERS:
         return f"a file ({type(owner).__name__}.{name})", False
+    if type(owner).__module__ in ("_socket", "socket") and name in _RECEIVERS:
+        return f"a connection (socket.{name})", False
     return None
 
 

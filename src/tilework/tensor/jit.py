@@ -9,8 +9,9 @@ are allowed.  Each result is the same as that of the plain call.  An argument th
 may be any contiguous part of any tensor: `step(x[i : i + 32])` replays for each i, and copies
 nothing.
 
-A function that reads a clock or a file, or that draws random numbers of Python's, of NumPy's or of
-the system's, gives something new each time: it is not captured, and a warning says why.
+A function that reads a clock, a file or a connection, or that draws random numbers of Python's, of
+NumPy's, of PyTorch's or of the system's, gives something new each time: it is not captured, and a
+warning says why.
 
 What a capture cannot see: arrays of more than 64 KiB that somebody changes in place, and items of
 containers beyond the first 4096, both of which `explain()` lists; what C code keeps (results of

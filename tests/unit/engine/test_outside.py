@@ -11,6 +11,7 @@ import math
 import os
 import queue
 import random  # noqa: F401  # whatever is loaded while a function runs counts as drawn from
+import socket
 import sys
 import threading
 import time
@@ -23,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from tilework import Tensor, dtypes, jit
 from tilework.base import trace
@@ -228,8 +230,6 @@ def test_objects_of_the_standard_library_are_looked_into() -> None:
 
 
 def test_numbers_of_c_and_arrays_of_pytorch_are_compared_by_their_bytes() -> None:
-    import torch
-
     number, row = ctypes.c_double(2.0), torch.tensor([2.0, 2.0, 2.0])
     check(lambda x: x * number.value, lambda: setattr(number, "value", 3.0))
     check(lambda x: x * Tensor(row.numpy()), lambda: row.__setitem__(0, 5.0))
@@ -292,6 +292,7 @@ FILES: dict[str, Callable[[Path], float]] = {
     "json": lambda path: float(json.loads(path.read_bytes())),
     "exists": lambda path: float(Path(f"{path}.more").exists()),
     "size": lambda path: float(path.stat().st_size),
+    "fromfile": lambda path: float(np.fromfile(path, np.uint8)[0]),
 }
 
 
@@ -317,6 +318,25 @@ def test_a_stream_that_is_open_goes_on_from_call_to_call() -> None:
     stream = io.StringIO("1\n2\n3\n4\n5\n6\n")
     step, x = jit(lambda x: x * float(stream.readline())), Tensor([1.0]).realize()
     assert [step(x).item() for _ in range(6)] == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+
+
+def test_what_comes_by_a_connection_or_is_typed_is_new_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("1\n2\n3\n4\n"))
+    here, there = socket.socketpair()
+    with here, there:
+        there.sendall(bytes([10, 20, 30, 40]))
+        step = jit(lambda x: x + float(input()) + here.recv(1)[0])
+        x = Tensor([0.0]).realize()
+        assert [step(x).item() for _ in range(4)] == [11.0, 22.0, 33.0, 44.0]
+
+
+def test_random_numbers_of_pytorch_are_new_each_time() -> None:
+    own = torch.Generator().manual_seed(5)
+    step = jit(lambda x: x + torch.rand(()).item() + torch.rand((), generator=own).item())
+    x = Tensor([0.0]).realize()
+    assert len({step(x).item() for _ in range(5)}) == 5
 
 
 def test_a_warning_says_that_a_function_reads_a_clock() -> None:
