@@ -78,7 +78,13 @@ def test_attention_over_several_heads_takes_keys_in_every_form() -> None:
     agrees("MultiHeadAttention", [q, k, v, None, None, added], num_heads=HEADS)
     by_head = [normal(BATCH, HEADS, keys, SIZE) for _ in range(2)]
     agrees("MultiHeadAttention", [q, *by_head], num_heads=HEADS)
+    agrees("MultiHeadAttention", [q, *by_head, normal(3 * WIDTH)], num_heads=HEADS)
     agrees("MultiHeadAttention", [q, k, normal(BATCH, keys, 24)], num_heads=HEADS)
+
+
+def test_attention_of_no_batch_is_empty() -> None:
+    three = [normal(0, TOKENS, WIDTH) for _ in range(3)]
+    agrees("MultiHeadAttention", three, num_heads=HEADS)
 
 
 @pytest.mark.parametrize("is_causal", [0, 1])
@@ -142,6 +148,18 @@ def grouped(
 def test_groups_of_heads_share_keys(form: str, is_packed: bool) -> None:
     grouped(6, 0, 6, [5, 5], is_packed=is_packed, **FORMS[form])
     grouped(1, 5, 6, [5, 5], is_packed=is_packed, **FORMS[form])
+
+
+@pytest.mark.parametrize(("tokens", "kept"), [(6, 0), (1, 5)], ids=["prompt", "token"])
+def test_groups_of_heads_turn_by_places_that_are_given(tokens: int, kept: int) -> None:
+    size = 16
+    three = [normal(2, tokens, heads * size) for heads in (HEADS, GROUPS, GROUPS)]
+    past = [normal(2, GROUPS, kept, size) for _ in range(2)]
+    counts = [np.array([5, 5], np.int32), np.array([6], np.int32)]
+    places = GENERATOR.integers(0, 25, (2, tokens))  # of a prompt the first one counts
+    operands = [*three, *past, *counts, normal(32, 8), normal(32, 8), places]
+    form = {"num_heads": HEADS, "kv_num_heads": GROUPS, "do_rotary": 1}
+    agrees("GroupQueryAttention", operands, outputs=3, **form)
 
 
 def test_groups_of_heads_read_several_tokens_behind_a_past() -> None:
@@ -284,6 +302,9 @@ def test_what_only_cards_have_is_refused() -> None:
         runs("Attention", [normal(1, 2, 4), normal(4, 12)], num_heads=2, do_rotary=1)
     with pytest.raises(ModelFileError, match="heads do not divide"):
         runs("Attention", [normal(1, 2, 4), normal(4, 12)], num_heads=3)
+    crossed: list[Array | None] = [normal(1, 2, 4), normal(1, 3, 4), normal(1, 3, 4)]
+    with pytest.raises(UnsupportedError, match="which keys are later"):
+        runs("MultiHeadAttention", crossed, num_heads=2, unidirectional=1)
     mask = np.zeros((1, 1, 2, 2), np.int32)
     with pytest.raises(UnsupportedError, match="mask of another form"):
         runs("Attention", [normal(1, 2, 4), normal(4, 12), None, mask], num_heads=2)

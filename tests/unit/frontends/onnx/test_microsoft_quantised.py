@@ -129,6 +129,7 @@ def test_a_softmax_follows_the_version_of_its_axis(
         byte(np.iinfo(kind).min, kind),
     ]  # fmt: skip
     agrees("QLinearSoftmax", operands, steps=1, standard=opset, opset=opset, axis=axis)
+    agrees("QLinearSoftmax", operands, steps=1, standard=opset, opset=opset)
 
 
 @pytest.mark.parametrize("operator", ["QLinearAdd", "QLinearMul"])

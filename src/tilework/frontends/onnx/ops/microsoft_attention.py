@@ -33,12 +33,12 @@ MICROSOFT = "com.microsoft"
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
     """(batch, tokens, heads * size) with the heads on an axis of their own, the second."""
-    return x.reshape((*x.shape[:2], heads, -1)).transpose(1, 2)
+    return x.reshape((*x.shape[:2], heads, x.shape[2] // heads)).transpose(1, 2)
 
 
 def joined_heads(x: Tensor) -> Tensor:
     """The reverse of `split_heads`."""
-    return x.transpose(1, 2).reshape((x.shape[0], x.shape[2], -1))
+    return x.transpose(1, 2).reshape((x.shape[0], x.shape[2], x.shape[1] * x.shape[3]))
 
 
 def _refuse(call: Call, *names: str) -> None:
@@ -196,8 +196,14 @@ def multi_head_attention(call: Call, query: Tensor, *rest: Tensor | None) -> tup
     if bias is not None:
         width, keys = heads * q.shape[-1], heads * k.shape[-1]
         q = q + _by_head(bias[:width], heads)
-        k = k + _by_head(bias[width : width + keys], heads)
-        v = v + _by_head(bias[width + keys :], heads)
+        if key is None or key.ndim != 4:  # what comes by head has its bias
+            k = k + _by_head(bias[width : width + keys], heads)
+            v = v + _by_head(bias[width + keys :], heads)
+    if call.integer("unidirectional", 0) and q.shape[2] != k.shape[2]:
+        raise UnsupportedError(
+            f"onnx: {call.node} hides later keys, and nobody says which keys are later",
+            got=f"{q.shape[2]} queries and {k.shape[2]} keys",
+        )
     if past_key is not None and past_value is not None:
         k, v = past_key.cat(k, dim=2), past_value.cat(v, dim=2)
     y, weights = _attended(call, q, k, v, mask, added)
@@ -323,7 +329,9 @@ def group_query_attention(
     if call.integer("do_rotary", 0):
         if cosines is None or sines is None:
             raise ModelFileError(f"onnx: {call.node} turns without tables of cosines and sines")
-        turns = where if places is None else places.reshape((-1, tokens))
+        turns = where
+        if places is not None:  # of a prompt without a past the operator takes the first place only
+            turns = places.reshape((-1,))[:1] + step if is_first else places.reshape((-1, tokens))
         is_interleaved = bool(call.integer("rotary_interleaved", 0))
         q = rotated(q, turns, cosines, sines, is_interleaved=is_interleaved)
         k = rotated(k, turns, cosines, sines, is_interleaved=is_interleaved)

@@ -142,7 +142,7 @@ def qlinear_softmax(call: Call, *operands: Tensor | None) -> Tensor:
     if call.integer("opset") >= 13:
         found = value.softmax(axis_of(call, value.ndim, -1))
     else:
-        at = split_of(call, value.ndim, 1)
+        at = split_of(call, value.ndim, -1)
         flat = value.reshape((math.prod(value.shape[:at]), math.prod(value.shape[at:])))
         found = flat.softmax(-1).reshape(value.shape)
     return _narrow(found, y_scale, y_point, x)
