@@ -37,7 +37,7 @@ class Gathering(Indexing):
         if not index.dtype.is_integer:
             raise _not_integers(index, what)
         fits = index.ndim == self.ndim and all(
-            other == axis or dims.greatest(own) <= dims.least(size)
+            other == axis or dims.greatest(dims.sub(own, size)) <= 0
             for other, (own, size) in enumerate(zip(index._dims, self._dims, strict=True))
         )
         if not fits:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilework import Tensor, Variable
-from tilework.base.errors import BoundsError, DTypeError, IndexingError, UserError
+from tilework.base.errors import BoundsError, DTypeError, IndexingError, ShapeError, UserError
 from tilework.engine.stats import COUNTERS
 
 
@@ -88,3 +88,32 @@ def test_an_unbound_variable_is_named() -> None:
 def test_a_size_must_be_an_integer() -> None:
     with pytest.raises(DTypeError, match="a size must be an integer"):
         Tensor.ones(2.5)
+
+
+def test_elements_of_a_variable_number_of_rows_are_gathered_and_scattered() -> None:
+    a = np.arange(40, dtype=np.float32).reshape(8, 5)
+    places = np.array([[0, 3], [4, 4], [2, 1], [1, 0]] * 2)
+    n = Variable("n", 1, 8).bind(3)
+    x, index = Tensor(a)[:n], Tensor(places)[:n]
+    np.testing.assert_array_equal(
+        x.gather(1, index).numpy(), np.take_along_axis(a[:3], places[:3], 1)
+    )
+    want = a[:3].copy()
+    np.add.at(want, (np.arange(3)[:, None], places[:3]), 1)
+    got = x.scatter_add(1, index, index.ones_like().cast(x.dtype))
+    np.testing.assert_array_equal(got.numpy(), want)
+
+
+def test_an_index_of_another_variable_number_of_rows_is_refused() -> None:
+    x, index = Tensor.zeros(8, 5), Tensor(np.zeros((8, 2), np.int64))
+    with pytest.raises(ShapeError, match="the index doesn't fit"):
+        x[: Variable("n", 1, 8).bind(3)].gather(1, index[: Variable("m", 1, 8).bind(3)])
+
+
+def test_systems_of_a_variable_number_of_matrices() -> None:
+    a = np.random.default_rng(0).standard_normal((4, 3, 3)).astype(np.float32)
+    sides = np.ones((4, 3, 1), np.float32)
+    n = Variable("n", 1, 4).bind(2)
+    np.testing.assert_allclose(Tensor(a)[:n].det().numpy(), np.linalg.det(a[:2]), rtol=1e-4)
+    solved = Tensor(a)[:n].solve(Tensor(sides)[:n]).numpy()
+    np.testing.assert_allclose(solved, np.linalg.solve(a[:2], sides[:2]), rtol=1e-3)
