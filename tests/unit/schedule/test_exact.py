@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import ml_dtypes
 import numpy as np
 import pytest
 from tests.unit.schedule.schedule_builders import param, permute, reshape
 
-from tilework import Tensor, dtypes
 from tilework.dtypes import DType, bfloat16, float16, float32
+from tilework.ir.interpret import Value, evaluate
 from tilework.ir.node import Node, toposort
 from tilework.ir.ops import math, memory, tensor
 from tilework.ir.ops.tensor import Fold
@@ -109,9 +110,18 @@ def test_functions_of_other_devices_are_left_alone() -> None:
 
 def test_signs_of_zero_infinities_and_nan_are_kept() -> None:
     values = np.array([[-0.0, 0.0, np.inf, -np.inf, np.nan, 1.5, -2.25, 3e-39]], np.float32)
-    x = Tensor(values).cast(dtypes.bfloat16)
-    wide = x.float().pad((0, 8)) + x.float().pad((8, 0))
-    plain = wide.numpy()
-    kept = (wide.cast(dtypes.bfloat16).float()).numpy()
+    x = param(0, (1, 8), bfloat16)
+    first, second = padded(cast(x, float32), 0, 8), padded(cast(x, float32), 8, 0)
+    wide = math.ADD(first, second)
+    made = memory.SINK(cast(wide, bfloat16), math.NEG(wide))
+    found = read_roundings(made, KINDS)
+    assert found.src[1] is not made.src[1]
+    given = {x: Value((1, 8), bfloat16, rounded(values).tolist())}
+    plain, kept = (np.array(evaluate(one.src[1], given).elements) for one in (made, found))
     assert np.array_equal(plain, kept, equal_nan=True)
     assert np.array_equal(np.signbit(plain[plain == 0]), np.signbit(kept[kept == 0]))
+
+
+def rounded(values: np.ndarray) -> np.ndarray:
+    """Each value as bfloat16 has it, in one row."""
+    return values.astype(ml_dtypes.bfloat16).astype(np.float64).reshape(-1)
