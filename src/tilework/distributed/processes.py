@@ -167,8 +167,6 @@ def init(
     set_shared(agreed)
     registry.set_interface(registry.WORLD, opener.find)
     devices = tuple([Device.canonicalize(f"{PREFIX}{name}:{rank}") for rank in range(found.size)])
-    if links.rank in agreed.ranks:  # its queues wait for the other ranks, as transfers do
-        Device[devices[links.rank]].wait_seconds = wait_seconds
 
     def finish() -> None:
         if links.is_closed:
@@ -184,6 +182,12 @@ def init(
             set_shared(NOTHING)
             links.close()
 
+    if links.rank in agreed.ranks:
+        try:  # its queues wait for the other ranks, as transfers do
+            Device[devices[links.rank]].wait_seconds = wait_seconds
+        except BaseException:
+            finish()
+            raise
     return Processes(found, devices, links, finish)
 
 

@@ -21,8 +21,9 @@ from tilework.base.errors import (
     SettingsError,
     UserError,
 )
-from tilework.distributed import World
+from tilework.distributed import World, processes
 from tilework.engine.device import Device
+from tilework.runtime.links import NOTHING, Shared, shared
 
 _PROGRAM = """
 import sys, json
@@ -274,6 +275,23 @@ def test_devices_of_the_world_are_gone_with_the_group() -> None:
         Device[group.device].allocate(4)
     group.finish()
     del x
+
+
+def test_a_group_whose_own_device_does_not_open_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object) -> None:
+        raise DeviceUnavailableError("the card", reason="no more memory")
+
+    with monkeypatch.context() as patched:
+        agreed = Shared("WORLD+CPU", (0,))
+        patched.setattr(processes, "agree", lambda *_: agreed)
+        patched.setattr(processes.WorldDevices, "_open_own", refuse)
+        with pytest.raises(DeviceUnavailableError, match="no more memory"):
+            distributed.init(here=World())
+    assert shared() is NOTHING
+    with distributed.init(here=World()) as group:
+        assert Tensor([1, 2], device=group.device).tolist() == [1, 2]
 
 
 def test_a_launcher_that_names_no_place_to_meet_is_an_error() -> None:
