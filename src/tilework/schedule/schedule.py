@@ -188,7 +188,7 @@ def kind_of(device: str) -> str:
 
 def is_of_the_world(device: str) -> bool:
     """Whether a device is that of a process among several, as "WORLD+CUDA:1" is."""
-    return "+" in device.partition(":")[0]
+    return device.startswith("WORLD+")
 
 
 def explain_schedule(schedule: Schedule) -> str:

@@ -9,12 +9,14 @@ import pytest
 from tilework import dtypes
 from tilework.base.errors import UserError
 from tilework.dtypes import DType
+from tilework.engine import world
 from tilework.ir.interpret import Value
 from tilework.ir.interpret.folds import fold_function
 from tilework.ir.interpret.tensors import evaluate_all
 from tilework.ir.node import Node, toposort
 from tilework.ir.ops.memory import PARAM, ParamAttrs
 from tilework.ir.ops.tensor import COPY, DeviceAttrs, Fold
+from tilework.schedule.schedule import is_of_the_world
 from tilework.schedule.shard.allreduce import (
     ALGORITHMS,
     THRESHOLDS,
@@ -145,3 +147,8 @@ def test_unknown_names_are_refused() -> None:
         choose(1, 2, "tokens")
     with pytest.raises(UserError, match="unknown algorithm"):
         choose(1, 2, wanted="tree")
+
+
+@pytest.mark.parametrize("name", ["WORLD+CUDA:1", "WORLD+CPU", "USB+CUDA:1", "CUDA:1", "WORLD"])
+def test_devices_of_processes_are_those_that_the_engine_takes_for_such(name: str) -> None:
+    assert is_of_the_world(name) == world.is_of_the_world(name)
