@@ -31,11 +31,12 @@ def per_axis(value: Ints, count: int, what: str, least: int = 1) -> tuple[int, .
 
 def read_padding(padding: Ints, count: int, what: str) -> list[tuple[int, int]]:
     """(before, after) for each axis, from the first to the last."""
-    if isinstance(padding, int):
-        return [(padding, padding)] * count
+    if hasattr(type(padding), "__index__") and not hasattr(type(padding), "__len__"):
+        one = padding.__index__()  # a number of NumPy too
+        return [(one, one)] * count
     given = tuple(padding)
     if len(given) == count:
-        return [(one, one) for one in given]
+        return [(each, each) for each in given]
     if len(given) != 2 * count:
         raise ShapeError(
             f"{what}: the padding doesn't fit",

@@ -103,6 +103,7 @@ def test_numpy_integers_are_sizes_seeds_and_steps() -> None:
     two = np.int64(2)
     assert x.max_pool2d(two, stride=(two, two)).shape == (1, 1, 2, 2)
     assert x.conv2d(x[:, :, :2, :2], stride=two).shape == (1, 1, 2, 2)
+    assert x.conv2d(x[:, :, :2, :2], padding=two).shape == (1, 1, 7, 7)
     Tensor.manual_seed(np.int32(-7))
     first = Tensor.rand(3).tolist()
     Tensor.manual_seed(-7)
