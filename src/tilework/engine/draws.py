@@ -69,8 +69,14 @@ def is_iterator(value: object) -> bool:
 
 
 def is_stream(value: object) -> bool:
-    """Whether an object is a file, or one of those that look like a file."""
-    return type(value).__module__ in ("_io", "io") and hasattr(value, "tell")
+    """Whether an object is a file, or one of those that look like a file.
+
+    Not where the process prints: a replay prints nothing, whatever the function calls for it.
+    """
+    if type(value).__module__ not in ("_io", "io") or not hasattr(value, "tell"):
+        return False
+    printed = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
+    return not any(value is stream for stream in printed)
 
 
 def _place_in(stream: Any) -> object:

@@ -258,10 +258,11 @@ class Watcher:
         for level, name in imports_of(code):
             package = str(space.get("__package__") or "").split(".")
             whole = ".".join([*package[: len(package) - level + 1], name]) if level else name
-            value = sys.modules.get(whole)
-            if value is None or not is_own_module(value):
-                self._note("item", sys.modules, whole, value or MISSING, f"module {whole}")
-            if value is not None:
+            value: Any = sys.modules.get(whole, MISSING)  # None keeps a module from being imported
+            is_there = isinstance(value, types.ModuleType)
+            if not is_there or not is_own_module(value):
+                self._note("item", sys.modules, whole, value, f"module {whole}")
+            if is_there:
                 self._walk(value, code, names, whole)
 
     def _note_environment(self, environment: object) -> None:

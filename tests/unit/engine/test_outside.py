@@ -197,6 +197,22 @@ def test_modules_that_the_function_imports_are_watched(
     check(space["function"], lambda: setattr(module, "factor", 3.0))
 
 
+def test_a_module_that_may_not_be_imported_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "somebodys_numbers", None)
+
+    def function(x: Tensor) -> Tensor:
+        try:
+            import somebodys_numbers  # type: ignore[import-not-found]
+        except ImportError:
+            return x + 1
+        factor: float = somebodys_numbers.factor
+        return x + factor
+
+    step, x = jit(function), Tensor([0.0]).realize()
+    assert [step(x).item() for _ in range(3)] == [1.0, 1.0, 1.0]
+    assert step.num_captures == 1
+
+
 # --- the environment, and what the standard library keeps -----------------------------------------
 
 READS: dict[str, Callable[[], str | None]] = {
@@ -318,6 +334,20 @@ def test_a_stream_that_is_open_goes_on_from_call_to_call() -> None:
     stream = io.StringIO("1\n2\n3\n4\n5\n6\n")
     step, x = jit(lambda x: x * float(stream.readline())), Tensor([1.0]).realize()
     assert [step(x).item() for _ in range(6)] == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+
+
+def test_printing_is_no_reading_of_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(reader), os.fdopen(writer, "w") as stream:
+        monkeypatch.setattr(sys, "stderr", stream)
+
+        def function(x: Tensor) -> Tensor:
+            print("a line", file=stream)
+            return x + 1
+
+        step, x = jit(function), Tensor([0.0]).realize()
+        assert [step(x).item() for _ in range(3)] == [1.0, 1.0, 1.0]
+        assert step.num_captures == 1
 
 
 def test_what_comes_by_a_connection_or_is_typed_is_new_each_time(
