@@ -1,4 +1,5 @@
 import ctypes
+import importlib.util
 import subprocess
 import sys
 import threading
@@ -138,7 +139,7 @@ def test_the_library_is_mapped_without_importing_llvmlite() -> None:
 
 
 def test_without_llvmlite_there_is_nothing_to_map(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(llvm.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     llvm.map_library()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -39,9 +41,7 @@ def test_short_rows_are_merged_across_limits(channels: int, count: int) -> None:
 @pytest.mark.parametrize("kind", [np.uint8, np.float32, np.int64])
 @pytest.mark.parametrize("channels", [1, 2, 3, 16, 17])
 @pytest.mark.parametrize("pads", [(2, 3), (0, 1), (4, 0), (0, 0)])
-def test_padded_places_keep_their_channels(
-    pads: tuple[int, int], channels: int, kind: type
-) -> None:
+def test_padded_places_keep_their_channels(pads: tuple[int, int], channels: int, kind: Any) -> None:
     x = np.random.default_rng(channels).integers(0, 99, (2, 5, 7, channels)).astype(kind)
     widths = ((0, 0), (1, 2), pads, (0, 0))
     for value in (0, 3):

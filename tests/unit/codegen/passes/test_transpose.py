@@ -1,5 +1,7 @@
 """Blocks of vectors are transposed by shuffles."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -49,7 +51,7 @@ def test_segments_cover_rows_and_reach_back_at_the_end(
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64, np.float16, np.int8, np.int32])
 @pytest.mark.parametrize("shape", [(64, 64), (37, 100), (3, 50, 70), (16, 17), (5, 300)])
-def test_transposed_rows_may_be_read_backward(shape: tuple[int, ...], kind: type) -> None:
+def test_transposed_rows_may_be_read_backward(shape: tuple[int, ...], kind: Any) -> None:
     x = (np.random.default_rng(1).standard_normal(shape) * 50).astype(kind)
     for turns in (1, 3):
         found = Tensor(x).rot90(turns, (-2, -1)).contiguous().numpy()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -123,7 +125,7 @@ def test_columns_are_not_shared_where_all_is_short() -> None:
 
 @pytest.mark.parametrize("columns", [1, 3, 40, 300, 1001])
 @pytest.mark.parametrize("kind", [np.float32, np.float64, np.float16, np.int8, np.int64])
-def test_sums_down_columns_are_added_in_the_order_of_the_rows(columns: int, kind: type) -> None:
+def test_sums_down_columns_are_added_in_the_order_of_the_rows(columns: int, kind: Any) -> None:
     rng = np.random.default_rng(columns)
     places = rng.integers(0, 7, (200, columns))
     x = (rng.standard_normal((200, columns)) * 50).astype(kind)
