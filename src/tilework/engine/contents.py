@@ -46,7 +46,7 @@ def _is_torch_array(value: Any) -> bool:
 def bytes_of(value: Any) -> bytes:
     """The contents of what `is_bytes` accepts."""
     if _is_torch_array(value):
-        row = value.detach().contiguous().reshape(-1)
+        row = value.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
         value = row.view(sys.modules["torch"].uint8).numpy()
     return value.tobytes() if hasattr(value, "tobytes") else bytes(value)
 

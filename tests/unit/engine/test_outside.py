@@ -29,6 +29,7 @@ import torch
 from tilework import Tensor, dtypes, jit
 from tilework.base import trace
 from tilework.base.errors import CaptureError
+from tilework.engine.contents import bytes_of
 
 X = [1.0, 2.0, 3.0]
 METHOD: Any = Tensor.relu
@@ -251,6 +252,13 @@ def test_numbers_of_c_and_arrays_of_pytorch_are_compared_by_their_bytes() -> Non
     check(lambda x: x * Tensor(row.numpy()), lambda: row.__setitem__(0, 5.0))
 
 
+def test_arrays_of_pytorch_that_are_conjugate_views_have_bytes() -> None:
+    row = torch.tensor([1 + 2j, 3 - 4j])
+    wanted = np.array([1 - 2j, 3 + 4j], np.complex64)
+    assert bytes_of(row.conj()) == wanted.tobytes()
+    assert bytes_of(row.conj().imag) == wanted.imag.tobytes()
+
+
 # --- what is new each time ------------------------------------------------------------------------
 
 SOURCES: dict[str, Callable[[], float]] = {
@@ -326,8 +334,8 @@ def test_files_are_read_at_each_call(name: str, tmp_path: Path) -> None:
 
 def test_arrays_that_are_loaded_from_files_are_read_at_each_call(tmp_path: Path) -> None:
     path = tmp_path / "row.npy"
-    np.save(path, np.float32([1, 2, 3]))
-    check(lambda x: x * Tensor(np.load(path)), lambda: np.save(path, np.float32([4, 5, 6])))
+    np.save(path, np.array([1, 2, 3], np.float32))
+    check(lambda x: x * Tensor(np.load(path)), lambda: np.save(path, np.array([4, 5, 6], np.float32)))
 
 
 def test_a_stream_that_is_open_goes_on_from_call_to_call() -> None:
