@@ -124,7 +124,7 @@ def test_a_global_that_is_not_there_yet_is_seen_when_it_comes(
 ) -> None:
     def function(x: Tensor) -> Tensor:
         try:
-            return x * LATER  # type: ignore[name-defined]
+            return x * LATER  # type: ignore[name-defined,no-any-return]
         except NameError:
             return x
 
@@ -136,7 +136,8 @@ def test_an_attribute_that_is_not_there_yet_is_seen_when_it_comes() -> None:
 
     def function(x: Tensor) -> Tensor:
         try:
-            return x * space.factor
+            factor: float = space.factor
+            return x * factor
         except AttributeError:
             return x
 
@@ -334,8 +335,9 @@ def test_files_are_read_at_each_call(name: str, tmp_path: Path) -> None:
 
 def test_arrays_that_are_loaded_from_files_are_read_at_each_call(tmp_path: Path) -> None:
     path = tmp_path / "row.npy"
-    np.save(path, np.array([1, 2, 3], np.float32))
-    check(lambda x: x * Tensor(np.load(path)), lambda: np.save(path, np.array([4, 5, 6], np.float32)))
+    row = np.array([1, 2, 3], np.float32)
+    np.save(path, row)
+    check(lambda x: x * Tensor(np.load(path)), lambda: np.save(path, row + 3))
 
 
 def test_a_stream_that_is_open_goes_on_from_call_to_call() -> None:
