@@ -23,7 +23,7 @@ from tilework.ir.ops.matrix import BOXED
 from tilework.ir.ops.memory import PARAM
 from tilework.ir.symbolic.bounds import bounds
 from tilework.ir.text import parse
-from tilework.runtime.bus.cuda import CudaCallError
+from tilework.runtime.bus.cuda import BOX_DTYPES, CudaCallError
 from tilework.target.cuda_code import Box
 
 _ALIGNMENT = 256
@@ -441,6 +441,8 @@ class _Code(_Memories):
 
     def describe_box(self, address: int, box: Box) -> tuple[int, ...]:
         self._enter("describe_box")
+        if not is_describable(address, box):
+            raise CudaCallError("cuTensorMapEncodeTiled", 1, "CUDA_ERROR_INVALID_VALUE")
         return (address, *(0,) * 15)
 
     def launch(
@@ -500,6 +502,26 @@ class _Code(_Memories):
                     node.type.dtype.itemsize
                 )
         return 0
+
+
+def is_describable(address: int, box: Box) -> bool:
+    """Whether a card's copy engine can move the boxes of an array.
+
+    The limits are those of cuTensorMapEncodeTiled in the documentation of CUDA's driver.
+    """
+    if box.dtype not in BOX_DTYPES or not 1 <= len(box.sizes) <= 5:
+        return False
+    steps = box.steps or (1,) * len(box.box)
+    inner_bytes = box.box[0] * box.strides_bytes[0]
+    return (
+        (address + box.start_bytes) % 16 == 0
+        and all(1 <= size <= 1 << 32 for size in box.sizes)
+        and all(stride % 16 == 0 and stride < 1 << 40 for stride in box.strides_bytes[1:])
+        and all(1 <= step <= 8 for step in steps)
+        and all(1 <= size * step <= 256 for size, step in zip(box.box, steps, strict=True))
+        and inner_bytes % 16 == 0
+        and inner_bytes <= (box.swizzle_bytes or inner_bytes)
+    )
 
 
 class EmulatedCuda(_Code):
