@@ -51,6 +51,12 @@ def bytes_of(value: Any) -> bytes:
     return value.tobytes() if hasattr(value, "tobytes") else bytes(value)
 
 
+def objects_in(value: Any) -> list[object]:
+    """The objects that an array of NumPy's refers to: its bytes are where they are."""
+    dtype = getattr(value, "dtype", None)
+    return value.ravel().tolist() if getattr(dtype, "kind", "") == "O" else []
+
+
 def size_of(value: Any) -> int:
     """How many bytes they are."""
     return int(memoryview(value).nbytes) if not hasattr(value, "nbytes") else int(value.nbytes)

@@ -32,6 +32,7 @@ from tilework.engine.contents import (
     is_environment,
     is_mapping,
     is_sequence,
+    objects_in,
     size_of,
     targets_of,
 )
@@ -378,7 +379,8 @@ class Watcher:
                 self._note("array", value, None, bytes_of(value), name)
             else:
                 self._unseen.append(f"the contents of the array {name}")
-            return []
+                return []
+            return [(item, f"an item of {name}") for item in objects_in(value)]
         if isinstance(value, types.ModuleType):
             return self._module_parts(value, names, name)
         if isinstance(value, ContextVar):

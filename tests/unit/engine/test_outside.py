@@ -253,6 +253,11 @@ def test_numbers_of_c_and_arrays_of_pytorch_are_compared_by_their_bytes() -> Non
     check(lambda x: x * Tensor(row.numpy()), lambda: row.__setitem__(0, 5.0))
 
 
+def test_objects_in_arrays_of_numpy_are_looked_into() -> None:
+    rows = np.array([[2.0], None], object)
+    check(lambda x: x * rows[0][0], lambda: rows[0].__setitem__(0, 3.0))
+
+
 def test_arrays_of_pytorch_that_are_conjugate_views_have_bytes() -> None:
     row = torch.tensor([1 + 2j, 3 - 4j])
     wanted = np.array([1 - 2j, 3 + 4j], np.complex64)
