@@ -23,6 +23,7 @@ from tilework.tensor.variable import (
     as_dim,
     as_size,
     bindings_of,
+    evaluate,
     format_dim,
     format_shape,
 )
@@ -194,15 +195,17 @@ class Indexing(Assigning):
 
     def _upload_index(self, index: KnownIndex, size: Dim, axis: int) -> Self:
         """A known index in int64, checked against the size of its axis."""
-        length = dims.least(size)
-        if index.mask_size is not None and index.mask_size != length:
+        # A mask that was read is of this call; what is written down may meet other sizes later.
+        wanted = evaluate(size, self._bindings) if index.packed is not None else size
+        if index.mask_size is not None and index.mask_size != wanted:
             raise IndexingError(
                 f"index: the mask doesn't fit axis {axis}",
                 got=f"{index.mask_size} for {format_shape(self._dims)}",
-                expected=f"{length}",
+                expected=format_dim(wanted),
             )
         if index.packed is not None:
             return self._over(host.upload(index.packed, index.shape, dtypes.index, self.device))
+        length = dims.least(size)
         for position in index.positions:
             if not -length <= position < length:
                 raise IndexingError(
@@ -210,9 +213,13 @@ class Indexing(Assigning):
                     got=f"axis {axis} of shape {format_shape(self._dims)}",
                     expected=f"{-length} to {length - 1}",
                 )
-        wrapped = [position % length for position in index.positions]
-        data = host.pack(wrapped, dtypes.index)
-        return self._over(host.upload(data, index.shape, dtypes.index, self.device))
+        is_fixed = isinstance(size, int)
+        places = (
+            [position % length for position in index.positions] if is_fixed else index.positions
+        )
+        data = host.pack(places, dtypes.index)
+        found = self._over(host.upload(data, index.shape, dtypes.index, self.device))
+        return found if is_fixed else self._wrapped(found, size)
 
     def _host_array(self) -> Any:
         """The values on the host; `Tensor` says how."""

@@ -1,9 +1,11 @@
 """Sizes and positions that are given at run time."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from tilework import Tensor, Variable
+from tilework import Tensor, Variable, jit
 from tilework.base.errors import BoundsError, DTypeError, IndexingError, ShapeError, UserError
 from tilework.engine.stats import COUNTERS
 
@@ -117,3 +119,31 @@ def test_systems_of_a_variable_number_of_matrices() -> None:
     np.testing.assert_allclose(Tensor(a)[:n].det().numpy(), np.linalg.det(a[:2]), rtol=1e-4)
     solved = Tensor(a)[:n].solve(Tensor(sides)[:n]).numpy()
     np.testing.assert_allclose(solved, np.linalg.solve(a[:2], sides[:2]), rtol=1e-3)
+
+
+@pytest.mark.parametrize("least", [1, 4])
+def test_positions_from_the_end_of_a_variable_size_count_from_where_it_ends(least: int) -> None:
+    x = Tensor(np.arange(8, dtype=np.float32))[: Variable("n", least, 8).bind(6)]
+    assert x[[-1]].tolist() == [5]
+    written = x.clone().realize()
+    written[[-1, 0]] = 9
+    assert written.tolist() == [9, 1, 2, 3, 4, 9]
+
+
+def test_positions_from_the_end_follow_a_variable_in_replays() -> None:
+    x, n = Tensor(np.arange(8, dtype=np.float32)).realize(), Variable("n", 1, 8)
+    last = jit(lambda part: part[[-1]] * 2)
+    assert [last(x[: n.bind(k)]).item() for k in (3, 3, 3, 5, 8)] == [4, 4, 4, 8, 14]
+
+
+def test_a_mask_of_a_variable_size_picks_elements() -> None:
+    x = Tensor(np.arange(8, dtype=np.float32))[: Variable("n", 1, 8).bind(6)]
+    assert x[x > 3].tolist() == [4, 5]
+    assert x.masked_select(x > 3).tolist() == [4, 5]
+
+
+@pytest.mark.parametrize("mask", [[True], [True] * 6, Tensor([True])])
+def test_a_mask_of_a_fixed_size_is_refused_where_the_size_is_variable(mask: Any) -> None:
+    x = Tensor(np.arange(8, dtype=np.float32))[: Variable("n", 1, 8).bind(6)]
+    with pytest.raises(IndexingError, match="the mask doesn't fit axis 0"):
+        x[mask]
