@@ -81,6 +81,20 @@ def test_products_of_floats_whose_panels_leave_the_cache_are_cut(depth: int, par
     assert ((100, 100, parts) in shapes) == bool(parts)
 
 
+@pytest.mark.parametrize("rows", [128, 129])
+def test_long_products_are_cut_where_results_are_few(rows: int) -> None:
+    depth = 10_000
+    x, y = (
+        PARAM(attrs=ParamAttrs(i, (size, depth), float32)) for i, size in enumerate((rows, 128))
+    )
+    shape = ShapeAttrs((rows, 128, depth))
+    a = EXPAND(RESHAPE(x, attrs=ShapeAttrs((rows, 1, depth))), attrs=shape)
+    b = EXPAND(RESHAPE(y, attrs=ShapeAttrs((1, 128, depth))), attrs=shape)
+    split = split_reductions(SINK(reduce(math.MUL(a, b), 2)))
+    found = [node for node in toposort(split) if node.op is REDUCE]
+    assert (len(found) > 1) == (rows * 128 <= split_reduce.FEW_LONG_RESULTS)
+
+
 def test_squares_of_long_rows_are_no_contraction() -> None:
     x = param((100, 2 * split_reduce.DEEP_PRODUCTS))
     assert not is_split(reduce(math.MUL(x, x), 1))

@@ -44,6 +44,8 @@ MANY_ELEMENTS = 1 << 17
 DEEP_PRODUCTS = 1 << 13
 #: Results of a contraction for which a second pass over partial ones is cheap.
 FEW_DEEP_RESULTS = 1 << 18
+#: The same for contractions of fewer products; with more results a pass over them gained nothing.
+FEW_LONG_RESULTS = 1 << 14
 #: How many values are looked at to find the axes that a factor varies along.
 _FUEL = 24
 
@@ -72,7 +74,7 @@ def _split(node: Node) -> Node:
     if is_deep and x.op is MUL and _is_shared(x):
         count = min(depth // DEEP_PRODUCTS * 2, PARTS)
         count = max(count, _short_parts(results, depth))
-    elif is_long and results <= FEW_DEEP_RESULTS and _has_panels(node):
+    elif is_long and results <= FEW_LONG_RESULTS and _has_panels(node):
         count = -(-depth // (DEEP_PRODUCTS // 2))
     elif results < FEW_RESULTS and depth >= MANY_ELEMENTS:
         outer = next((axis for axis in axes if x.shape[axis] >= LEAST_PARTS), None)
