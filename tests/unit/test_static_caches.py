@@ -20,6 +20,7 @@ CLOSED_DOMAIN = {
     "ir/text/printer.py:_field_names": "classes of attributes",
     "ir/text/printer.py:_sized_fields": "classes of attributes",
     "nn/state/gguf_blocks.py:_book": "names of code books",
+    "runtime/native/shipped.py:_content": "one file of the package",
     "testing/kernels.py:_toolchain": "two toolchains and the levels of x86-64",
     "testing/kernels.py:target": "the levels of x86-64",
 }
@@ -50,15 +51,18 @@ BOUNDED = {
     "runtime/buffer.py:_watches": "one a watched buffer, gone with it",
     "runtime/reclaim.py:waiting": "memory whose owner is gone, until the next allocation",
     "runtime/links.py:_current": "the group that this process belongs to",
+    "runtime/links.py:_shared": "what the group of this process agreed on",
     "schedule/cache.py:_kept": "CAPACITY, the least recently used goes",
     "tensor/autograd/table.py:NO_GRADIENT": "ops, added at import",
     "tensor/autograd/table.py:RULES": "ops, added at import",
+    "tensor/batching.py:RULES": "ops, added at import",
     "tensor/host.py:_known_dtypes": "dtypes of NumPy that have one of ours",
     "tensor/realize.py:_states": "counters of random numbers, one a device",
     "tensor/signature.py:_parts": "_MOST_PARTS, then cleared",
     "tensor/realize.py:_differentiated": "weak: as many as losses wait for their step",
     "tensor/signature.py:_places": "weak: as many as captures hold",
     "toolchain/llvm.py:_loaded": "one binding",
+    "toolchain/llvm.py:_mapping": "one thread",
 }
 CONTAINERS = {
     "dict", "list", "set", "OrderedDict", "defaultdict", "deque", "WeakSet", "WeakKeyDictionary",
