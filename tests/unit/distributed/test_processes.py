@@ -14,6 +14,7 @@ import pytest
 from tests.emulated_cards import emulated_cards
 
 from tilework import Tensor, distributed
+from tilework.backends.world import WorldDevices
 from tilework.base.errors import (
     BoundsError,
     DeviceLostError,
@@ -286,7 +287,7 @@ def test_a_group_whose_own_device_does_not_open_leaves_nothing_behind(
     with monkeypatch.context() as patched:
         agreed = Shared("WORLD+CPU", (0,))
         patched.setattr(processes, "agree", lambda *_: agreed)
-        patched.setattr(processes.WorldDevices, "_open_own", refuse)
+        patched.setattr(WorldDevices, "_open_own", refuse)
         with pytest.raises(DeviceUnavailableError, match="no more memory"):
             distributed.init(here=World())
     assert shared() is NOTHING

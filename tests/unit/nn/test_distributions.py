@@ -186,7 +186,7 @@ def test_draws_of_several_categories_add_up() -> None:
     assert (drawn.sum(-1) == 5).all()
     np.testing.assert_allclose(drawn.mean(0), theirs.mean.numpy(), atol=0.1)
     value = np.array([2.0, 0.0, 3.0], np.float32)
-    check(law.log_prob(Tensor(value)), theirs.log_prob(torch.tensor(value)))
+    check(law.log_prob(Tensor(value)), theirs.log_prob(torch.tensor(value)))  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.parametrize("name", ["RelaxedBernoulli", "RelaxedOneHotCategorical"])
@@ -210,7 +210,7 @@ def test_straight_through_draws_have_the_gradient_of_the_probabilities() -> None
     weights = np.array([1.0, 2.0, 5.0], np.float32)
     (drawn * Tensor(weights)).sum().backward()
     other = torch.tensor(SHARES, requires_grad=True)
-    (other.softmax(-1) * torch.tensor(weights)).sum().backward()
+    (other.softmax(-1) * torch.tensor(weights)).sum().backward()  # type: ignore[no-untyped-call]
     check(logits.grad, other.grad)
 
 
@@ -219,8 +219,8 @@ def test_laws_taken_together_add_up() -> None:
     law = distributions.Independent(ours, 1)
     other = torch.distributions.Independent(theirs, 1)
     assert (law.batch_shape, law.event_shape) == ((2,), (3,))
-    check(law.log_prob(Tensor(A)), other.log_prob(torch.tensor(A)))
-    check(law.entropy(), other.entropy())
+    check(law.log_prob(Tensor(A)), other.log_prob(torch.tensor(A)))  # type: ignore[no-untyped-call]
+    check(law.entropy(), other.entropy())  # type: ignore[no-untyped-call]
     shifted = distributions.Independent(both("Normal", {"loc": A + 1, "scale": B})[0], 1)
     theirs_shifted = torch.distributions.Independent(
         both("Normal", {"loc": A + 1, "scale": B})[1], 1
@@ -240,8 +240,8 @@ def test_mixtures_are_pytorchs() -> None:
     law = distributions.MixtureSameFamily(shares, ours)
     mixture = torch.distributions.MixtureSameFamily(other, theirs, validate_args=False)
     at = np.array([0.3, 2.0], np.float32)
-    check(law.log_prob(Tensor(at)), mixture.log_prob(torch.tensor(at)))
-    check(law.cdf(Tensor(at)), mixture.cdf(torch.tensor(at)))
+    check(law.log_prob(Tensor(at)), mixture.log_prob(torch.tensor(at)))  # type: ignore[no-untyped-call]
+    check(law.cdf(Tensor(at)), mixture.cdf(torch.tensor(at)))  # type: ignore[no-untyped-call]
     check(law.mean, mixture.mean)
     check(law.variance, mixture.variance)
     drawn = law.sample((20_000,)).numpy()

@@ -20,7 +20,7 @@ def theirs(**options: Any) -> Any:
     for rows in LOOKED_UP:
         optimizer.zero_grad()
         (layer(torch.tensor(rows)) ** 3).sum().backward()
-        optimizer.step()
+        optimizer.step()  # type: ignore[no-untyped-call]
     return layer.weight.detach().numpy()
 
 

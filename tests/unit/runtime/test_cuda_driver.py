@@ -28,7 +28,7 @@ from tilework.ir.ops.math import MUL
 from tilework.ir.ops.memory import INDEX, LOAD, PARAM, SINK, STORE, ParamAttrs
 from tilework.ir.text import format_node
 from tilework.runtime.cuda.memory import block_bytes
-from tilework.runtime.driver import Copy, KernelCode, Launch, Program
+from tilework.runtime.driver import Command, Copy, KernelCode, Launch, Program
 from tilework.runtime.drivers.cuda import CudaDriver, probe
 from tilework.target.cuda_code import Box, CudaHead, pack_code, unpack_code
 from tilework.target.known.cuda import cuda_spec
@@ -248,7 +248,9 @@ def kinds_of_nodes(driver: CudaDriver, library: EmulatedCuda, **changes: object)
     (kernel,) = driver.load([code(**changes)]).kernels
     x, y, z = (driver.allocate(4 * COUNT) for _ in range(3))
     library.calls.clear()
-    commands = [Launch(kernel, (y, x)), Launch(kernel, (z, y)), Copy(x, z), Launch(kernel, (y, x))]
+    commands: list[Command] = [
+        Launch(kernel, (y, x)), Launch(kernel, (z, y)), Copy(x, z), Launch(kernel, (y, x))
+    ]  # fmt: skip
     driver.record(commands).close()
     return [call.removeprefix("graph_add_") for call in library.calls if "graph_add" in call]
 

@@ -19,10 +19,10 @@ from tilework.tensor.batching import NOT_MAPPED, RULES, SHIFTS
 assert elementwise_rules, structure_rules  # they fill the table of gradients
 
 #: Every fourth case is tried each time, and all of them where time does not matter.
+TRIED = [case for case in all_cases() if case.name != "mask"]  # it says how many elements there are
 CASES = [
     pytest.param(case, marks=[] if number % 4 == 0 else pytest.mark.slow, id=case.name)
-    for number, case in enumerate(all_cases())
-    if case.name != "mask"  # whose result has as many elements as the mask says
+    for number, case in enumerate(TRIED)
 ]
 
 
@@ -46,7 +46,14 @@ def test_every_operation_gives_each_row_what_it_gives_alone(case: Case) -> None:
     close(found, np.stack(alone))
 
 
-@pytest.mark.parametrize("case", [each for each in CASES if each.values[0].has_gradient])
+WITH_GRADIENTS = [
+    pytest.param(case, marks=each.marks, id=case.name)
+    for each, case in zip(CASES, TRIED, strict=True)
+    if case.has_gradient
+]
+
+
+@pytest.mark.parametrize("case", WITH_GRADIENTS)
 def test_gradients_through_a_map_are_those_of_the_rows(case: Case) -> None:
     rows = rows_of(case)
     places = [place for place, x in enumerate(case.inputs) if x.dtype == np.float32]

@@ -158,7 +158,7 @@ def test_groups_of_heads_turn_by_places_that_are_given(tokens: int, kept: int) -
     counts = [np.array([5, 5], np.int32), np.array([6], np.int32)]
     places = GENERATOR.integers(0, 25, (2, tokens))  # of a prompt the first one counts
     operands = [*three, *past, *counts, normal(32, 8), normal(32, 8), places]
-    form = {"num_heads": HEADS, "kv_num_heads": GROUPS, "do_rotary": 1}
+    form: dict[str, Any] = {"num_heads": HEADS, "kv_num_heads": GROUPS, "do_rotary": 1}
     agrees("GroupQueryAttention", operands, outputs=3, **form)
 
 
@@ -184,10 +184,10 @@ def test_each_sequence_writes_behind_its_own_past() -> None:
 def test_positions_turn_pairs(is_interleaved: int) -> None:
     tables = [normal(20, 4), normal(20, 4)]
     places = GENERATOR.integers(0, 20, (2, 3))
-    form = {"interleaved": is_interleaved}
+    form: dict[str, Any] = {"interleaved": is_interleaved}
     agrees("RotaryEmbedding", [normal(2, 3, 16), np.array([2], np.int64), *tables], **form)
     agrees("RotaryEmbedding", [normal(2, 2, 3, 8), places, *tables], **form)
-    part = {"num_heads": 2, "rotary_embedding_dim": 8, **form}
+    part: dict[str, Any] = {"num_heads": 2, "rotary_embedding_dim": 8, **form}
     agrees("RotaryEmbedding", [normal(2, 3, 24), places, *tables], **part)
 
 
@@ -216,12 +216,12 @@ def test_embeddings_are_summed_and_counted() -> None:
     agrees("EmbedLayerNormalization", [words, segments, *tables, mask], outputs=2)
     places = GENERATOR.integers(0, 6, (2, 4)).astype(np.int32)
     agrees("EmbedLayerNormalization", [words, segments, *tables, mask, places], outputs=3)
-    without = [words, None, *tables[:2], None, *tables[3:]]
+    without: list[Array | None] = [words, None, *tables[:2], None, *tables[3:]]
     agrees("EmbedLayerNormalization", without, outputs=2, epsilon=1e-3)
     small = [GENERATOR.integers(0, 256, table.shape).astype(np.uint8) for table in tables]
     scales = [real(scale) for scale in (0.02, 0.03, 0.01, 0.01, 0.02)]
     points = [np.array(point, np.uint8) for point in (120, 130, 128, 0, 100)]
-    operands = [words, segments, *small, mask, *scales, *points]
+    operands: list[Array | None] = [words, segments, *small, mask, *scales, *points]
     agrees("QEmbedLayerNormalization", operands, outputs=2)
 
 
@@ -231,8 +231,8 @@ def test_groups_of_channels_are_normalised_as_pytorch_does(is_last: int) -> None
 
     x, skip, scale, shift = normal(2, 8, 3, 4), normal(2, 8), normal(8), normal(8)
     total = torch.tensor(x + skip[:, :, None, None])
-    wanted = torch.nn.functional.group_norm(total, 2, torch.tensor(scale), torch.tensor(shift))
-    wanted = torch.nn.functional.silu(wanted).numpy()
+    normed = torch.nn.functional.group_norm(total, 2, torch.tensor(scale), torch.tensor(shift))
+    wanted = torch.nn.functional.silu(normed).numpy()
     given = x.transpose(0, 2, 3, 1).copy() if is_last else x
     wanted = wanted.transpose(0, 2, 3, 1) if is_last else wanted
     names = {"x": given, "scale": scale, "shift": shift, "skip": skip}
@@ -266,7 +266,7 @@ def test_weights_of_a_few_bits_are_widened_block_by_block(bits: int, points: str
     }
     scales = np.abs(normal(rows, blocks)) * 0.1
     operands = [normal(2, 3, inner), packed, scales, table[points], None, normal(rows)]
-    sizes = {"K": inner, "N": rows, "block_size": block, "bits": bits}
+    sizes: dict[str, Any] = {"K": inner, "N": rows, "block_size": block, "bits": bits}
     constants = [1, 2] + ([3] if table[points] is not None else [])
     agrees("MatMulNBits", operands, constants=constants, tolerance=2e-3, **sizes)
 
@@ -276,7 +276,7 @@ def test_weights_of_small_floats_are_looked_up(kind: int) -> None:
     inner, rows = 33, 5
     codes = GENERATOR.integers(0, 256, (inner * rows + 1) // 2).astype(np.uint8)
     largest = np.abs(normal(-(-inner * rows // 16)))
-    sizes = {"K": inner, "N": rows, "block_size": 16, "quant_type": kind}
+    sizes: dict[str, Any] = {"K": inner, "N": rows, "block_size": 16, "quant_type": kind}
     operands = [normal(3, inner), codes, largest]
     agrees("MatMulBnb4", operands, constants=[1, 2], tolerance=1e-3, **sizes)
 
@@ -290,7 +290,7 @@ def test_slices_of_weights_are_widened_and_zero_outside(bits: int, has_points: b
     indices = np.array([[0, -1, 6], [-7, 3, 3]])
     operands = [data, indices, np.abs(normal(7, width // 16)), points if has_points else None]
     constants = [0, 2, 3] if has_points else [0, 2]
-    form = {"bits": bits, "block_size": 16, "gather_axis": 0, "quantize_axis": 1}
+    form: dict[str, Any] = {"bits": bits, "block_size": 16, "gather_axis": 0, "quantize_axis": 1}
     agrees("GatherBlockQuantized", operands, constants=constants, **form)
 
 

@@ -155,9 +155,9 @@ def test_channels_may_come_last() -> None:
     operands = [
         x, real(0.02), points[0], weight, real(0.01), points[1], real(0.5), points[2],
     ]  # fmt: skip
-    form = {"channels_last": 1, "pads": [1, 1, 1, 1]}
+    form: dict[str, Any] = {"channels_last": 1, "pads": [1, 1, 1, 1]}
     agrees("QLinearConv", operands, constants=[3], steps=1, **form)
-    window = {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]}
+    window: dict[str, Any] = {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]}
     agrees("NhwcMaxPool", [x], **window)
 
 
