@@ -219,7 +219,7 @@ def test_embeddings_are_summed_and_counted() -> None:
     without: list[Array | None] = [words, None, *tables[:2], None, *tables[3:]]
     agrees("EmbedLayerNormalization", without, outputs=2, epsilon=1e-3)
     small: list[Array] = [
-        GENERATOR.integers(0, 256, table.shape).astype(np.uint8) for table in tables
+        np.array(GENERATOR.integers(0, 256, table.shape), np.uint8) for table in tables
     ]
     scales = [real(scale) for scale in (0.02, 0.03, 0.01, 0.01, 0.02)]
     points = [np.array(point, np.uint8) for point in (120, 130, 128, 0, 100)]
