@@ -86,3 +86,8 @@ def test_a_copy_made_before_the_first_call_takes_its_own_sizes() -> None:
 def test_a_lazy_layer_of_no_tensor_is_refused() -> None:
     with pytest.raises(TileworkError):
         nn.LazyLinear(2)("text")  # type: ignore[arg-type]
+
+
+def test_a_lazy_transposed_convolution_pads_with_zeros_alone() -> None:
+    with pytest.raises(UserError, match="only zeros lie around a transposed convolution"):
+        nn.LazyConvTranspose2d(4, 3, padding_mode="reflect")

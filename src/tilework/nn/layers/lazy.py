@@ -189,7 +189,7 @@ LazyBatchNorm3d = LazyBatchNorm
 class _LazyTransposed(_LazyConvolution, ConvTranspose2d):
     """What the lazy adjoints of convolutions share; the arguments are PyTorch's, in its order."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # the arguments are PyTorch's
         self,
         out_channels: int,
         kernel_size: Sizes,
@@ -199,7 +199,13 @@ class _LazyTransposed(_LazyConvolution, ConvTranspose2d):
         groups: int = 1,
         bias: bool = True,
         dilation: Sizes = 1,
+        padding_mode: str = "zeros",
     ) -> None:
+        if padding_mode != "zeros":
+            raise UserError(
+                f"{type(self).__name__}: only zeros lie around a transposed convolution",
+                got=f"padding_mode {padding_mode!r}", expected="zeros",
+            )  # fmt: skip
         self._given = {
             "out_channels": out_channels, "kernel_size": kernel_size, "stride": stride,
             "padding": padding, "output_padding": output_padding, "dilation": dilation,
@@ -230,6 +236,9 @@ class LazyConvTranspose2d(_LazyTransposed):
         groups: parts of the channels that don't mix.
         bias: whether something is added.
         dilation: distance of taps.
+        padding_mode: "zeros", as in PyTorch.
+
+    Raises: UserError for another `padding_mode`.
 
     Example:
         >>> layer = LazyConvTranspose2d(4, 3)
