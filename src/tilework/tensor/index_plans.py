@@ -49,7 +49,10 @@ def known_items(item: Any) -> list[Any]:
             expected="an int, a slice, None, ..., or a tensor or list of integers or bools",
         )
     flat, shape = host.flatten(nested)
-    if flat and all(isinstance(each, bool) for each in flat):
+    if not flat:  # a list of no lists does not say how long they are, an array does
+        shape = tuple(getattr(item, "shape", shape))
+    is_mask = getattr(getattr(item, "dtype", None), "kind", "") == "b"
+    if is_mask or (flat and all(isinstance(each, bool) for each in flat)):
         strides = row_major_strides(shape)
         found = [number for number, each in enumerate(flat) if each]
         return [

@@ -31,3 +31,13 @@ def test_places_beyond_a_chunk_are_found(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(host, "_CHUNK", 7)
     mask = np.random.default_rng(4).random((9, 5, 3)) < 0.6
     assert (host.places_of_true(mask) == np.argwhere(mask)).all()
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0), (0,), (2, 3)])
+@pytest.mark.parametrize("tail", [(), (4,)])
+def test_arrays_without_elements_say_their_shape_as_indices(
+    shape: tuple[int, ...], tail: tuple[int, ...]
+) -> None:
+    x = np.zeros(shape + tail, np.float32)
+    for index in (np.zeros(shape, bool), np.zeros((0, 5), np.int64), np.zeros((5, 0), np.int32)):
+        assert Tensor(x)[index].shape == x[index].shape
