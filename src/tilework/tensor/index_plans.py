@@ -50,7 +50,7 @@ def known_items(item: Any) -> list[Any]:
         )
     flat, shape = host.flatten(nested)
     if not flat:  # a list of no lists does not say how long they are, an array does
-        shape = tuple(getattr(item, "shape", shape))
+        shape = list(getattr(item, "shape", shape))
     is_mask = getattr(getattr(item, "dtype", None), "kind", "") == "b"
     if is_mask or (flat and all(isinstance(each, bool) for each in flat)):
         strides = row_major_strides(shape)

@@ -146,20 +146,8 @@ class LazyConv3d(_LazyConvolution, Conv3d):
     _plain = Conv3d
 
 
-class LazyBatchNorm(_Lazy, BatchNorm):
-    """`BatchNorm` whose number of channels is that of its first input.
-
-    Args:
-        eps: added to the variance.
-        momentum: share of the new batch in the running statistics; None for their mean.
-        affine: whether there are a weight and a bias.
-        track_running_stats: whether running statistics are kept.
-        bias: whether there is a bias beside a weight.
-
-    Shape: (n, channels, ...) -> (n, channels, ...)
-    """
-
-    _plain = BatchNorm
+class _LazyNorm(_Lazy):
+    """What the lazy norms with running statistics share."""
 
     def __init__(
         self,
@@ -173,6 +161,22 @@ class LazyBatchNorm(_Lazy, BatchNorm):
             "eps": eps, "momentum": momentum, "affine": affine,
             "track_running_stats": track_running_stats, "bias": bias,
         }  # fmt: skip
+
+
+class LazyBatchNorm(_LazyNorm, BatchNorm):
+    """`BatchNorm` whose number of channels is that of its first input.
+
+    Args:
+        eps: added to the variance.
+        momentum: share of the new batch in the running statistics; None for their mean.
+        affine: whether there are a weight and a bias.
+        track_running_stats: whether running statistics are kept.
+        bias: whether there is a bias beside a weight.
+
+    Shape: (n, channels, ...) -> (n, channels, ...)
+    """
+
+    _plain = BatchNorm
 
     def _channels(self, x: Tensor) -> int:
         if x.ndim < 2:
@@ -258,7 +262,7 @@ class LazyConvTranspose3d(_LazyTransposed, ConvTranspose3d):
     _plain = ConvTranspose3d
 
 
-class _LazyInstanceNorm(_Lazy, _InstanceNorm):
+class _LazyInstanceNorm(_LazyNorm, _InstanceNorm):
     """What the lazy instance norms share.
 
     Args:
@@ -268,19 +272,6 @@ class _LazyInstanceNorm(_Lazy, _InstanceNorm):
         track_running_stats: keep running statistics, and use them when not training.
         bias: whether there is a bias beside a weight.
     """
-
-    def __init__(
-        self,
-        eps: float = 1e-5,
-        momentum: float | None = 0.1,
-        affine: bool = True,
-        track_running_stats: bool = True,
-        bias: bool = True,
-    ) -> None:
-        self._given = {
-            "eps": eps, "momentum": momentum, "affine": affine,
-            "track_running_stats": track_running_stats, "bias": bias,
-        }  # fmt: skip
 
     def _channels(self, x: Tensor) -> int:
         if x.ndim not in (self.axes + 1, self.axes + 2):
