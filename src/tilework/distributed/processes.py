@@ -30,7 +30,7 @@ from tilework.distributed.agreement import agree
 from tilework.distributed.launch import World, world
 from tilework.engine.device import Device
 from tilework.engine.folds import abort_collectives
-from tilework.engine.world import PREFIX, kind_of
+from tilework.engine.world import PREFIX, family_of
 from tilework.runtime.links import NOTHING, set_links, set_shared
 from tilework.runtime.processes import MEET_SECONDS, WAIT_SECONDS, Links, meet
 from tilework.tensor.random import begin_with, first_seed
@@ -158,7 +158,7 @@ def init(
     )  # fmt: skip
     try:
         _share_seed(links)
-        agreed = agree(links, kind_of(f"{PREFIX}{name}"), own.driver)
+        agreed = agree(links, family_of(f"{PREFIX}{name}"), own.driver)
     except BaseException:
         links.close()
         raise

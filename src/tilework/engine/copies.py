@@ -25,8 +25,8 @@ from tilework.engine.world import (
     by_library,
     copy_between_processes,
     exchange_of,
+    family_of,
     is_elsewhere,
-    kind_of,
 )
 from tilework.runtime.allocator import POISON
 from tilework.runtime.driver import Copy
@@ -290,7 +290,7 @@ def copy_in_order(
 def device_here(name: str) -> OpenDevice:
     """This process's own device among those of all ranks, of which one is named."""
     if is_elsewhere(name):
-        name = Device.canonicalize(f"{kind_of(name)}:{current_links().rank}")
+        name = Device.canonicalize(f"{family_of(name)}:{current_links().rank}")
     return Device[name]
 
 

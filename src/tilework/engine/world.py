@@ -65,12 +65,12 @@ def own_of_all(names: Sequence[str]) -> int | None:
 def by_library(target: str, source: str) -> tuple[int, ...]:
     """The ranks that copy by the library which a copy goes by; () where it goes by the host."""
     to, from_, known = rank_of(target), rank_of(source), shared()
-    if to is None or from_ is None or to == from_ or kind_of(target) != known.kind:
+    if to is None or from_ is None or to == from_ or family_of(target) != known.kind:
         return ()
     return known.ranks if to in known.ranks and from_ in known.ranks else ()
 
 
-def kind_of(name: str) -> str:
+def family_of(name: str) -> str:
     """What the devices of all ranks have in common in their names: WORLD+CUDA of WORLD+CUDA:1."""
     return name.partition(":")[0]
 

@@ -98,7 +98,28 @@ class Moments(Optimizer):
         return v
 
 
-class LAMB(Moments):
+class CorrectedMoments(Moments):
+    """Moments that are divided by what of them the steps so far can have reached."""
+
+    def _start_powers(self) -> None:
+        """Begin to count b1 and b2 to the power of the number of steps.
+
+        They are state, so that captures carry them on; in float64, since 1 - b2 is 0.001 in the
+        first step, and its roundings would add up later.
+        """
+        self.b1_t = self._number(1.0, dtypes.float64)
+        self.b2_t = self._number(1.0, dtypes.float64)
+
+    def _begin(self) -> list[Tensor]:
+        self.b1_t *= self._as(self.b1, self.b1_t)
+        self.b2_t *= self.b2
+        return [self.b1_t, self.b2_t]
+
+    def _first_share_changes(self, old: float, new: float) -> None:
+        raise_share(self.b1_t, old, new)
+
+
+class LAMB(CorrectedMoments):
     """Adam whose step for each parameter is scaled to the parameter (You and others, 2019).
 
     Args:
@@ -134,19 +155,8 @@ class LAMB(Moments):
     ) -> None:
         super().__init__(params, lr, (b1, b2), eps, weight_decay, device, fused, maximize=maximize)
         self.adam = adam
-        # b1 and b2 to the power of the number of steps: state, so that captures carry them on.
-        # In float64: 1 - b2 is 0.001 in the first step, and its roundings would add up later.
-        self.b1_t = self._number(1.0, dtypes.float64)
-        self.b2_t = self._number(1.0, dtypes.float64)
+        self._start_powers()
         self.greatest = self._state(self.params) if amsgrad else []
-
-    def _begin(self) -> list[Tensor]:
-        self.b1_t *= self._as(self.b1, self.b1_t)
-        self.b2_t *= self.b2
-        return [self.b1_t, self.b2_t]
-
-    def _first_share_changes(self, old: float, new: float) -> None:
-        raise_share(self.b1_t, old, new)
 
     def _step(self, number: int, value: Tensor, g: Tensor, written: list[Tensor]) -> Tensor:
         m, spread = self._mean(number, g, written), self._square(number, g, written)

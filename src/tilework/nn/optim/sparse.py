@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilework import dtypes
-from tilework.nn.optim.adam import Moments, raise_share
+from tilework.nn.optim.adam import CorrectedMoments
 from tilework.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from tilework.nn.optim.groups import Params
 
 
-class SparseAdam(Moments):
+class SparseAdam(CorrectedMoments):
     """Adam that leaves the rows of a parameter alone whose gradient is 0, and their means too.
 
     Rows are along the first axis, as those of `Embedding`.  Gradients are whole tensors here: a row
@@ -43,16 +42,7 @@ class SparseAdam(Moments):
         maximize: bool = False,
     ) -> None:
         super().__init__(params, lr, betas, eps, maximize=maximize)
-        self.b1_t = self._number(1.0, dtypes.float64)
-        self.b2_t = self._number(1.0, dtypes.float64)
-
-    def _begin(self) -> list[Tensor]:
-        self.b1_t *= self._as(self.b1, self.b1_t)
-        self.b2_t *= self.b2
-        return [self.b1_t, self.b2_t]
-
-    def _first_share_changes(self, old: float, new: float) -> None:
-        raise_share(self.b1_t, old, new)
+        self._start_powers()
 
     def _step(self, number: int, value: Tensor, g: Tensor, written: list[Tensor]) -> Tensor:
         is_used = g.ne(0)
