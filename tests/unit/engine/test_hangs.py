@@ -19,6 +19,7 @@ from tilework.base.errors import (
     StaleOutputError,
 )
 from tilework.engine.device import Device
+from tilework.runtime.cuda import proof
 from tilework.runtime.drivers import null
 from tilework.testing.emulators.cuda import EmulatedCuda
 
@@ -178,3 +179,56 @@ def test_GEN_07_addresses_that_run_out_are_refused_and_not_used_again(
         memory.free(block)
     with pytest.raises(OutOfMemoryError, match="no addresses are left"):
         memory.allocate(1024)
+
+
+def streams_tried(library: EmulatedCuda) -> list[str]:
+    """What has been asked of a card that was opened just now, but for marks and contexts."""
+    asked = ("stream_create", "fill", "copy_to_host", "copy_between_cards", "launch")
+    return [call for call in library.calls if call in asked]
+
+
+def test_BKE_12_a_card_that_comes_back_has_new_queues_that_have_done_something(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with emulated_cards(monkeypatch, cards=2) as library:
+        x = tensor(1, 2)
+        (other,) = (Tensor([5.0], device="CUDA:1").realize(),)
+        assert other.to("CUDA").tolist() == [5]
+        hurry()
+        with library.hold():
+            (x * 2).realize()
+            with pytest.raises(DeviceTimeoutError):
+                Device["CUDA"].close()
+        library.calls.clear()
+        Device["CUDA"].synchronize()
+        assert streams_tried(library) == ["stream_create", "fill", "copy_to_host"]
+        library.calls.clear()
+        assert other.to("CUDA").tolist() == [5]
+        assert streams_tried(library)[:4] == [
+            *("stream_create", "fill", "copy_to_host"),
+            "copy_between_cards",
+        ]
+
+
+@pytest.mark.parametrize("call", ["fill", "copy_to_host", "event_record"])
+def test_BKE_12_a_context_that_is_still_broken_is_not_opened(
+    library: EmulatedCuda, call: str
+) -> None:
+    library.fail_next(call, 700)
+    with pytest.raises(DeviceLostError, match="does not do what it is given"):
+        tensor(1, 2)
+    assert library.held["context"] == 0
+    assert tensor(1, 2).tolist() == [1, 2]
+
+
+def test_BKE_12_a_card_whose_first_work_does_not_end_or_is_not_done_is_not_opened(
+    library: EmulatedCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proof, "PROOF_SECONDS", SOON)
+    with library.hold(), pytest.raises(DeviceLostError, match="no progress"):
+        tensor(1, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(library, "fill", lambda *arguments: None)
+        with pytest.raises(DeviceLostError, match="came back"):
+            tensor(1, 2)
+    assert tensor(1, 2).tolist() == [1, 2]

@@ -147,6 +147,10 @@ class CudaMemories(Protocol):
         """Give memory of the card back."""
         ...
 
+    def memory_info(self) -> tuple[int, int]:
+        """Bytes that are free and that there are, of the card whose context is in use."""
+        ...
+
     def host_allocate(self, size_bytes: int) -> int:
         """Pinned memory of the host, which the card sees at the same address."""
         ...
@@ -444,6 +448,10 @@ class _Memories(_Queues):
 
     def memory_free(self, address: int) -> None:
         self._call("cuMemFree", address)
+
+    def memory_info(self) -> tuple[int, int]:
+        free, total = self._call("cuMemGetInfo")
+        return int(free), int(total)
 
     def host_allocate(self, size_bytes: int) -> int:
         return int(self._call("cuMemHostAlloc", size_bytes, 3))  # portable, mapped

@@ -155,10 +155,12 @@ class CudaMemory:
             except CudaCallError as again:
                 if again.code != OUT_OF_MEMORY:
                     raise
+                free, total = self._library.memory_info()
                 raise OutOfMemoryError(
                     f"{self.device}: the card has no room",
                     pool=self.device,
-                    got=f"{format_bytes(size_bytes)} more, {format_bytes(self.used_bytes)} in use",
+                    got=f"{format_bytes(size_bytes)} more, {format_bytes(self.used_bytes)} in use"
+                    f" here, {format_bytes(free)} of {format_bytes(total)} free on the card",
                     try_="free tensors, or use smaller batches",
                 ) from again
         self._ledger.take(self.device, Kind.PAGES)

@@ -240,10 +240,11 @@ class CudaPeers:
         self._shared.clear()
 
     def queue(self, *, is_copying: bool) -> int:
-        """The queue of copies, made when it is first asked for, or that of kernels."""
+        """The queue of copies, made and tried when it is first asked for, or that of kernels."""
         if not is_copying:
             return self._driver.stream
         if not self.stream:
             self.stream = self._driver.library.stream_create()
             self._count_queue(1)
+            self._driver.prove(self.stream)
         return self.stream

@@ -45,6 +45,7 @@ from tilework.runtime.cuda.marks import CudaMarks
 from tilework.runtime.cuda.memory import CudaMemory, as_bytes_address
 from tilework.runtime.cuda.peers import CudaPeers
 from tilework.runtime.cuda.programs import CudaProgram, CudaPrograms
+from tilework.runtime.cuda.proof import PLACE_BYTES, prove_queue
 from tilework.runtime.cuda.recording import CudaGraphs, CudaRecording, describe
 from tilework.runtime.driver import (
     Command,
@@ -190,6 +191,7 @@ class CudaDriver(CountsMemory):
             self.stream = self.library.stream_create()
             ledger.take(self._owner, Kind.RING)
             self._fault_buffer = self.allocate(64, spec=BufferSpec(host=True))
+            self.prove(self.stream)
         except BaseException:
             self._release_all()
             raise
@@ -218,6 +220,11 @@ class CudaDriver(CountsMemory):
         buffer = allocate_buffer(self.allocator, size_bytes, spec=spec)
         buffer.memory.home = self.home
         return buffer
+
+    def memory_of_card(self) -> tuple[int, int]:
+        """The bytes that are free on the card and that it has, as NVIDIA's driver counts them."""
+        with self.guard("ask for memory"):
+            return self.library.memory_info()
 
     def map(self, lease: Lease) -> Buffer:
         """Return a buffer over memory of somebody else: the card's own, or the host's, pinned.
@@ -365,6 +372,14 @@ class CudaDriver(CountsMemory):
             finally:
                 self.is_closed = True
                 self._release_all()
+
+    def prove(self, stream: int) -> None:
+        """See a new queue of this card do something.  Raises: DeviceLostError."""
+        try:
+            prove_queue(self, stream, self._fault_buffer.address + PLACE_BYTES)
+        except DeviceLostError as error:
+            self.lost = self.lost or str(error.got)
+            raise
 
     # ---- inside
 

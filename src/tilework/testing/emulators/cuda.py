@@ -369,6 +369,11 @@ class _Memories(_Queues):
         del self._memory[address]
         self.held["memory"] -= 1
 
+    def memory_info(self) -> tuple[int, int]:
+        self._enter("memory_info")
+        used = sum(len(block) - _ALIGNMENT for block in self._memory.values())
+        return self.total_bytes - used, self.total_bytes
+
     def host_allocate(self, size_bytes: int) -> int:
         self._enter("host_allocate")
         return self.memory_allocate(size_bytes)
