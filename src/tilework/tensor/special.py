@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tilework import dtypes
 from tilework.base.errors import UserError
+from tilework.ir.ops import math as ops
+from tilework.tensor import erfinv_coefficients as erfinv
 from tilework.tensor import special_coefficients as coefficients
 from tilework.tensor.cross_entropy import CrossEntropy
 
@@ -95,11 +97,12 @@ class Special(CrossEntropy):
     def erfinv(self) -> Self:
         """The number whose `erf` is this one; infinite at -1 and 1, NaN beyond.
 
+        float32 is computed in float32, within 2 ULP.
+
         Example:
             >>> Tensor([0.0, 1.0]).erfinv().tolist()
             [0.0, inf]
         """
-        steps = 3 if self.dtype is dtypes.float64 else 2
 
         def slope(x: Self) -> Self:
             found = x.erfinv()
@@ -108,11 +111,37 @@ class Special(CrossEntropy):
         def value(x: Self) -> Self:
             size = x.abs()
             inside = (size < 1).where(size, 0.0)
-            rest = (1.0 - inside)._double_inverse(inside, steps)
+            rest = (1.0 - inside)._double_inverse(inside, steps=3)
             rest = size.eq(1).where(math.inf, (size < 1).where(rest, math.nan))
             return (x < 0).where(-rest, x.eq(0).where(x, rest))
 
-        return self._in_double(value, slope)
+        x = self._as_float()
+        if x.dtype is dtypes.float64:
+            return x._in_double(value, slope)
+        found = x.detach().cast(dtypes.float32)._inverse_in_single().cast(x.dtype)
+        return found._with_gradient(lambda sources, g: (g * slope(sources[0]),), x)
+
+    def _inverse_in_single(self) -> Self:
+        """erfinv of float32: this one times a smooth function of log(1 - self ** 2)."""
+        log = -(-self)._apply(ops.MULACC, self, self.ones_like()).log()
+
+        def part(middle: float, value: tuple[float, float], terms: Sequence[float]) -> Self:
+            away, (first, further) = log - middle, value
+            rest = away._fused_polynomial((further, *terms))
+            # What is largest takes no part in the rounding of the rest.
+            return self._apply(ops.MULACC, self._number(first, self.dtype), self * rest)
+
+        near = part(erfinv.NEAR_MIDDLE, erfinv.NEAR_VALUE, erfinv.NEAR)
+        far = part(erfinv.FAR_MIDDLE, erfinv.FAR_VALUE, erfinv.FAR)
+        found = (log < erfinv.LIMIT).where(near, far)
+        return self.eq(0).where(self, log.eq(math.inf).where(self * math.inf, found))
+
+    def _fused_polynomial(self, terms: Sequence[float]) -> Self:
+        """The sum of terms[k] * self ** k, by multiply-adds."""
+        found = self._number(terms[-1], self.dtype)
+        for term in terms[-2::-1]:
+            found = found._apply(ops.MULACC, self, self._number(term, self.dtype))
+        return found
 
     def _double_inverse(self, y: Self, steps: int = 4) -> Self:
         """erfinv of `y` in [0, 1), of which this is 1 - y: a rough formula, then Halley's steps."""

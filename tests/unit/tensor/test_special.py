@@ -65,6 +65,26 @@ def test_float32_is_rounded_once() -> None:
     np.testing.assert_allclose(Tensor(places).lgamma().numpy(), exact, rtol=1.2e-7, atol=1e-14)
 
 
+def test_erfinv_of_float32_is_within_two_ulp() -> None:
+    bits = np.arange(0x30000000, 0x3F800000, 10007, dtype=np.int32)  # up to 1
+    places = np.concatenate([bits.view(np.float32), 1 - np.float32(2.0**-24) * np.arange(1, 999)])
+    places = places.astype(np.float32)
+    exact = scipy_special.erfcinv(1 - places.astype(np.float64))
+    exact = np.where(places > 0.5, exact, scipy_special.erfinv(places.astype(np.float64)))
+    found = Tensor(np.concatenate([places, -places])).erfinv().numpy()
+    error = np.abs(found[: places.size] - exact) / np.spacing(exact.astype(np.float32))
+    assert error.max() < 2
+    np.testing.assert_array_equal(found[places.size :], -found[: places.size])
+
+
+def test_erfinv_of_float32_keeps_signs_and_ends() -> None:
+    ends = np.array([0.0, -0.0, 1.0, -1.0, 1.5, np.nan, 1e-45], np.float32)
+    found = Tensor(ends).erfinv().numpy()
+    expected = np.array([0, 0, np.inf, -np.inf, np.nan, np.nan, 1e-45], np.float32)
+    np.testing.assert_array_equal(found, expected)
+    assert np.signbit(found[1])
+
+
 def test_nothing_times_the_logarithm_of_nothing_is_nothing() -> None:
     found = Tensor([0.0, 0.0, 1.0]).xlogy(Tensor([0.0, float("nan"), 0.0])).numpy()
     assert found[0] == 0
