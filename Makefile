@@ -22,7 +22,7 @@ help:
 	@echo "make check      ruff, mypy, import-linter, size limits"
 	@echo "make wheel-compiled  a wheel whose hot modules are compiled ahead, in dist/"
 	@echo "make format     rewrite the sources as ruff formats them"
-	@echo "make sanitize-gpu  the conformance kernels under compute-sanitizer; needs an NVIDIA card"
+	@echo "make sanitize-gpu  every kind of kernel under compute-sanitizer; needs an NVIDIA card"
 
 $(PY):
 	$(PYTHON) -c 'import sys; sys.exit(not ((3, 11) <= sys.version_info[:2] < (3, 14)))' \
@@ -71,10 +71,7 @@ format: $(VENV)/.installed-dev
 
 # Accesses, races in shared memory, and barriers of all kernels of the behaviour suite, on a card.
 sanitize-gpu: $(VENV)/.installed-dev
-	set -e; for tool in memcheck racecheck synccheck; do \
-	  $(SANITIZER) --tool $$tool --target-processes all --error-exitcode 1 \
-	    $(PY) -m tilework conformance CUDA $(CONFORMANCE_ARGS); \
-	done
+	$(PY) -m benchmarks.gpu.sanitize --sanitizer $(SANITIZER) $(SANITIZE_ARGS)
 
 # Needs a C compiler.  CC and PIP_ARGS are the environment's.
 wheel-compiled: $(VENV)/.installed-dev

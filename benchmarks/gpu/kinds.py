@@ -158,9 +158,9 @@ def _attention() -> list[Kind]:
         return Kind(name, inputs, program, 2e-2)
 
     def learn(q: Tensor, k: Tensor, v: Tensor, given: Tensor) -> tuple[Tensor, ...]:
-        copies = [each.detach().requires_grad_() for each in (q, k, v)]
-        out = copies[0].scaled_dot_product_attention(*copies[1:], is_causal=True)
-        return tuple(out.gradient(*copies, gradient=given))
+        q, k, v = (each.detach().requires_grad_() for each in (q, k, v))
+        out = q.scaled_dot_product_attention(k, v, is_causal=True)
+        return tuple(out.gradient(q, k, v, gradient=given))
 
     long = (1, 2, 512, 64)
     return [

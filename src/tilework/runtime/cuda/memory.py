@@ -109,6 +109,11 @@ class CudaMemory:
             self._free.setdefault(kind, []).append(block.address)
             self.kept_bytes += block.capacity_bytes
 
+    def kept_count(self) -> int:
+        """How many blocks wait for reuse."""
+        with self._lock:
+            return sum(map(len, self._free.values()))
+
     def trim(self) -> None:
         """Give everything that waits for reuse back to the driver."""
         with self._lock:
