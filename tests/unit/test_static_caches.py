@@ -33,6 +33,7 @@ BOUNDED = {
     "base/forks.py:_outer": "locks of modules, added at import",
     "base/record_classes.py:_shown": "records whose text is being made",
     "base/settings.py:_NAMES_BY_EFFECT": "the values of `Affects`",
+    "codegen/plan/tilings.py:_known": "_MOST_KNOWN, then cleared",
     "dtypes/table.py:SHOWN_NAMES": "dtypes",
     "engine/device.py:on_close": "functions, added at import",
     "engine/execute.py:_placed_before": "_MOST_PLACED, then cleared",

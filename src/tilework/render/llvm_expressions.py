@@ -271,7 +271,34 @@ def _extract(function: Instructions, node: Node) -> str:
 def _shuffle_pair(function: Instructions, node: Node) -> str:
     mask = ", ".join(f"i32 {lane}" for lane in node.attrs.lanes)
     x, y = (function.typed(source) for source in node.src)
-    return function.define(f"shufflevector {x}, {y}, <{len(node.attrs.lanes)} x i32> <{mask}>")
+    name = function.define(f"shufflevector {x}, {y}, <{len(node.attrs.lanes)} x i32> <{mask}>")
+    return _fenced(function, node, name) if _is_second_shuffle(node) else name
+
+
+def _is_second_shuffle(node: Node) -> bool:
+    """Does a shuffle take the result of others, which take none?"""
+    before = [source for source in node.src if source.op is control.SHUFFLE]
+    return bool(before) and all(
+        source.op is not control.SHUFFLE for shuffle in before for source in shuffle.src
+    )
+
+
+def _fenced(function: Instructions, node: Node, name: str) -> str:
+    """The same vector, behind which LLVM does not look; no instruction comes of it.
+
+    LLVM tries to join a shuffle with all that it is made of, eight levels deep: half of the time
+    that a transposed square of registers takes, for the instructions that it has anyway.
+    """
+    kind, dtype, lanes = type_of(node), node.type.dtype, node.type.lanes
+    bits = lanes * dtype.bits
+    if dtype.is_bool or bits % 32:
+        return name
+    fenced, suffix = f"<{bits // 32} x float>", f"v{bits // 32}f32"
+    if kind != fenced:
+        name = function.define(f"bitcast {kind} {name} to {fenced}")
+    fence = function.declare(fenced, f"llvm.arithmetic.fence.{suffix}", fenced)
+    name = function.define(f"call {fenced} @{fence}({fenced} {name})")
+    return name if kind == fenced else function.define(f"bitcast {fenced} {name} to {kind}")
 
 
 def _number_extreme(function: Instructions, node: Node) -> str:

@@ -52,7 +52,8 @@ _HAVE_OPTIONS = range(15, 23)
 _PLAIN_LOOPS = "-disable-lsr"
 # Numbers in vectors are computed; bits of masks and scalar positions are not.
 _COMPUTES = re.compile(
-    r"= (?:fadd|fsub|fmul|fdiv|fneg|call) |"
+    r"= (?:fadd|fsub|fmul|fdiv|fneg) |"
+    r"= call (?!<\d+ x float> @llvm\.arithmetic\.fence)|"
     r"= (?:add|sub|mul|[su]div|[su]rem|shl|[al]shr|and|or|xor) [^<\n]*<\d+ x i(?!1>)"
 )
 

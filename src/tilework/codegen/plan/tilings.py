@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from tilework.base import settings
 from tilework.codegen.plan.contraction import Contraction, orientations
 from tilework.codegen.plan.extents import least_size, size
 from tilework.codegen.plan.matrix_tiling import MatrixTiling, instruction_for, matrix_shapes
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 _LONGEST_GROUP: Final = 7
 #: How much longer a sum of products in words takes where no instruction of vectors adds it up.
 _WRITTEN_OUT: Final = 12.0
+#: The best tilings of the kernels before: a kernel whose factors may be packed is asked about first
+#: with and without that, and once more when it is lowered.
+_known: Final[dict[tuple[Node, TargetSpec, object], tuple[tuple[float, Plan] | None]]] = {}
+_MOST_KNOWN: Final = 16
 
 
 def choose_contraction_plan(kernel: Kernel, target: TargetSpec) -> Plan | None:
@@ -32,7 +37,15 @@ def choose_contraction_plan(kernel: Kernel, target: TargetSpec) -> Plan | None:
 
 def cheapest(kernel: Kernel, target: TargetSpec) -> tuple[float, Plan] | None:
     """The estimated cycles of the best tiling, and its plan."""
-    return min(tilings(kernel, target), key=lambda candidate: candidate[0], default=None)
+    key = (kernel.sink, target, settings.current().key(settings.Affects.CODE))
+    known = _known.get(key)
+    if known is None:
+        best = min(tilings(kernel, target), key=lambda candidate: candidate[0], default=None)
+        known = (best,)
+        if len(_known) >= _MOST_KNOWN:
+            _known.clear()
+        _known[key] = known
+    return known[0]
 
 
 def tilings(kernel: Kernel, target: TargetSpec) -> Iterator[tuple[float, Plan]]:
