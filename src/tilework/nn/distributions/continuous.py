@@ -8,6 +8,7 @@ from typing import Final
 
 from tilework.nn.distributions.distribution import (
     Distribution,
+    LocationScale,
     Parameter,
     check_positive,
     least_above_zero,
@@ -20,7 +21,7 @@ _LOG_ROOT: Final = math.log(math.sqrt(2 * math.pi))
 _PROPOSALS: Final = 8
 
 
-class Normal(Distribution):
+class Normal(LocationScale):
     """The normal distribution.
 
     Args:
@@ -31,13 +32,6 @@ class Normal(Distribution):
         >>> Normal(0.0, 1.0).cdf(Tensor(0.0)).item()
         0.5
     """
-
-    has_rsample = True
-
-    def __init__(self, loc: Parameter, scale: Parameter) -> None:
-        check_positive(type(self).__name__, scale=scale)
-        self.loc, self.scale = read_parameters(loc, scale)
-        super().__init__(self.loc.shape)
 
     @property
     def mean(self) -> Tensor:
@@ -97,6 +91,11 @@ class LogNormal(Distribution):
         square = self.scale.square()
         return square.expm1() * (self.loc * 2 + square).exp()
 
+    @property
+    def mode(self) -> Tensor:
+        """The most probable draw of each law."""
+        return (self.loc - self.scale.square()).exp()
+
     def _draw(self, shape: tuple[int, ...]) -> Tensor:
         return self.base._draw(shape).exp()
 
@@ -119,20 +118,13 @@ class LogNormal(Distribution):
         return self.base.entropy() + self.loc
 
 
-class Laplace(Distribution):
+class Laplace(LocationScale):
     """The distribution whose density falls off exponentially on both sides.
 
     Args:
         loc: the mean.
         scale: the mean distance from it.
     """
-
-    has_rsample = True
-
-    def __init__(self, loc: Parameter, scale: Parameter) -> None:
-        check_positive(type(self).__name__, scale=scale)
-        self.loc, self.scale = read_parameters(loc, scale)
-        super().__init__(self.loc.shape)
 
     @property
     def mean(self) -> Tensor:
@@ -170,20 +162,13 @@ class Laplace(Distribution):
         return (self.scale * 2).log() + 1
 
 
-class Cauchy(Distribution):
+class Cauchy(LocationScale):
     """The distribution of a ratio of two normal draws, which has no mean.
 
     Args:
         loc: the middle.
         scale: the distance from it within which half of the draws are.
     """
-
-    has_rsample = True
-
-    def __init__(self, loc: Parameter, scale: Parameter) -> None:
-        check_positive(type(self).__name__, scale=scale)
-        self.loc, self.scale = read_parameters(loc, scale)
-        super().__init__(self.loc.shape)
 
     @property
     def mean(self) -> Tensor:
@@ -241,6 +226,11 @@ class Exponential(Distribution):
         """The variance of each law."""
         return self.rate.square().reciprocal()
 
+    @property
+    def mode(self) -> Tensor:
+        """The most probable draw of each law."""
+        return self.rate.zeros_like()
+
     def _draw(self, shape: tuple[int, ...]) -> Tensor:
         return waits(shape, self.rate) / self.rate
 
@@ -287,6 +277,11 @@ class Uniform(Distribution):
         """The variance of each law."""
         return (self.high - self.low).square() / 12
 
+    @property
+    def mode(self) -> Tensor:
+        """The most probable draw of each law."""
+        return self.low.full_like(math.nan)
+
     def _draw(self, shape: tuple[int, ...]) -> Tensor:
         drawn = Tensor.rand(*shape, dtype=self.low.dtype, device=self.low.device)
         return self.low + drawn * (self.high - self.low)
@@ -331,6 +326,11 @@ class Gamma(Distribution):
     def variance(self) -> Tensor:
         """The variance of each law."""
         return self.concentration / self.rate.square()
+
+    @property
+    def mode(self) -> Tensor:
+        """The most probable draw of each law."""
+        return ((self.concentration - 1) / self.rate).clamp(0)
 
     def _draw(self, shape: tuple[int, ...]) -> Tensor:
         return gamma_draws(self.concentration.expand(*shape)) / self.rate
@@ -377,6 +377,11 @@ class Beta(Distribution):
         total = self.concentration1 + self.concentration0
         return self.concentration1 * self.concentration0 / (total.square() * (total + 1))
 
+    @property
+    def mode(self) -> Tensor:
+        """The most probable draw of each law."""
+        return most_probable_shares(self.concentration1, self.concentration0)
+
     def _draw(self, shape: tuple[int, ...]) -> Tensor:
         # By their logarithms: both draws may be too small for the dtype.
         a = log_gamma_draws(self.concentration1.expand(*shape))
@@ -397,6 +402,13 @@ class Beta(Distribution):
         a, b = self.concentration1, self.concentration0
         found = self._log_beta() - (a - 1) * a.digamma() - (b - 1) * b.digamma()
         return found + (a + b - 2) * (a + b).digamma()
+
+
+def most_probable_shares(a: Tensor, b: Tensor) -> Tensor:
+    """Where x ** (a - 1) * (1 - x) ** (b - 1) is greatest; NaN where no place or many are."""
+    inside = (a - 1) / (a + b - 2)
+    at_end = ((a < 1) & (b < 1)).where(math.nan, (a > b).where(1.0, 0.0))
+    return ((a > 1) & (b > 1)).where(inside, (a.eq(1) & b.eq(1)).where(math.nan, at_end))
 
 
 def waits(shape: Sequence[int], like: Tensor) -> Tensor:

@@ -45,6 +45,11 @@ class Binomial(Trials):
         """The variance of each law."""
         return self.mean * self._rest()
 
+    @property
+    def mode(self) -> Tensor:
+        """The most probable draw of each law."""
+        return ((self.total_count + 1) * self.probs).floor().minimum(self.total_count)
+
     def _draw(self, shape: tuple[int, ...]) -> Tensor:
         drawn: Tensor = self.total_count.expand(*shape).contiguous().binomial(self.probs)
         return drawn
@@ -55,6 +60,17 @@ class Binomial(Trials):
         ways = (n + 1).lgamma() - (value + 1).lgamma() - (rest + 1).lgamma()
         found = ways + self._successes(value) + self._failures(rest)
         return ((value < 0) | (rest < 0)).where(-math.inf, found)
+
+    def entropy(self) -> Tensor:
+        """The entropy of each law, in nats; the greatest number of trials is read for it."""
+        most = int(self.total_count.max().item())
+        counts = Tensor.arange(most + 1, dtype=self.probs.dtype, device=self.probs.device)
+        counts = counts.reshape(-1, *[1] * len(self.batch_shape))
+        # Beyond its own trials a law has no share, and a count of 0 stands for such counts.
+        is_one = counts <= self.total_count
+        found = self.log_prob(is_one.where(counts, 0.0))
+        share = is_one.where(found.exp(), 0.0)
+        return -(share.eq(0).where(0.0, share * found.maximum(-1e4))).sum(0)
 
 
 class Geometric(Trials):
@@ -77,6 +93,11 @@ class Geometric(Trials):
     def variance(self) -> Tensor:
         """The variance of each law."""
         return self.mean / self.probs
+
+    @property
+    def mode(self) -> Tensor:
+        """The most probable draw of each law."""
+        return self.probs.zeros_like()
 
     def _draw(self, shape: tuple[int, ...]) -> Tensor:
         return (waits(shape, self.probs) / -(-self.probs).log1p()).floor()
@@ -118,6 +139,11 @@ class NegativeBinomial(Trials):
     def variance(self) -> Tensor:
         """The variance of each law."""
         return self.mean / (-self.logits).sigmoid()
+
+    @property
+    def mode(self) -> Tensor:
+        """The most probable draw of each law."""
+        return ((self.total_count - 1) * self.logits.exp()).floor().clamp(0)
 
     def _draw(self, shape: tuple[int, ...]) -> Tensor:
         rates = gamma_draws(self.total_count.expand(*shape)) * self.logits.exp()
@@ -216,6 +242,12 @@ class OneHotCategorical(_Categories):
     def variance(self) -> Tensor:
         """The variance of each law."""
         return self.probs * (1 - self.probs)
+
+    @property
+    def mode(self) -> Tensor:
+        """The most probable draw of each law."""
+        count = self.event_shape[0]
+        return self.categorical.mode.one_hot(count).cast(self.probs.dtype)
 
     def _draw(self, shape: tuple[int, ...]) -> Tensor:
         return self._one_hot(shape[:-1])

@@ -42,6 +42,12 @@ class Bernoulli(Trials):
         """The variance of each law."""
         return self.probs * self._rest()
 
+    @property
+    def mode(self) -> Tensor:
+        """The most probable draw of each law."""
+        of_one = (self.probs >= 0.5).cast(self.probs.dtype)
+        return self.probs.eq(0.5).where(math.nan, of_one)
+
     def _draw(self, shape: tuple[int, ...]) -> Tensor:
         drawn = Tensor.rand(*shape, device=self.probs.device)
         return (drawn < self.probs).cast(self.probs.dtype)
@@ -80,6 +86,11 @@ class Categorical(Distribution):
             self.probs = given / given.sum(-1, keepdim=True)
             self.logits = self.probs.log()
         super().__init__(given.shape[:-1])
+
+    @property
+    def mode(self) -> Tensor:
+        """The most probable draw of each law."""
+        return self.probs.argmax(-1)
 
     def _draw(self, shape: tuple[int, ...]) -> Tensor:
         # The greatest of logits with Gumbel's noise is a draw of their categories.
@@ -122,6 +133,11 @@ class Poisson(Distribution):
     def variance(self) -> Tensor:
         """The variance of each law."""
         return self.rate
+
+    @property
+    def mode(self) -> Tensor:
+        """The most probable draw of each law."""
+        return self.rate.floor()
 
     def _draw(self, shape: tuple[int, ...]) -> Tensor:
         return self.rate.expand(*shape).contiguous().poisson()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from copy import copy
+from typing import TYPE_CHECKING, Any, Self
 
 from tilework import dtypes
-from tilework.base.errors import UnsupportedError, UserError
+from tilework.base.errors import ShapeError, UnsupportedError, UserError
 from tilework.tensor.tensor import Tensor
+from tilework.tensor.variable import format_shape
 
 if TYPE_CHECKING:
     from tilework.dtypes import DType
@@ -39,6 +41,11 @@ class Distribution:
     def variance(self) -> Tensor:
         """The variance of each law."""
         raise self._lacking("variance")
+
+    @property
+    def mode(self) -> Tensor:
+        """The most probable draw of each law; NaN where there is no such one."""
+        raise self._lacking("mode")
 
     @property
     def stddev(self) -> Tensor:
@@ -83,6 +90,47 @@ class Distribution:
         """The entropy of each law, in nats."""
         raise self._lacking("entropy")
 
+    def perplexity(self) -> Tensor:
+        """The exponential of the entropy."""
+        return self.entropy().exp()
+
+    def expand(self, batch_shape: Sequence[int]) -> Self:
+        """The same laws, repeated along axes of one or of none.
+
+        Args:
+            batch_shape: how many laws there are then.
+
+        Raises:
+            ShapeError: the shape of the laws does not broadcast to that.
+
+        Example:
+            >>> from tilework.nn.distributions import Normal
+            >>> Normal(Tensor([0.0, 1.0]), 1.0).expand((3, 2)).sample().shape
+            (3, 2)
+        """
+        old, new = self.batch_shape, tuple(batch_shape)
+        if not fits_into(old, new):
+            raise ShapeError(
+                f"{type(self).__name__}: the laws don't broadcast to this shape",
+                got=format_shape(new),
+                expected=f"one that {format_shape(old)} broadcasts to",
+            )
+
+        def widened(value: Any) -> Any:
+            # Parameters, and laws that this one is made of, begin with the axes of the laws.
+            if isinstance(value, Distribution):
+                return value.expand((*new, *value.batch_shape[len(old) :]))
+            if isinstance(value, Tensor):
+                return value.expand(*new, *value.shape[len(old) :])
+            return [widened(each) for each in value] if isinstance(value, list) else value
+
+        made = copy(self)
+        for name, value in vars(self).items():
+            if name != "temperature":  # one for all laws
+                setattr(made, name, widened(value))
+        made.batch_shape = new
+        return made
+
     def _draw(self, shape: tuple[int, ...]) -> Tensor:
         raise self._lacking("sample")
 
@@ -97,6 +145,30 @@ class Distribution:
         return (
             f"{type(self).__name__}(batch_shape={self.batch_shape}, event_shape={self.event_shape})"
         )
+
+
+class LocationScale(Distribution):
+    """Laws of a standard one moved and scaled; draws have gradients.
+
+    Args:
+        loc: what is added.
+        scale: what draws around 0 are multiplied by.
+
+    Raises:
+        UserError: the scale is a number that is not above 0.
+    """
+
+    has_rsample = True
+
+    def __init__(self, loc: Parameter, scale: Parameter) -> None:
+        check_positive(type(self).__name__, scale=scale)
+        self.loc, self.scale = read_parameters(loc, scale)
+        super().__init__(self.loc.shape)
+
+    @property
+    def mode(self) -> Tensor:
+        """The most probable draw of each law."""
+        return self.loc
 
 
 class Trials(Distribution):
@@ -141,6 +213,12 @@ class Trials(Distribution):
 
     def _entropy_of_one(self) -> Tensor:
         return -(self._successes(self.probs) + self._failures(self._rest()))
+
+
+def fits_into(shape: Sequence[int], wide: Sequence[int]) -> bool:
+    """Whether a shape broadcasts to another, which stays as it is."""
+    pairs = zip(reversed(shape), reversed(wide), strict=False)
+    return len(shape) <= len(wide) and all(size in (1, other) for size, other in pairs)
 
 
 def _times(count: Tensor, logarithm: Tensor) -> Tensor:

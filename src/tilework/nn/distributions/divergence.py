@@ -17,10 +17,13 @@ from tilework.nn.distributions.continuous import (
     Normal,
     Uniform,
 )
-from tilework.nn.distributions.counts import Geometric, OneHotCategorical
+from tilework.nn.distributions.counts import Binomial, Geometric, OneHotCategorical
+from tilework.nn.distributions.crossing import crossing
 from tilework.nn.distributions.discrete import Bernoulli, Categorical, Poisson
 from tilework.nn.distributions.distribution import Distribution, Trials
-from tilework.nn.distributions.tails import Chi2, Gumbel, HalfNormal, Pareto
+from tilework.nn.distributions.tails import Gumbel, HalfNormal, Pareto
+from tilework.nn.distributions.transformed import TransformedDistribution
+from tilework.nn.distributions.transforms import sum_of_last
 from tilework.nn.distributions.vectors import Dirichlet, Independent, MultivariateNormal
 from tilework.tensor.tensor import Tensor
 
@@ -32,7 +35,7 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
 
     Args:
         p: what is drawn from.
-        q: of the same kind.
+        q: what it is compared with; infinitely far where p draws what q never does.
 
     Raises:
         UnsupportedError: there is no formula for this pair.
@@ -40,16 +43,23 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     Example:
         >>> kl_divergence(Normal(0.0, 1.0), Normal(1.0, 1.0)).item()
         0.5
+        >>> kl_divergence(Normal(0.0, 1.0), Exponential(1.0)).item()
+        inf
     """
-    formula = _FORMULAS.get(type(p)) if type(p) is type(q) else None
-    if formula is None:
+    formula = next((f for kind, f in _FORMULAS.items() if _are(kind, p, q)), None)
+    found = formula(p, q) if formula is not None else crossing(p, q)
+    if found is None:
         raise UnsupportedError(
             "kl_divergence: there is no formula for this pair",
             got=f"{type(p).__name__} and {type(q).__name__}",
-            expected=f"two of {', '.join(kind.__name__ for kind in _FORMULAS)}",
+            expected=f"two of one kind of {', '.join(kind.__name__ for kind in _FORMULAS)}",
             try_="the mean of p.log_prob(x) - q.log_prob(x) over draws x of p",
         )
-    return formula(p, q)
+    return found
+
+
+def _are(kind: type, p: Distribution, q: Distribution) -> bool:
+    return isinstance(p, kind) and isinstance(q, kind)
 
 
 def _normal(p: Normal, q: Normal) -> Tensor:
@@ -146,6 +156,19 @@ def _multivariate_normal(p: MultivariateNormal, q: MultivariateNormal) -> Tensor
     return determinants + (spread.square().sum((-2, -1)) + moved - size) * 0.5
 
 
+def _binomial(p: Binomial, q: Binomial) -> Tensor:
+    """Of as many trials it is that of each; more trials than q has are infinitely far."""
+    fewer = (p.total_count < q.total_count).where(math.nan, _trials(p, q) * p.total_count)
+    return (p.total_count > q.total_count).where(math.inf, fewer)
+
+
+def _transformed(p: TransformedDistribution, q: TransformedDistribution) -> Tensor:
+    if p.transforms != q.transforms or p.event_shape != q.event_shape:
+        raise UnsupportedError("kl_divergence: draws are transformed in two ways")
+    distance = kl_divergence(p.base_dist, q.base_dist)
+    return sum_of_last(distance, distance.ndim - len(p.batch_shape))
+
+
 def _independent(p: Independent, q: Independent) -> Tensor:
     if p.reinterpreted_batch_ndims != q.reinterpreted_batch_ndims:
         raise UnsupportedError("kl_divergence: other axes are taken together")
@@ -155,9 +178,10 @@ def _independent(p: Independent, q: Independent) -> Tensor:
 _FORMULAS: Final[dict[type, Callable[[Any, Any], Tensor]]] = {
     Normal: _normal, Laplace: _laplace, Exponential: _exponential, Uniform: _uniform,
     Gamma: _gamma, Beta: _beta, Bernoulli: _trials, Categorical: _categorical,
-    Poisson: _poisson, Chi2: _gamma, LogNormal: lambda p, q: _normal(p.base, q.base),
+    Poisson: _poisson, LogNormal: lambda p, q: _normal(p.base, q.base),
     HalfNormal: lambda p, q: _normal(p.base, q.base), Geometric: _geometric, Cauchy: _cauchy,
     OneHotCategorical: lambda p, q: _categorical(p.categorical, q.categorical), Gumbel: _gumbel,
     Pareto: _pareto, Dirichlet: _dirichlet,
     MultivariateNormal: _multivariate_normal, Independent: _independent,
+    Binomial: _binomial, TransformedDistribution: _transformed,
 }  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Final
 from tilework.nn.distributions.continuous import Cauchy, Gamma, Normal, gamma_draws, waits
 from tilework.nn.distributions.distribution import (
     Distribution,
+    LocationScale,
     Parameter,
     check_positive,
     read_parameters,
@@ -27,6 +28,11 @@ class _Half(Distribution):
     def scale(self) -> Tensor:
         """The scale of the whole distribution."""
         return self.base.scale
+
+    @property
+    def mode(self) -> Tensor:
+        """The most probable draw of each law."""
+        return self.scale.zeros_like()
 
     def _draw(self, shape: tuple[int, ...]) -> Tensor:
         return self.base._draw(shape).abs()
@@ -119,6 +125,11 @@ class StudentT(Distribution):
         found = is_finite.where(self.scale.square() * safe / (safe - 2), math.inf)
         return (self.df > 1).where(found, math.nan)
 
+    @property
+    def mode(self) -> Tensor:
+        """The most probable draw of each law."""
+        return self.loc
+
     def _draw(self, shape: tuple[int, ...]) -> Tensor:
         drawn = Tensor.randn(*shape, dtype=self.df.dtype, device=self.df.device)
         half = self.df / 2
@@ -140,20 +151,13 @@ class StudentT(Distribution):
         return above * (above.digamma() - (self.df * 0.5).digamma()) + self._normaliser()
 
 
-class Gumbel(Distribution):
+class Gumbel(LocationScale):
     """The distribution of the greatest of many.
 
     Args:
         loc: the most probable value.
         scale: how far draws are from it.
     """
-
-    has_rsample = True
-
-    def __init__(self, loc: Parameter, scale: Parameter) -> None:
-        check_positive(type(self).__name__, scale=scale)
-        self.loc, self.scale = read_parameters(loc, scale)
-        super().__init__(self.loc.shape)
 
     @property
     def mean(self) -> Tensor:
@@ -214,6 +218,12 @@ class Weibull(Distribution):
         """The variance of each law."""
         return self.scale.square() * (self._moment(2) - self._moment(1).square())
 
+    @property
+    def mode(self) -> Tensor:
+        """The most probable draw of each law."""
+        inverse = self.concentration.reciprocal()
+        return self.scale * (1 - inverse).clamp(0) ** inverse
+
     def _draw(self, shape: tuple[int, ...]) -> Tensor:
         return self.scale * waits(shape, self.scale) ** self.concentration.reciprocal()
 
@@ -264,6 +274,11 @@ class Pareto(Distribution):
         a = self.alpha.maximum(2.0)
         return self.scale.square() * a / ((a - 1).square() * (a - 2))
 
+    @property
+    def mode(self) -> Tensor:
+        """The most probable draw of each law."""
+        return self.scale
+
     def _draw(self, shape: tuple[int, ...]) -> Tensor:
         return self.scale * (waits(shape, self.scale) / self.alpha).exp()
 
@@ -313,6 +328,11 @@ class InverseGamma(Distribution):
         a = (self.concentration > 2).where(self.concentration, 3.0)
         found = self.rate.square() / ((a - 1).square() * (a - 2))
         return (self.concentration > 2).where(found, math.inf)
+
+    @property
+    def mode(self) -> Tensor:
+        """The most probable draw of each law."""
+        return self.rate / (self.concentration + 1)
 
     def _draw(self, shape: tuple[int, ...]) -> Tensor:
         return self.base._draw(shape).reciprocal()
@@ -369,6 +389,12 @@ class FisherSnedecor(Distribution):
         """The variance of each law; NaN where there is none."""
         a, b = self.df1, (self.df2 > 4).where(self.df2, math.nan)
         return b.square() * 2 * (a + b - 2) / (a * (b - 2).square() * (b - 4))
+
+    @property
+    def mode(self) -> Tensor:
+        """The most probable draw of each law."""
+        found = (self.df1 - 2) / self.df1 * self.df2 / (self.df2 + 2)
+        return (self.df1 > 2).where(found, math.nan)
 
     def _draw(self, shape: tuple[int, ...]) -> Tensor:
         a, b = self.df1 * 0.5, self.df2 * 0.5

@@ -7,7 +7,7 @@ import math
 from tilework.base.errors import ShapeError, UserError
 from tilework.nn.distributions.continuous import log_gamma_draws
 from tilework.nn.distributions.discrete import Categorical
-from tilework.nn.distributions.distribution import Distribution, read_parameters
+from tilework.nn.distributions.distribution import Distribution, fits_into, read_parameters
 from tilework.tensor.tensor import Tensor
 
 
@@ -126,6 +126,11 @@ class MultivariateNormal(Distribution):
         """The variance of each element."""
         return self.scale_tril.square().sum(-1)
 
+    @property
+    def mode(self) -> Tensor:
+        """The most probable draw of each law."""
+        return self.loc
+
     def _draw(self, shape: tuple[int, ...]) -> Tensor:
         drawn = Tensor.randn(*shape, dtype=self.loc.dtype, device=self.loc.device)
         found: Tensor = self.loc + (self.scale_tril @ drawn.unsqueeze(-1)).squeeze(-1)
@@ -185,6 +190,11 @@ class Independent(Distribution):
         """The variance of each element."""
         return self.base_dist.variance
 
+    @property
+    def mode(self) -> Tensor:
+        """The most probable draw of each law."""
+        return self.base_dist.mode
+
     def _draw(self, shape: tuple[int, ...]) -> Tensor:
         return self.base_dist._draw(shape)
 
@@ -209,7 +219,7 @@ class MixtureSameFamily(Distribution):
         component_distribution: the laws, along the last axis of its batch.
 
     Raises:
-        ShapeError: the numbers of laws differ.
+        ShapeError: the numbers of laws differ, or the shares don't broadcast to the laws.
 
     Example:
         >>> from tilework.nn.distributions import Normal
@@ -228,6 +238,14 @@ class MixtureSameFamily(Distribution):
             raise ShapeError(
                 "MixtureSameFamily: the numbers of laws differ",
                 got=f"{mixture_distribution.probs.shape} and {batch}",
+            )
+        lead = mixture_distribution.batch_shape
+        # As many axes as the laws have, or fewer, each of the same size or of one.
+        if not fits_into(lead, batch[:-1]):
+            raise ShapeError(
+                "MixtureSameFamily: the shares don't fit the laws",
+                got=f"shares of shape {mixture_distribution.probs.shape}, laws of shape {batch}",
+                expected=f"shares that broadcast to {batch}",
             )
         self.mixture_distribution = mixture_distribution
         self.component_distribution = component_distribution
