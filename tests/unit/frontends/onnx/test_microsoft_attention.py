@@ -122,6 +122,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "scaled": {"scale": 0.3},
     "capped": {"softcap": 5.0},
     "in a window": {"local_window_size": 3},
+    "in a window of none": {"local_window_size": 0},
     "smooth": {"smooth_softmax": 1},
 }
 

@@ -108,8 +108,11 @@ POOLS: list[dict[str, Any]] = [
     {"kernel_shape": [2, 3], "strides": [2, 1], "pads": [1, 1, 0, 1]},
     {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "count_include_pad": 1},
     {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1},
+    {"kernel_shape": [3, 3], "strides": [3, 3], "ceil_mode": 1, "count_include_pad": 1},
+    {"kernel_shape": [2, 3], "strides": [2, 3], "pads": [1, 1, 0, 1], "ceil_mode": 1,
+     "count_include_pad": 1},
     {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "channels_last": 1},
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.int8])

@@ -417,6 +417,8 @@ def _group_attended(
     scores = seen.unsqueeze(1).where(scores, none)
     is_smooth = call.integer("smooth_softmax", 0) > 0
     weights = _with_sink(scores, sink) if is_smooth or sink is not None else scores.softmax(-1)
+    if window == 0:  # no key is seen, and none has a weight
+        weights = weights.zeros_like()
     weights = weights.reshape((batch, groups, heads // groups * tokens, keys))
     found = weights.matmul(v.cast(scores.dtype)).cast(q.dtype)
     return joined_heads(found.reshape((batch, heads, tokens, size)))

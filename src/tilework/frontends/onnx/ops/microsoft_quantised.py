@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tilework import dtypes
 from tilework.frontends.onnx.call import axis_of, split_of
-from tilework.frontends.onnx.ops.pool import average_pool, max_pool
+from tilework.frontends.onnx.ops.pool import average_of_windows, max_pool
 from tilework.frontends.onnx.ops.quantise import (
     dequantised,
     minus_zero_point,
@@ -119,7 +119,8 @@ def qlinear_average_pool(call: Call, *operands: Tensor | None) -> Tensor:
     (y_point,) = filled(rest, 1)
     is_last = bool(call.integer("channels_last", 0))
     value = _real(x, x_scale, x_point)
-    mean = average_pool(call, _first(value) if is_last else value)
+    # As in ONNX Runtime, whose integers are divided by the size of the kernel if padding counts.
+    mean = average_of_windows(call, _first(value) if is_last else value, beyond_counts=True)
     return _narrow(_last(mean) if is_last else mean, y_scale, y_point, x)
 
 

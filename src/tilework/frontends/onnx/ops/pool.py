@@ -106,10 +106,27 @@ def _max_with_places(
 
 @onnx_op("AveragePool")
 def average_pool(call: Call, x: Tensor) -> Tensor:
+    return average_of_windows(call, x)
+
+
+def average_of_windows(call: Call, x: Tensor, beyond_counts: bool = False) -> Tensor:
+    """Return the mean of each window.
+
+    Args:
+        call: the node.
+        x: what is averaged.
+        beyond_counts: whether, if padding counts, so does what `ceil_mode` adds behind it.
+
+    Shape:
+        x (batch, channels, *sizes) -> (batch, channels, *windows)
+    """
     window, pads = _window(call, x)
     wide = _without_padding(x, window, pads, None)
     mean = wide.avg_pool2d(window.kernel, window.strides, window.dilations)
-    counts = _counts(x, window, pads, bool(call.integer("count_include_pad", 0)))
+    include_pad = bool(call.integer("count_include_pad", 0))
+    if include_pad and beyond_counts:
+        return mean
+    counts = _counts(x, window, pads, include_pad)
     taps_in_all = math.prod(window.kernel)
     if (counts == taps_in_all).all():
         return mean
