@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -181,6 +181,8 @@ class Comparison:
     widens: bool = False
     #: 2 compares the gradient of the gradient too.
     order: int = 1
+    #: Terms of a gradient cancel: it is off by a share of the largest of the sample's gradients.
+    cancels: bool = False
 
     def loosened(self, by: float) -> Comparison:
         """The same with bounds of another dtype or of a derived value."""
@@ -311,7 +313,10 @@ def _mapped_wide(call: Any) -> Any:
 
 
 def _truth(how: Comparison, call: Any, prepared: Callable[[Any], Any] = _mapped_wide) -> _Truth:
-    plain = _flat(_run(how, _mapped_plain(call)))
+    try:
+        plain = _flat(_run(how, _mapped_plain(call)))
+    except RuntimeError as error:
+        raise NotApplicableError(f"what PyTorch refuses of a copy: {error}") from error
     # Some operators have no gradient for a target or a weight, and refuse all if asked for one.
     for leaves_of in (call, call[0], None) if how.has_gradient else (None,):
         wide_call = prepared(call)
@@ -403,9 +408,10 @@ def _compared(run: _Run, truth: _Truth) -> Outcome:
     for number, (x, plain, wide) in enumerate(zip(run.ours, truth.plain, truth.wide, strict=True)):
         if reason := _value_fault(how, x, plain, wide):
             return Outcome("failed", f"result {number}: {reason}")
+    top = _largest(truth.gradients or ()) if how.cancels else 0.0
     for number, (x, wide) in enumerate(zip(gradients, truth.gradients or (), strict=True)):
         expected = np.zeros(x.shape) if wide is None else _as_array(wide)
-        absolute = 2e-6 + truth.allowed(1, number)
+        absolute = 2e-6 + truth.allowed(1, number) + how.of_largest * top
         bounds = (4 * how.relative, 4 * how.of_largest, absolute, _greatest(x))
         expected = truth.held(1, number, x.numpy(), expected)
         if reason := difference(x.numpy(), expected, *bounds):
@@ -429,6 +435,14 @@ def _second(gradients: list[Tensor], leaves: list[Tensor], truth: _Truth) -> lis
         if weight is not None:
             total = total + (x * Tensor(weight.numpy()).cast(x.dtype)).sum()
     return list(total.gradient(*leaves, materialize_grads=True))
+
+
+def _largest(gradients: Iterable[Any]) -> float:
+    """The largest finite magnitude in several gradients."""
+    parts = [x.detach().abs().flatten() for x in gradients if x is not None]
+    together = torch.cat(parts) if parts else torch.zeros(0)
+    finite = together[together.isfinite()]
+    return float(finite.max()) if finite.numel() else 0.0
 
 
 def _greatest(x: Any) -> float:

@@ -63,9 +63,9 @@ SKIPPED: dict[str, str] = {
     ),
 }  # fmt: skip
 
-#: Operators whose answers are off by more than the usual bound, with the reason.
-TOLERANCES: dict[str, tuple[float, float]] = {
-    "cov": (1e-4, 1e-4),  # its gradient cancels to 0 and is left with rounding
+#: Operators of whose gradients the terms cancel, so that the rounding of the terms is left.
+CANCELS: dict[str, str] = {
+    "cov": "two observations weigh the same, whatever their weights are",
 }
 
 #: Operators whose gradient is not compared, with the reason.
@@ -158,7 +158,12 @@ def comparison_of(op: Any, name: str) -> Comparison | str:
     ours = ours or by_method(short_name(op.name))
     if ours is None:
         return "there is no such method"
-    relative, of_largest = TOLERANCES.get(name, (Comparison.relative, Comparison.of_largest))
     has_gradient = op.supports_autograd and name not in NO_GRADIENT
     theirs = THEIRS.get(name, op.op)
-    return Comparison(ours, theirs, relative, of_largest, has_gradient, name in WIDER)
+    return Comparison(
+        ours,
+        theirs,
+        has_gradient=has_gradient,
+        widens=name in WIDER,
+        cancels=name in CANCELS,
+    )
