@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 MAX_IN_MEMORY: Final = 8192
 #: One worker process for so many kernels: its start takes as long as LLVM needs for about four.
 KERNELS_A_WORKER: Final = 12
-#: Workers are started with the first kernel after so many that nobody had compiled before.
+#: Workers are started once so many kernels wait for the thread that builds them here.
 PATIENCE: Final = 4
 _MIN_FOR_THREADS: Final = 2
 _LENGTH: Final = struct.Struct("<I")

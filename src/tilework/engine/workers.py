@@ -297,7 +297,8 @@ class WorkerPool:
         how: the toolchain for a process.
         width: how many processes.
         build: builds a kernel here meanwhile; None leaves all to the processes.
-        patience: the processes are started with this submission.
+        patience: the processes are started once so many kernels are not built: while the thread
+            keeps up with the lowering, they would take its core.
         start: makes a process; for tests.
     """
 
@@ -319,6 +320,7 @@ class WorkerPool:
         self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self.pids: set[int] = set()
         self._busy: set[_Worker] = set()
+        self._has_begun = False
         self._is_closing = False
         self._threads: list[threading.Thread] = []
 
@@ -329,7 +331,9 @@ class WorkerPool:
         self._queue.put(job)
         if len(self._jobs) == 1 and self._build is not None:
             self._start_thread(self._serve_here)
-        if len(self._jobs) == self._patience:
+        unfinished = self._queue.qsize() + (self._build is not None)
+        if not self._has_begun and unfinished >= self._patience:
+            self._has_begun = True
             for _ in range(self._width):
                 self._start_thread(self._serve)
         return len(self._jobs) - 1

@@ -120,6 +120,7 @@ def test_an_injected_failure_leaves_nothing_half_known(fresh: Path) -> None:
 
 def test_many_kernels_are_built_by_workers(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_compile, "KERNELS_A_WORKER", 15)
+    monkeypatch.setattr(engine_compile, "PATIENCE", 1)
     with settings.override(compile_workers=2):
         assert compiles(5.0, count=30) == 30
     engine_compile.clear_memory()
