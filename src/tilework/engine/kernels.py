@@ -22,6 +22,8 @@ def written_slots(kernel: Node) -> tuple[int, ...]:
     for node in toposort(kernel):
         if node.op is STORE or node.op is SORT_ROWS or node.op in SORT_PASSES:
             found.add(_slot_of(node.src[0]))
+        elif node.op is SCAN and len(node.src) > 2:  # blocks tell each other by words
+            found.add(_slot_of(node.src[2]))
     return tuple(sorted(found))
 
 

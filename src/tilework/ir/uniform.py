@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilework.ir.ops import control, matrix, sort, warp_matrix
-from tilework.ir.ops.index import RANGE, Unit
+from tilework.ir.ops import control, matrix, scan, sort, warp_matrix
+from tilework.ir.ops.index import RANGE, TASK_IN_ORDER, Unit
 from tilework.ir.symbolic.bounds import bounds
 
 if TYPE_CHECKING:
@@ -20,11 +20,20 @@ if TYPE_CHECKING:
 
 _THREADS = (Unit.WARP, Unit.LOCAL)
 #: What all threads of a block do together.
-_MEETINGS = frozenset([control.BARRIER, control.FOLD_THREADS, control.SCAN_THREADS])
+_MEETINGS = frozenset(
+    [
+        control.BARRIER,
+        control.FOLD_THREADS,
+        control.SCAN_THREADS,
+        scan.SCAN_BLOCKS,
+        TASK_IN_ORDER,
+    ]
+)
 #: What gives each thread another value, whatever its sources are.
 _OWN = frozenset(
     [
         control.SCAN_THREADS,
+        scan.SCAN_BLOCKS,
         matrix.MATRIX,
         matrix.MATRIX_HELD,
         matrix.SAME_IN_WARP,

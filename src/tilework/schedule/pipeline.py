@@ -108,7 +108,7 @@ def build_schedule(function: Node, limits: Limits = DEFAULT_LIMITS) -> Schedule:
         clock.ended("choices", function)
         function = split_reductions(function)
         clock.ended("split-reductions", function)
-        function = sort_last_axis(split_scans(function, limits.scans_reading_twice_on))
+        function = sort_last_axis(split_scans(function, limits.scans_whole_on))
         clock.ended("split-scans", function)
         function = split_scatters(function, limits.scatters_split_on)
         clock.ended("split-scatters", function)

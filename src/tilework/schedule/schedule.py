@@ -132,7 +132,7 @@ class Limits:
             as those are read, and rounded before they are turned.
         recomputed_from: for kinds of devices, from how many bytes on products that are larger than
             their factors are computed again by each kernel, instead of stored.
-        scans_reading_twice_on: kinds of devices on which a long scan folds its blocks first.
+        scans_whole_on: kinds of devices on which blocks of threads share the rows of scans.
         scatters_chosen_on: kinds of devices on which a scatter of one element for each row of a
             constant is computed where it is read, and not stored.
         scatters_split_on: kinds of devices on which a long scatter of integers is done by parts.
@@ -163,7 +163,7 @@ class Limits:
     cascades_on: tuple[str, ...] = ("CPU",)
     matrix_units_on: tuple[str, ...] = ("CUDA",)
     recomputed_from: tuple[tuple[str, int], ...] = (("CPU", 1 << 24), ("CUDA", 1 << 20))
-    scans_reading_twice_on: tuple[str, ...] = ("CUDA",)
+    scans_whole_on: tuple[str, ...] = ("CUDA",)
     scatters_chosen_on: tuple[str, ...] = ("CUDA",)
     scatters_split_on: tuple[str, ...] = ("CPU",)
     collectives_on: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()

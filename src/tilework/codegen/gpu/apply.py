@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING
 from tilework.base.records import dataclass, field
 from tilework.codegen.analysis import BINDERS, FreeRanges, Kernel
 from tilework.codegen.gpu.plan import THREADS, GpuPlan
+from tilework.codegen.gpu.scans import group_of
 from tilework.codegen.plan.nests import Nests, Space, with_gate
 from tilework.ir.build import const_bits, const_index
 from tilework.ir.fold import identity_bits
 from tilework.ir.node import toposort
 from tilework.ir.ops import math
 from tilework.ir.ops.control import SCAN_THREADS
-from tilework.ir.ops.index import RANGE, RangeAttrs, Unit
+from tilework.ir.ops.index import RANGE, TASK_IN_ORDER, RangeAttrs, Unit
 from tilework.ir.ops.memory import LOAD, STORE
 from tilework.ir.ops.program import FAULT_IF
+from tilework.ir.ops.scan import SCAN_BLOCKS, ScanBlocksAttrs, words_of_row
 from tilework.ir.ops.tensor import REDUCE, SCAN, Fold
 from tilework.ir.symbolic import simplify
 
@@ -110,11 +112,15 @@ class _Application:
         self.local = self._range(plan.unit_size(Unit.LOCAL), Unit.LOCAL)
         gate = simplify.TRUE
         value = task if simplify.value_of(total) != 1 else const_index(0)
+        words = [node.src[2] for node in self.kernel.order if node.op is SCAN and len(node.src) > 2]
+        if words:  # blocks wait for those whose tiles come before
+            value = TASK_IN_ORDER(task, words[0])
         if plan.block:
             value = simplify.add(simplify.scale(task, block), self.local)
             if simplify.value_of(simplify.mod(total, const_index(block))) != 0:
                 gate = simplify.less(value, total)
         positions: dict[int, Node] = {}
+        self.task = value
         for position, number in reversed(list(enumerate(numbers[: plan.tasks]))):
             positions[number] = simplify.mod(value, counts[number]) if position else value
             value = simplify.idiv(value, counts[number])
@@ -161,11 +167,23 @@ class _Application:
         done: dict[Node, Node] = {}
         for node in self.kernel.order:
             src = tuple([done[source] for source in node.src])
-            if node.op is SCAN and node.src[1] in shared:
+            if node.op is SCAN and len(node.src) > 2:
+                done[node] = self._scan_blocks(node, *src)
+            elif node.op is SCAN and node.src[1] in shared:
                 done[node] = SCAN_THREADS(src[0], *self.parts[node.src[1]], attrs=node.attrs)
             else:
                 done[node] = node if src == node.src else simplify.rebuild(node, src)
         return done[self.kernel.sink]
+
+    def _scan_blocks(self, node: Node, value: Node, along: Node, words: Node) -> Node:
+        """A scan whose tiles are tasks: those of a row come one after the other."""
+        number, attrs, dtype = int(node.src[1].attrs.number), node.attrs, node.type.dtype
+        tiles = simplify.value_of(self._count(number)) or 1
+        row = simplify.idiv(self.task, const_index(tiles))
+        tile = simplify.mod(self.task, const_index(tiles))
+        row = simplify.plus(simplify.scale(row, words_of_row(dtype, tiles, group_of())), 1)
+        how = ScanBlocksAttrs(attrs.fold, attrs.exclusive, tiles, group_of())
+        return SCAN_BLOCKS(words, row, tile, value, attrs=how)
 
     # ---- reductions
 

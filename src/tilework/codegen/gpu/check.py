@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tilework.base.errors import PlanError
 from tilework.codegen.gpu.contract import tile_size
 from tilework.codegen.gpu.plan import THREADS, GpuPlan
+from tilework.codegen.gpu.scans import group_of
 from tilework.codegen.plan.check import MOST_COPIES, check_lanes
 from tilework.codegen.plan.contraction import orientations
 from tilework.codegen.plan.extents import number
@@ -105,7 +106,9 @@ class _Check:
         if copies > MOST_COPIES:
             raise PlanError("plan: too many copies of a statement", got=str(copies))
         is_serial = range_ in self.kernel.meeting or split.number in self.scanned
-        is_shared = split.number in self.scanned and self._is_shared_scan(split, range_)
+        is_shared = split.number in self.scanned and (
+            self._is_shared_scan(split, range_) or self._is_tiled_scan(split)
+        )
         if is_serial and split.tile_size > 1 and not is_shared:
             raise PlanError(
                 "plan: a range that must run in order has a tile", got=f"range {split.number}"
@@ -118,6 +121,21 @@ class _Check:
             units in ([Unit.LOCAL], [Unit.LOCAL, Unit.LANE])
             and split.tile[0].size % NEIGHBOURS == 0
             and simplify.value_of(range_.src[0]) == split.tile_size
+        )
+
+    def _is_tiled_scan(self, split: Split) -> bool:
+        """Do blocks take tiles of a scan that has words for them, each warp a part in order?"""
+        units = [part.unit for part in split.tile]
+        needed = [Unit.WARP, Unit.UNROLL, Unit.LOCAL]
+        if units not in (needed, [*needed, Unit.LANE]) or self.plan.tasks != len(self.plan.nest):
+            return False
+        warps, _, neighbours, *_ = (part.size for part in split.tile)
+        return (
+            all(len(scan.src) > 2 for scan in self.scans)
+            and self.plan.nest[-1] == (split.number, 0)
+            and neighbours == NEIGHBOURS
+            and warps & (warps - 1) == 0
+            and warps * neighbours >= group_of()
         )
 
     def _check_lanes(self, own: int, lanes: int, range_: Node, last: Unit) -> None:
@@ -191,7 +209,8 @@ class _Check:
         if not 0 <= self.plan.tasks <= len(nest):
             raise PlanError("plan: more tasks than loops", got=str(self.plan.tasks))
         for n, _ in nest[: self.plan.tasks]:
-            if self.ranges[n] in self.kernel.meeting:
+            tiled = n in self.scanned and self._is_tiled_scan(self.plan.split_of(n))
+            if self.ranges[n] in self.kernel.meeting and not tiled:
                 raise PlanError(
                     "plan: a range that must run in order is split in tasks", got=f"{n}"
                 )

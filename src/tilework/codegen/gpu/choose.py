@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tilework.codegen.analysis import Kernel, stride
 from tilework.codegen.gpu.contract import choose_contraction_plan
 from tilework.codegen.gpu.plan import GpuPlan
+from tilework.codegen.gpu.scans import tiled_scan_plan
 from tilework.codegen.plan.extents import ceil_div, number, product, size
 from tilework.codegen.plan.plan import Part, Split
 from tilework.dtypes import index
@@ -64,7 +65,7 @@ def choose_gpu_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan:
         plan = _row_plan(kernel, target) or column_plan(kernel, target)
         if plan is not None:
             return plan
-    plan = _scan_plan(kernel, most) or _transposing_plan(kernel)
+    plan = scan_plan(kernel, most) or _transposing_plan(kernel)
     return plan or _flat_plan(kernel, min(BLOCK, most))
 
 
@@ -185,10 +186,16 @@ def _flat_plan(kernel: Kernel, block: int) -> GpuPlan:
 # ---- scans
 
 
-def _scan_plan(kernel: Kernel, most: int) -> GpuPlan | None:
-    """A block for each row of a scan: each thread has some neighbours of it in registers."""
+def scan_plan(kernel: Kernel, most: int) -> GpuPlan | None:
+    """A block for each row of a scan: each thread has some neighbours of it in registers.
+
+    Where the scan has words for it, the tiles of a row have blocks of their own.
+    """
     scanned = _scanned(kernel)
     scans = [node for node in kernel.order if node.op is SCAN]
+    if any(len(scan.src) > 2 for scan in scans):
+        (along,) = scanned
+        return tiled_scan_plan(kernel, _lanes(kernel, along, _accesses(kernel)))
     if len(scanned) != 1 or kernel.reduces or kernel.read_and_written:
         return None
     (along,) = scanned
@@ -369,7 +376,8 @@ def _rows_and_columns(kernel: Kernel) -> tuple[list[Node], list[Node]]:
 def column_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan | None:
     """Threads side by side along the columns, warps along the range that is folded.
 
-    A thread has as many columns as one access moves, as long as all multiprocessors get a block.
+    A thread has as many columns as one access moves, as long as all multiprocessors get two blocks:
+    where some have one more than others, those that wait have less to wait for.
     Several folds, each of as many rows, do so one after the other or in one loop.
     """
     rows, others = _rows_and_columns(kernel)
@@ -389,7 +397,7 @@ def column_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan | None:
     units = max(target.unit("grid").count, 1)
     lanes = _lanes(kernel, column, [*loads, *kernel.stores])
     widest = max(load.type.dtype.itemsize for load in loads)
-    while lanes > 1 and (results < lanes * _WARP * units or lanes * widest > _COLUMN_BYTES):
+    while lanes > 1 and (results < 2 * lanes * _WARP * units or lanes * widest > _COLUMN_BYTES):
         lanes //= 2
     most = min(target.limits.max_workgroup_threads or BLOCK, 1024)
     warps = _COLUMN_WARPS

@@ -20,7 +20,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from tilework.codegen.analysis import Kernel, analyse, substitute_ranges
-from tilework.codegen.gpu.choose import choose_gpu_plan, column_plan
+from tilework.codegen.gpu.choose import choose_gpu_plan, column_plan, scan_plan
 from tilework.codegen.gpu.classes import by_classes
 from tilework.codegen.gpu.copies import (
     OPERATIONS,
@@ -33,6 +33,7 @@ from tilework.codegen.gpu.copies import (
     with_one_k,
     with_slots,
 )
+from tilework.codegen.gpu.scans import scan_in_tiles
 from tilework.codegen.gpu.sort_passes import sort_in_passes
 from tilework.codegen.matrix.operands import narrowed, of_one_dtype
 from tilework.codegen.matrix.products import Product, best_product, unit_of
@@ -45,7 +46,7 @@ from tilework.ir.build import const_index
 from tilework.ir.node import Node, in_use, toposort
 from tilework.ir.ops.index import RANGE, RangeAttrs, Unit
 from tilework.ir.ops.memory import INDEX, LOAD, PARAM, SINK, STORE, ParamAttrs
-from tilework.ir.ops.tensor import REDUCE
+from tilework.ir.ops.tensor import REDUCE, SCAN
 from tilework.ir.rewrite import rewrite
 from tilework.ir.rules import SIMPLIFY
 from tilework.ir.symbolic import simplify
@@ -82,6 +83,9 @@ def divide(sink: Node, target: TargetSpec) -> Prepacked | None:
     if is_sort(sink):
         with in_use():
             return sort_in_passes(sink, target)
+    if any(node.op is SCAN for node in toposort(sink)):
+        with in_use():
+            return _scan_in_tiles(sink, target)
     if not unit_of(target):
         return None
     with in_use():
@@ -106,6 +110,15 @@ def divide(sink: Node, target: TargetSpec) -> Prepacked | None:
                 best = (cost, candidate)
         chosen = None if best is None else best[1]
         return _without_rest(kernel.sink if chosen is None else chosen.kernel, chosen, target)
+
+
+def _scan_in_tiles(sink: Node, target: TargetSpec) -> Prepacked | None:
+    """A scan whose rows many blocks share, where a block holds no row or rows are few and long."""
+    found = scan_in_tiles(sink)
+    if found is None:
+        return None
+    most = target.limits.max_workgroup_threads
+    return found if scan_plan(analyse(_prepared(sink)), most) is None else None
 
 
 def _without_rest(sink: Node, chosen: Prepacked | None, target: TargetSpec) -> Prepacked | None:

@@ -18,6 +18,7 @@ from tilework.codegen.passes.accesses import (
     any_lane,
     as_vector,
     broadcast,
+    extract,
     gated_scalar,
     gather,
     lanes_of,
@@ -51,6 +52,7 @@ from tilework.ir.ops.index import RANGE, Unit
 from tilework.ir.ops.matrix_registers import LOAD_MATRIX, STORE_MATRIX, MatrixRowsAttrs
 from tilework.ir.ops.memory import AFTER, INDEX, LOAD, SINK, STORE
 from tilework.ir.ops.program import FAULT_IF
+from tilework.ir.ops.scan import SCAN_BLOCKS
 from tilework.ir.ops.tensor import REDUCE, SCAN
 from tilework.ir.symbolic import simplify
 from tilework.ir.symbolic.bounds import bounds
@@ -208,6 +210,13 @@ class _Expansion:
             ]
         if op is SCAN or op is SCAN_THREADS:
             return [(node.src[0], self._restrict(node.src[0], env))]
+        if op is SCAN_BLOCKS:
+            # One statement scans all copies; each of them takes its lanes of the result.
+            if env:
+                return [(node, ())]
+            value = node.src[-1]
+            copies = self._environments(self.free.mask[value], ())
+            return [(value, self._restrict(value, copy)) for copy in copies]
         if op is LOAD or op is STORE or op is LOAD_MATRIX:
             # Addresses and gates are built from the index arithmetic itself, values are lowered.
             found = [node.src[1]] if op is STORE else []
@@ -241,14 +250,8 @@ class _Expansion:
             target, after = self._buffer(buffer, env)
             position = self._scalar_index(offset, env)
             return LOAD_MATRIX(INDEX(target, position), *after, attrs=node.attrs)
-        if op is SCAN:
-            return SCAN(parts[0], node.src[1], attrs=node.attrs)
-        if op is SCAN_THREADS:
-            lanes = max(self._lanes_of(node), 1)
-            value = parts[0]
-            if lanes > 1 and not value.type.shape:
-                value = broadcast(value, lanes)
-            return SCAN_THREADS(value, node.src[1], attrs=node.attrs)
+        if op in (SCAN, SCAN_THREADS, SCAN_BLOCKS):
+            return self._scan(node, env, parts)
         if self._is_index(node):
             return self._index_value(node, env)
         if not node.src:
@@ -256,6 +259,23 @@ class _Expansion:
         if op is FAULT_IF:
             return op(any_lane(parts[0]), attrs=node.attrs)
         return _vectorised(node, parts)
+
+    def _scan(self, node: Node, env: Environment, parts: list[Node]) -> Node:
+        """A running fold of a thread, of a block's threads, or of the tiles that blocks take."""
+        if node.op is SCAN:
+            return SCAN(parts[0], node.src[1], attrs=node.attrs)
+        lanes = max(self._lanes_of(node), 1)
+        if node.op is SCAN_BLOCKS and env:
+            ((_, copy),) = env
+            if lanes == 1:
+                return extract(parts[0], copy)
+            own = tuple(range(copy * lanes, (copy + 1) * lanes))
+            return SHUFFLE(parts[0], parts[0], attrs=ShuffleAttrs(own))
+        values = [as_vector(part, lanes) if lanes > 1 else part for part in parts]
+        if node.op is SCAN_THREADS:
+            return SCAN_THREADS(*values, node.src[1], attrs=node.attrs)
+        places = [self._scalar_index(place, ()) for place in node.src[1:3]]
+        return SCAN_BLOCKS(node.src[0], *places, *values, attrs=node.attrs)
 
     # ---- index arithmetic
 
@@ -272,7 +292,7 @@ class _Expansion:
             if top in seen:
                 continue
             seen.add(top)
-            if top.op is LOAD or top.op is SCAN or top.op in BINDERS or top.type.dtype.is_float:
+            if top.op in (LOAD, SCAN, SCAN_BLOCKS) or top.op in BINDERS or top.type.dtype.is_float:
                 found[top] = None
             else:
                 stack.extend(top.src)

@@ -15,10 +15,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from tilework.base.errors import InternalError, TileworkError
-from tilework.ir.interpret.folds import fold_function, fold_halves, identity, running
+from tilework.ir.interpret.folds import doubled, fold_function, fold_halves, identity, running
 from tilework.ir.interpret.linear import compile_linear
 from tilework.ir.interpret.steps import TEAM
-from tilework.ir.ops import control, matrix, warp_matrix
+from tilework.ir.ops import control, matrix, scan, warp_matrix
 from tilework.ir.ops import index as index_ops
 from tilework.ir.ops import sort as sort_ops
 from tilework.ir.ops.index import Unit
@@ -46,6 +46,8 @@ _MEETINGS = frozenset(
         warp_matrix.LOAD_FRAGMENT,
         warp_matrix.MATRIX_WARP,
         sort_ops.RANK_IN_WARP,
+        scan.SCAN_BLOCKS,
+        index_ops.TASK_IN_ORDER,
     ]
 )
 
@@ -150,6 +152,8 @@ class Team:
         self.current = threading.local()
         self.error: Exception | None = None
         self.has_left = False
+        #: The task that the block took, where blocks take them in the order in which they start.
+        self.ticket = 0
 
     def fail(self, error: Exception) -> None:
         """Keep the first error, and let no thread wait any longer."""
@@ -271,6 +275,15 @@ class Member:
         self.meet_some(("warp", warp), NEIGHBOURS)
         return found
 
+    def share_in_block(self, value: Any) -> list[Any]:
+        """The values of all threads of the block, in order."""
+        team = self.team
+        team.values[self.thread] = value
+        team.meet()
+        found = list(team.values)
+        team.meet()
+        return found
+
     def begin_reads(self, kind: str, places: Iterable[tuple[SharedCells, int]]) -> None:
         """Something beside this thread reads these places until `end_reads`."""
         group = list(places)
@@ -372,24 +385,13 @@ def _folded(node: Node, values: list[Any], unit: Unit) -> Any:
 
 def _before(totals: list[Any], at: int, combine: Callable[[Any, Any], Any], start: Any) -> Any:
     """The fold of the totals before one: inside of 32 neighbours, then of theirs."""
-
-    def doubled(values: list[Any]) -> list[Any]:
-        distance = 1
-        while distance < len(values):
-            values = [
-                value if place < distance else combine(values[place - distance], value)
-                for place, value in enumerate(values)
-            ]
-            distance *= 2
-        return values
-
     starts = range(0, len(totals), NEIGHBOURS)
-    groups = [doubled(totals[first : first + NEIGHBOURS]) for first in starts]
+    groups = [doubled(totals[first : first + NEIGHBOURS], combine) for first in starts]
     group, place = divmod(at, NEIGHBOURS)
     before = groups[group][place - 1] if place else start
     if not group:
         return before
-    return combine(doubled([found[-1] for found in groups])[group - 1], before)
+    return combine(doubled([found[-1] for found in groups], combine)[group - 1], before)
 
 
 class SharedCells:

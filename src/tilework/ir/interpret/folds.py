@@ -62,6 +62,18 @@ def fold_halves(fold: Fold, dtype: DType, elements: Sequence[Any]) -> Scalar:
     return result
 
 
+def doubled(elements: Sequence[Any], combine: Callable[[Any, Any], Any]) -> list[Any]:
+    """The fold of the elements up to each one, by neighbours at doubling distances."""
+    values, distance = list(elements), 1
+    while distance < len(values):
+        values = [
+            value if place < distance else combine(values[place - distance], value)
+            for place, value in enumerate(values)
+        ]
+        distance *= 2
+    return values
+
+
 def running(fold: Fold, dtype: DType, elements: Sequence[Any], *, exclusive: bool) -> list[Scalar]:
     """The fold of the elements up to each one; without itself if `exclusive`."""
     combine = fold_function(fold, dtype)

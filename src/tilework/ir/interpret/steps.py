@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tilework.base.errors import InternalError, UnsupportedError
-from tilework.ir.interpret import folds, matrices, rings, sorts, warp_matrices
+from tilework.ir.interpret import folds, matrices, rings, scans, sorts, warp_matrices
 from tilework.ir.interpret.scalars import (
     bitcast_scalars,
     scalar_from_bits,
@@ -363,6 +363,7 @@ _MAKERS: dict[OpDef, Callable[[Node, int, list[int]], Any]] = {
     control.FOLD_LANES: _fold_lanes,
     control.FOLD_THREADS: _fold_threads,
     control.SCAN_THREADS: _scan_threads,
+    **scans.MAKERS,
     **sorts.MAKERS,
     **_MATRIX_MAKERS,
 }

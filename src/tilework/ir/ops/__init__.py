@@ -1,7 +1,8 @@
 """The op table: one row per op, the single source of truth of the IR.
 
 `math` holds arithmetic, `tensor` what the TENSOR stage adds, `index` ranges and variables,
-`memory` buffers, loads and stores, `sort` the sort of a row, `control` staging, vectors and
+`memory` buffers, loads and stores, `sort` the sort of a row, `scan` scans that blocks of threads
+share, `control` staging, vectors and
 statements, `matrix` matrix instructions and their rings, `matrix_registers` small matrices as
 values, `warp_matrix` products of one warp, `multi` values over several devices, `program` calls.
 """
@@ -17,6 +18,7 @@ from tilework.ir.ops import (
     memory,
     multi,
     program,
+    scan,
     sort,
     tensor,
     warp_matrix,
@@ -34,6 +36,7 @@ __all__ = [
     "memory",
     "multi",
     "program",
+    "scan",
     "sort",
     "tensor",
     "warp_matrix",

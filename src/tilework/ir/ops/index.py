@@ -7,7 +7,7 @@ from typing import Any
 
 from tilework.base.errors import DTypeError
 from tilework.base.records import dataclass
-from tilework.dtypes import index
+from tilework.dtypes import index, uint64
 from tilework.ir.node import Attrs, Node, OpDef
 from tilework.ir.ops.define import define_op
 from tilework.ir.stage import EVERYWHERE, IN_KERNEL, Stage
@@ -54,6 +54,25 @@ RANGE: OpDef = define_op(
     infer=_infer_range,
     stages=IN_KERNEL,
     doc="An integer that runs through 0 .. size - 1.",
+)
+
+
+def _infer_task(src: tuple[Node, ...], attrs: Any) -> Type:
+    if src[1].type.memory is None or src[1].type.dtype is not uint64:
+        raise DTypeError("task_in_order: needs words of 64 bits in memory", got=f"{src[1].type}")
+    return make_type((), index)
+
+
+TASK_IN_ORDER: OpDef = define_op(
+    "task_in_order",
+    operands=("task", "words"),
+    infer=_infer_task,
+    stages=Stage.TILED | Stage.LOWERED | Stage.LINEAR,
+    doc=(
+        "A number for each of a launch's tasks, the values of `task`, in the order in which their "
+        "blocks start: what the first word held, which each block raises by one. All threads of "
+        "the block come here together."
+    ),
 )
 
 

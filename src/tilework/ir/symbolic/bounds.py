@@ -257,4 +257,5 @@ _RULES: dict[OpDef, Callable[[Node], Bounds]] = {
     index_ops.VARIABLE: _variable,
     index_ops.BIND: _bind,
     index_ops.LANES: _lanes,
+    index_ops.TASK_IN_ORDER: _bind,  # one of the values of its task
 }

@@ -27,7 +27,7 @@ from tilework.ir.symbolic.simplify import TRUE
 from tilework.ir.types import Memory
 from tilework.render.base import cannot_render
 from tilework.render.blocks import BlockRenderer, check_barriers
-from tilework.render.c_family import cuda_matrix, cuda_warps, dialect
+from tilework.render.c_family import cuda_matrix, cuda_scans, cuda_warps, dialect
 from tilework.render.c_family.cuda_folds import fold_helper, rank_helper, scan_helper
 from tilework.render.c_family.cuda_prelude import PRELUDE
 from tilework.render.c_family.dialect import CFamily, Emit, type_name
@@ -690,5 +690,6 @@ _STATEMENTS: Final[Mapping[OpDef, Callable[[_Function, Node], None]]] = {
     STORE: _Function._store,
     FAULT_IF: _Function._fault,
     **cuda_matrix.STATEMENTS,
+    **cuda_scans.STATEMENTS,
     **cuda_warps.STATEMENTS,
 }

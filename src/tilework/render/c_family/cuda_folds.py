@@ -41,10 +41,10 @@ def fold_helper(
     op = fold_op(node.attrs.fold, dtype)
     kind = type_name(dtype)
     name = f"fold_{unit.value}_{op.name}_{kind}"
-    combined = _combined(emitters, op, node.type.dtype)
+    both = combined(emitters, op, node.type.dtype)
     lines = [
         f"HELPER {kind} combine_{op.name}_{kind}_{unit.value}({kind} a, {kind} b)"
-        f" {{ return {combined}; }}\n",
+        f" {{ return {both}; }}\n",
         f"HELPER {kind} {name}({kind} x) {{\n",
     ]
     combine = f"combine_{op.name}_{kind}_{unit.value}"
@@ -71,7 +71,7 @@ def scan_helper(emitters: Mapping[OpDef, Emit], node: Node, local: int) -> tuple
     groups = local // WARP_THREADS
     lines = [
         f"HELPER {kind} {combine}({kind} a, {kind} b)"
-        f" {{ return {_combined(emitters, op, dtype)}; }}\n",
+        f" {{ return {combined(emitters, op, dtype)}; }}\n",
         f"HELPER {kind} {name}({kind} x) {{\n",
         f"  const u32 lane = threadIdx.x % {WARP_THREADS}u;\n",
         f"  const u32 group = threadIdx.x / {WARP_THREADS}u;\n",
@@ -94,6 +94,7 @@ def scan_helper(emitters: Mapping[OpDef, Emit], node: Node, local: int) -> tuple
 
 
 def _doublings(kind: str, combine: str, name: str, count: int) -> list[str]:
+    """Lines that fold a variable of neighbours at doubling distances."""
     lines = [f"  {kind} {name}_before;\n"]
     distance = 1
     while distance < count:
@@ -105,7 +106,8 @@ def _doublings(kind: str, combine: str, name: str, count: int) -> list[str]:
     return lines
 
 
-def _combined(emitters: Mapping[OpDef, Emit], op: OpDef, dtype: DType) -> str:
+def combined(emitters: Mapping[OpDef, Emit], op: OpDef, dtype: DType) -> str:
+    """The text that combines a and b."""
     a, b = (
         LOAD(INDEX(PARAM(attrs=ParamAttrs(slot, (1,), dtype)), const_index(0))) for slot in (0, 1)
     )
@@ -114,6 +116,7 @@ def _combined(emitters: Mapping[OpDef, Emit], op: OpDef, dtype: DType) -> str:
 
 
 def _shuffles(kind: str, combine: str, distance: int) -> list[str]:
+    """Lines that fold x of neighbours by halves."""
     lines = []
     while distance:
         lines.append(f"  x = {combine}(x, shuffled<{kind}>(x, {distance}));\n")

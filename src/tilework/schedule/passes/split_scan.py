@@ -8,23 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilework.dtypes import bool_
-from tilework.ir.build import const
 from tilework.ir.fold import combine
 from tilework.ir.node import make, toposort
-from tilework.ir.ops.math import WHERE
 from tilework.ir.ops.memory import PARAM
+from tilework.ir.ops.scan import SHARED_BITS
 from tilework.ir.ops.tensor import (
     EXPAND,
     FLIP,
     PAD,
-    REDUCE,
     RESHAPE,
     SCAN,
     AxesAttrs,
-    Fold,
     PadAttrs,
-    ReduceAttrs,
     ScanAttrs,
     ShapeAttrs,
 )
@@ -43,13 +38,12 @@ FEW_ROWS = 32
 MANY_ELEMENTS = 1 << 15
 
 
-def split_scans(function: Node, reading_twice: tuple[str, ...] = ()) -> Node:
+def split_scans(function: Node, whole_on: tuple[str, ...] = ()) -> Node:
     """TENSOR -> TENSOR, with long scans of few rows done by blocks.
 
     Args:
         function: The SINK of outputs.
-        reading_twice: Kinds of devices on which blocks are folded first and scanned last, from
-            where those before them end: that reads what is scanned twice, but writes it once.
+        whole_on: Kinds of devices on which blocks of threads share a row as it is (`ops/scan.py`).
 
     Ensures: equal values up to the order of the fold, which depends on sizes alone.
     """
@@ -57,16 +51,17 @@ def split_scans(function: Node, reading_twice: tuple[str, ...] = ()) -> Node:
     if not any(node.op is SCAN for node in order):
         return function
     kinds = {kind_of(node.attrs.device) for node in order if node.op is PARAM}
-    reads_twice = bool(kinds) and kinds <= set(reading_twice)
+    is_whole = bool(kinds) and kinds <= set(whole_on)
     done: dict[Node, Node] = {}
     for node in order:
         src = tuple([done[source] for source in node.src])
         new = node if src == node.src else make(node.op, src, node.attrs)
-        done[node] = _split(new, reads_twice) if node.op is SCAN else new
+        stays = node.op is not SCAN or (is_whole and node.type.dtype.bits in SHARED_BITS)
+        done[node] = new if stays else _split(new)
     return done[function]
 
 
-def _split(node: Node, reads_twice: bool) -> Node:
+def _split(node: Node) -> Node:
     attrs, shape = node.attrs, node.shape
     axis, size = attrs.axis, shape[attrs.axis]
     total = dims.product(shape)
@@ -78,36 +73,20 @@ def _split(node: Node, reads_twice: bool) -> Node:
         flip = AxesAttrs((axis,))
         forward = ScanAttrs(attrs.fold, axis, attrs.exclusive)
         mirrored = SCAN(FLIP(node.src[0], attrs=flip), attrs=forward)
-        return FLIP(_split(mirrored, reads_twice), attrs=flip)
+        return FLIP(_split(mirrored), attrs=flip)
     blocks = -(-size // BLOCK)
     # What is padded comes after all elements, so no result that is kept depends on it.
     padded = _padded(node.src[0], axis, blocks * BLOCK - size)
     before, after = shape[:axis], shape[axis + 1 :]
     parts = RESHAPE(padded, attrs=ShapeAttrs((*before, blocks, BLOCK, *after)))
-    flat_shape = ShapeAttrs((*before, blocks * BLOCK, *after))
-    if reads_twice and not attrs.exclusive:
-        scanned = _from_starts(parts, axis, attrs.fold)
-        return between(RESHAPE(scanned, attrs=flat_shape), axis, 0, size)
     inner = SCAN(parts, attrs=ScanAttrs(attrs.fold, axis + 1, attrs.exclusive))
     totals = between(inner, axis + 1, BLOCK - 1, BLOCK)
     if attrs.exclusive:
         totals = combine(attrs.fold, totals, between(parts, axis + 1, BLOCK - 1, BLOCK))
-    starts = _split(SCAN(totals, attrs=ScanAttrs(attrs.fold, axis, exclusive=True)), reads_twice)
+    starts = _split(SCAN(totals, attrs=ScanAttrs(attrs.fold, axis, exclusive=True)))
     whole = combine(attrs.fold, EXPAND(starts, attrs=ShapeAttrs(inner.shape)), inner)
-    return between(RESHAPE(whole, attrs=flat_shape), axis, 0, size)
-
-
-def _from_starts(parts: Node, axis: int, fold: Fold) -> Node:
-    """Scans of blocks along `axis` + 1, which start where the blocks before them end."""
-    shape = parts.shape
-    short = (*shape[: axis + 1], 1, *shape[axis + 2 :])
-    totals = RESHAPE(REDUCE(parts, attrs=ReduceAttrs(fold, (axis + 1,))), attrs=ShapeAttrs(short))
-    starts = _split(SCAN(totals, attrs=ScanAttrs(fold, axis, exclusive=True)), reads_twice=True)
-    begun = combine(fold, EXPAND(starts, attrs=ShapeAttrs(shape)), parts)
-    pads = tuple((0, BLOCK - 1 if at == axis + 1 else 0) for at in range(len(shape)))
-    first = PAD(const(1, bool_, short), attrs=PadAttrs(pads))
-    value = WHERE(first, begun, parts)
-    return SCAN(value, attrs=ScanAttrs(fold, axis + 1))
+    flat = RESHAPE(whole, attrs=ShapeAttrs((*before, blocks * BLOCK, *after)))
+    return between(flat, axis, 0, size)
 
 
 def _padded(x: Node, axis: int, count: int) -> Node:
