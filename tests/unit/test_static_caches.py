@@ -49,6 +49,7 @@ BOUNDED = {
     "ir/ops/define.py:OPS": "ops, added at import",
     "ir/ops/define.py:_KEEPING_TYPE": "ops, added at import",
     "ir/verify.py:_COUNTS": "ops, added at import",
+    "runtime/cuda/contexts.py:_waiting": "cards that hang while they are closed, one thread each",
     "runtime/buffer.py:_watches": "one a watched buffer, gone with it",
     "runtime/reclaim.py:waiting": "memory whose owner is gone, until the next allocation",
     "runtime/links.py:_current": "the group that this process belongs to",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from threading import Event
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from tests.emulated_cards import emulated_cards
 from tilework import Tensor, jit
 from tilework.base.errors import (
     DeviceError,
+    DeviceFaultError,
     DeviceLostError,
     DeviceTimeoutError,
     OutOfMemoryError,
@@ -19,7 +21,7 @@ from tilework.base.errors import (
     StaleOutputError,
 )
 from tilework.engine.device import Device
-from tilework.runtime.cuda import proof
+from tilework.runtime.cuda import contexts, proof
 from tilework.runtime.drivers import null
 from tilework.testing.emulators.cuda import EmulatedCuda
 
@@ -218,6 +220,47 @@ def test_BKE_12_a_context_that_is_still_broken_is_not_opened(
     with pytest.raises(DeviceLostError, match="does not do what it is given"):
         tensor(1, 2)
     assert library.held["context"] == 0
+
+
+def test_BKE_12_after_a_kernel_has_failed_whoever_opens_the_card_hears_what_helps(
+    library: EmulatedCuda,
+) -> None:
+    x = tensor(1, 2)
+    library.fail_next("copy_to_host", 700)
+    with pytest.raises(DeviceFaultError, match="start the process again"):
+        (x * 2).numpy()
+    with pytest.raises(DeviceLostError, match="start the process again"):
+        x.numpy()
+    Device["CUDA"].close()
+    for _ in range(2):
+        with pytest.raises(DeviceLostError, match="since a kernel has failed"):
+            tensor(1, 2)
+
+
+def test_BKE_12_a_kernel_that_does_not_end_keeps_whoever_closes_the_card_for_a_while_only(
+    library: EmulatedCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended, release = Event(), library.context_release
+
+    def waits(ordinal: int) -> None:
+        ended.wait(60)
+        release(ordinal)
+
+    monkeypatch.setattr(contexts, "RELEASE_SECONDS", SOON)
+    monkeypatch.setattr(library, "context_release", waits)
+    x = tensor(1, 2)
+    hurry()
+    with library.hold():
+        (x * 2).realize()
+        with pytest.raises(DeviceTimeoutError):
+            Device["CUDA"].synchronize()
+        with pytest.raises(DeviceLostError, match="a kernel that does not end"):
+            Device["CUDA"].close()
+        with pytest.raises(DeviceLostError, match="still busy"):
+            tensor(1, 2)
+    ended.set()
+    for thread in tuple(contexts._waiting.values()):
+        thread.join(60)
     assert tensor(1, 2).tolist() == [1, 2]
 
 

@@ -8,7 +8,9 @@
 A kernel that reads an index out of range stores a number in the fault word, which is memory of the
 host that the card sees; the next `wait` or `copy_out` raises what `describe_fault` makes of it.
 After a fault of the card itself (an illegal address, say) nothing more can be done in its context:
-the device is lost, every call says so, and opening it anew makes a new context.
+the device is lost, every call says so, and so hears whoever opens it, since NVIDIA's driver gives
+the process no other context then.  A device whose kernels have not ended in time is lost as well,
+but comes back as soon as they end.
 """
 
 from __future__ import annotations
@@ -41,6 +43,12 @@ from tilework.runtime.allocator import PLAIN, POISON, BufferSpec
 from tilework.runtime.buffer import Buffer, allocate_buffer, lease_buffer
 from tilework.runtime.bus.cuda import LOST, CudaCallError, CudaLibrary, open_library
 from tilework.runtime.counted import CountsMemory
+from tilework.runtime.cuda.contexts import (
+    ENDS_PROCESS,
+    START_AGAIN,
+    give_context_back,
+    take_context,
+)
 from tilework.runtime.cuda.marks import CudaMarks
 from tilework.runtime.cuda.memory import CudaMemory, as_bytes_address
 from tilework.runtime.cuda.peers import CudaPeers
@@ -136,6 +144,7 @@ class CudaDriver(CountsMemory):
     runs_ahead: Final = True
     #: How long copies and `close` wait for programs before them; then the device is lost.
     wait_seconds: float = WAIT_SECONDS
+    _is_ended = False  # whether NVIDIA's driver does nothing more for this process
 
     def __init__(
         self,
@@ -179,7 +188,7 @@ class CudaDriver(CountsMemory):
         #: Whether a graph can start a kernel before the one before it has ended.
         self.starts_early: Final = can_start_early(self.library, ordinal)
         faults.hit("cuda.open.context")
-        self.context = self.library.context_retain(ordinal)
+        self.context = take_context(self.library, ordinal, self.name)
         ledger.take(self._owner, Kind.FW_CTX)
         self.stream = 0
         self.allocator = CudaMemory(
@@ -541,9 +550,8 @@ class CudaDriver(CountsMemory):
                 raise StaleHandleError(f"{self.name}: the device was closed")
             if self.lost:
                 raise DeviceLostError(
-                    f"{self.name}: the device is lost", got=self.lost,
-                    try_=f'close it, and open it again: Device["{self.name}"].close()',
-                )  # fmt: skip
+                    f"{self.name}: the device is lost", got=self.lost, try_=self._remedy()
+                )
             if os.getpid() != self._process:
                 raise DeviceError(
                     f"{self.name}: a forked child cannot use its parent's device",
@@ -562,13 +570,20 @@ class CudaDriver(CountsMemory):
             return DeviceError(f"{self.name}: {what} failed", got=str(error))
         running = self._in_flight()
         self.lost = f"{error.name} while these were in flight: {running}"
+        self._is_ended = error.code in ENDS_PROCESS
         return DeviceFaultError(
             f"{self.name}: a program failed on the card",
             kind=error.name,
             got=f"{error}; in flight: {running}",
-            try_="the device is lost: close it, and open it again; run with TILEWORK_VALIDATE=1 to"
-            " check each kernel",
+            try_=f"the device is lost: {self._remedy()}; run with TILEWORK_VALIDATE=1 to check each"
+            " kernel",
         )
+
+    def _remedy(self) -> str:
+        """What helps when the device is lost."""
+        if self._is_ended:
+            return f"{START_AGAIN}: NVIDIA's driver gives it no other context"
+        return f'close it, and open it again: Device["{self.name}"].close()'
 
     def _in_flight(self) -> str:
         """The launches that are not known to be done, the oldest first."""
@@ -616,6 +631,6 @@ class CudaDriver(CountsMemory):
         self._pending.clear()
         self.marks.close(destroy=not self.lost)
         try:
-            library.context_release(self.ordinal)
+            give_context_back(library, self.ordinal, self.name, is_lost=bool(self.lost))
         finally:
             ledger.give_back(self._owner, Kind.FW_CTX)

@@ -24,6 +24,7 @@ from tilework.ir.ops.memory import PARAM
 from tilework.ir.symbolic.bounds import bounds
 from tilework.ir.text import parse
 from tilework.runtime.bus.cuda import BOX_DTYPES, CudaCallError
+from tilework.runtime.cuda.contexts import ENDS_PROCESS
 from tilework.target.cuda_code import Box
 
 _ALIGNMENT = 256
@@ -87,6 +88,9 @@ class _Machine:
         self._current = 0
         #: What folds between the cards, as `runtime.cuda.nccl.NcclLibrary` does, if anything.
         self.collectives: Any = None
+        #: Whether a kernel has failed: a process gets no context after that, as on a real card.
+        #: Tests set it back where they go on as another process would.
+        self.is_ended = False
         #: (card, other): whose memory a card does not see.
         self.missing_links: set[tuple[int, int]] = set()
 
@@ -172,6 +176,7 @@ class _Machine:
         self.calls.append(call)
         code = self._failures.pop(call, 0)
         if code:
+            self.is_ended |= code in ENDS_PROCESS
             raise CudaCallError(call, code, f"CUDA_ERROR_{code}")
 
     def _check_context(self, call: str) -> None:
@@ -266,6 +271,8 @@ class _Cards(_Machine):
 
     def context_retain(self, ordinal: int) -> int:
         self._enter("context_retain")
+        if self.is_ended:
+            raise CudaCallError("context_retain", 700, "CUDA_ERROR_ILLEGAL_ADDRESS")
         context = self._handle("context")
         shares = self._contexts.setdefault(ordinal, [])
         shares.append(shares[0] if shares else context)  # all have the same one
