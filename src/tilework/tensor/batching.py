@@ -18,6 +18,7 @@ from tilework.base.records import replace
 from tilework.ir.ops import index, math, memory, multi, program, tensor
 from tilework.runtime.group import is_group
 from tilework.tensor.random import row_draws
+from tilework.tensor.variable import format_dim
 from tilework.tensor.version import (
     NO_VIEW,
     Chain,
@@ -322,11 +323,18 @@ def count_rows(tensors: Sequence[Tensor]) -> int:
     Raises:
         ShapeError: they differ, or the number is not known before the program runs.
     """
-    sizes = {x._dims[0] for x in tensors}
-    (size,) = sizes if len(sizes) == 1 else (None,)
-    if not isinstance(size, int):
+    sizes = [x._dims[0] for x in tensors]
+    shown = " and ".join([format_dim(size) for size in dict.fromkeys(sizes)])
+    numbers = [size for size in sizes if isinstance(size, int)]
+    if len(numbers) < len(sizes):
         raise ShapeError(
-            "vmap: the mapped axes have other sizes", got=sorted(map(str, sizes)),
-            expected="one number",
-        )  # fmt: skip
-    return size
+            "vmap: the number of rows is a variable, which is not known before the program runs",
+            got=shown,
+            expected="a number",
+            try_="rows up to the variable's maximum, of which the result is cut to its value",
+        )
+    if len(set(numbers)) > 1:
+        raise ShapeError(
+            "vmap: the mapped axes have different sizes", got=shown, expected="one number"
+        )
+    return numbers[0]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from tilework import dtypes
 from tilework.base.errors import DTypeError, IndexingError, ShapeError, UserError
 from tilework.ir.ops.tensor import Fold
 from tilework.tensor.core import TensorBase
+from tilework.tensor.realize import check_size_of_rows
 from tilework.tensor.selecting import Selecting
 from tilework.tensor.variable import format_shape
+
+_IN_ROWS: Final = "sort() of the row, and ne() of neighbours to see which are new"
 
 
 class Counting(Selecting):
@@ -99,6 +102,9 @@ class Counting(Selecting):
                 "bincount: needs a vector of integers",
                 got=f"{self.dtype.name}{format_shape(self._dims)}",
             )
+        check_size_of_rows(
+            self._storage.version, "bincount", "one_hot(count).sum(0), or histc of floats"
+        )
         is_empty = self._dims[0] == 0
         least, most = (0, -1)
         if not is_empty:
@@ -169,6 +175,7 @@ class Counting(Selecting):
             >>> Tensor([3, 1, 3]).unique(return_counts=True)[1].tolist()
             [1, 2]
         """
+        check_size_of_rows(self._storage.version, "unique", _IN_ROWS)
         rows = self._as_rows(dim, "unique")
         order = rows._row_order()
         ordered = rows._gathered(0, [order])
@@ -187,6 +194,7 @@ class Counting(Selecting):
             return_counts: also how many each stands for.
             dim: an axis; None takes the elements of the whole tensor.
         """
+        check_size_of_rows(self._storage.version, "unique_consecutive", _IN_ROWS)
         rows = self._as_rows(dim, "unique_consecutive")
         found, place, counts = rows._without_repeats()
         values = self._from_rows(found, dim)

@@ -16,6 +16,7 @@ from tilework.tensor import host
 from tilework.tensor.core import TensorBase
 from tilework.tensor.indexing import Indexing
 from tilework.tensor.promotion import Number, broadcast_shapes, check_fits, check_same_kind
+from tilework.tensor.realize import check_size_of_rows
 from tilework.tensor.variable import format_shape
 
 if TYPE_CHECKING:
@@ -200,6 +201,9 @@ class Gathering(Indexing):
         if not x.ndim:
             x, chosen = x.reshape(1), chosen.reshape(1)
         if size is None:
+            check_size_of_rows(
+                chosen._storage.version, "masked_select", "masked_select(mask, size=...)"
+            )
             return x[chosen]
         check_fits(self.dtype, fill_value, "masked_select")
         if x.numel() == 0:
@@ -241,6 +245,7 @@ class Gathering(Indexing):
             return x.nonzero(size, fill_value).unbind(1)
         if size is not None:
             return self._nonzero_of(size, fill_value)
+        check_size_of_rows(self._storage.version, "nonzero", "nonzero(size=...)")
         if not self.ndim:
             return type(self).zeros(int(bool(self.item())), 0, dtype=dtypes.index)
         rows = host.places_of_true(self._truth()._host_array())

@@ -8,6 +8,7 @@ from tilework import dtypes
 from tilework.base.errors import DTypeError, UserError
 from tilework.base.integers import ceil_div, product
 from tilework.tensor.familiar import Familiar
+from tilework.tensor.iteration import settled
 from tilework.tensor.variable import format_shape
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class Hashing(Familiar):
         state = self._like_lanes(rows)
         for number in range(count):
             # Each block is one run of the same kernels, whatever the length of the messages.
-            state = rounds.permuted((state ^ blocks[number]).contiguous().realize())
+            state = rounds.permuted(settled(state ^ blocks[number])[0])
         found = state.T.contiguous().bitcast(dtypes.uint8)
         return found[:, :size].reshape(*shape[:-1], size)
 
@@ -125,7 +126,8 @@ class Hashing(Familiar):
         marked = (padded ^ tail.unsqueeze(0)).contiguous()
         words = marked.bitcast(dtypes.uint64).reshape(rows.shape[0], count, rate // 8)
         lanes = words.pad(((0, 0), (0, 0), (0, _LANES - rate // 8)))
-        return lanes.permute(1, 2, 0).contiguous().realize()
+        (found,) = settled(lanes.permute(1, 2, 0))
+        return found  # type: ignore[no-any-return]  # of this class
 
     def hash(self) -> Self:
         """16 bytes that tell this tensor's bytes from others (a tree of SHAKE-128 hashes).
@@ -165,7 +167,7 @@ class _Rounds:
     def permuted(self, state: Any) -> Any:
         """The state, (25 lanes, messages), after all rounds."""
         for constant in self._constants:
-            state = self._after_round(state, constant).contiguous().realize()
+            (state,) = settled(self._after_round(state, constant))
         return state
 
     def _after_round(self, state: Any, constant: Any) -> Any:

@@ -326,6 +326,27 @@ def depends_on_row(roots: Sequence[Version]) -> bool:
     return False
 
 
+def check_size_of_rows(version: Version, what: str, try_: str) -> None:
+    """See that the size of a result is not asked of a row of `vmap`.
+
+    Args:
+        version: what the size depends on.
+        what: the operation.
+        try_: what can be done instead.
+
+    Raises:
+        UserError: it is: each row has a result of another size.
+    """
+    if depends_on_row([version]):
+        raise UserError(
+            f"vmap: {what} has a result of another size for each row",
+            got=f"a value computed from a row, {version.node.type.dtype.name} of the shape "
+            f"{version.node.type.shape}",
+            expected="results of one size",
+            try_=try_,
+        )
+
+
 def _asked_for_row(version: Version) -> UserError:
     return UserError(
         "vmap: a value is asked for that each row has another one of",

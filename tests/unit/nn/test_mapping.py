@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from tilework import Tensor, jit, nn
+from tilework import Tensor, Variable, jit, nn
 from tilework.base.errors import DTypeError, ShapeError, UserError
 from tilework.nn import func
 
@@ -171,6 +172,14 @@ REFUSED: dict[str, tuple[Callable[[Tensor], Any], type[Exception], str]] = {
     "a value": (func.vmap(lambda x: x if x.sum() > 0 else -x), UserError, "a value is asked for"),
     "a number": (func.vmap(lambda x: x * x.sum().item()), UserError, "a value is asked for"),
     "a size": (func.vmap(lambda x: x[x > 0]), UserError, "a value is asked for"),
+    "unique": (func.vmap(lambda x: x.unique()), UserError, "unique has a result of another size"),
+    "nonzero": (func.vmap(lambda x: x.nonzero()), UserError, r"nonzero\(size=...\)"),
+    "masked_select": (
+        func.vmap(lambda x: x.masked_select(x > 0)), UserError, "masked_select has a result of"),
+    "bincount": (func.vmap(lambda x: x.cast("int32").bincount()), UserError, "bincount has a"),
+    "a variable": (
+        lambda x: func.vmap(lambda a: a)(x[: Variable("n", 1, 2).bind(2)]), ShapeError,
+        "the number of rows is a variable"),
     "no tensor": (func.vmap(lambda x: 3.0), DTypeError, "something else than tensors"),
     "no rows": (func.vmap(lambda x: x, in_dims=None), UserError, "no argument has an axis"),
     "no axis": (func.vmap(lambda x: x, in_dims=7), ShapeError, "axis 7 is out of range"),
@@ -180,7 +189,7 @@ REFUSED: dict[str, tuple[Callable[[Tensor], Any], type[Exception], str]] = {
         func.vmap(lambda x: x, in_dims=((0, 0),)), UserError, "in_dims is no axis"),
     "an unknown word": (func.vmap(lambda x: x, randomness="some"), UserError, "randomness"),
     "other numbers of rows": (
-        lambda x: func.vmap(lambda a, b: a)(x, x[1:]), ShapeError, "other sizes"),
+        lambda x: func.vmap(lambda a, b: a)(x, x[1:]), ShapeError, "different sizes"),
     "a number with rows": (
         lambda x: func.vmap(lambda a, b: a)(x, 2), DTypeError, "no tensor has an axis"),
     "chunks of nothing": (
@@ -193,6 +202,12 @@ def test_what_cannot_be_mapped_is_refused(name: str) -> None:
     call, kind, words = REFUSED[name]
     with pytest.raises(kind, match=words):
         call(Tensor(X[:, 0]))
+
+
+def test_hashes_of_rows_are_those_of_each() -> None:
+    rows = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    found = func.vmap(lambda row: row.keccak())(Tensor(rows)).numpy()
+    assert [row.tobytes() for row in found] == [hashlib.sha3_256(row).digest() for row in rows]
 
 
 def test_no_rows_give_no_rows() -> None:
