@@ -270,3 +270,25 @@ def test_what_is_no_state_of_an_optimizer_is_refused(state: Any) -> None:
 def test_what_is_no_list_of_parameters_is_refused(parameters: Any) -> None:
     with pytest.raises(DTypeError, match="no parameters"):
         optim.Adam(parameters)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "words"),
+    [
+        (optim.Adam, {"eps": -1e-8}, "eps is negative"),
+        (optim.SparseAdam, {"eps": -1e-8}, "eps is negative"),
+        (optim.SparseAdam, {"eps": 0.0}, "eps is 0"),
+        (optim.RMSprop, {"alpha": -0.9}, "alpha is negative"),
+        (optim.Adagrad, {"lr_decay": -1.0}, "lr_decay is negative"),
+        (optim.Adadelta, {"rho": 1.5}, "rho is above 1"),
+        (optim.NAdam, {"momentum_decay": -1.0}, "momentum_decay is negative"),
+        (optim.Adafactor, {"eps": (-1.0, 1e-3)}, "eps is negative"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_told(
+    kind: Any, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(UserError, match=words):
+        kind([Tensor([1.0], requires_grad=True)], **options)
+    with pytest.raises(UserError, match=words):
+        kind([{"params": [Tensor([1.0], requires_grad=True)]} | options])

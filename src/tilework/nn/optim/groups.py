@@ -21,6 +21,12 @@ FIRST_RATE = "initial_lr"
 _FIXED = frozenset({"adam", "amsgrad", "centered", "device", "fused", "history_size"})
 #: Arguments of PyTorch's that say how it computes, and change nothing here.
 _IDLE = frozenset({"foreach", "capturable", "fused"})
+#: Arguments that are never below 0, by their names in all kinds.
+_NEVER_NEGATIVE = frozenset({
+    "alpha", "eps", "initial_accumulator_value", "lambd", "lr_decay", "momentum_decay", "rho",
+})  # fmt: skip
+#: And those that are shares of old means besides.
+_SHARES = frozenset({"rho"})
 #: What a group may hold besides arguments.
 _ALLOWED = frozenset({"name", "param_names", FIRST_RATE})
 
@@ -189,6 +195,7 @@ def taking_groups(init: Callable[..., None]) -> Callable[..., None]:
             group = Group(tensors_of(listed), {}, {})
         self._given.update(group.options)
         self._extras.update(group.extras)
+        _check_ranges(type(self).__name__, self._given)
         init(self, group.params, **self._given)
         for other in groups:
             self.add_param_group(other)
@@ -196,3 +203,22 @@ def taking_groups(init: Callable[..., None]) -> Callable[..., None]:
             raise UserError("optimizer: there is no parameter to change")
 
     return made
+
+
+def _check_ranges(kind: str, given: Mapping[str, Any]) -> None:
+    """See that numbers that an optimizer is given can be meant.
+
+    Raises:
+        UserError: one is below 0, or a share is above 1.
+    """
+    for name in _NEVER_NEGATIVE & given.keys():
+        parts = given[name] if isinstance(given[name], tuple | list) else (given[name],)
+        numbers = [part for part in parts if isinstance(part, int | float)]
+        if any(number < 0 for number in numbers):
+            raise UserError(
+                f"{kind}: {name} is negative", got=given[name], expected="a number from 0 on"
+            )
+        if name in _SHARES and any(number > 1 for number in numbers):
+            raise UserError(
+                f"{kind}: {name} is above 1", got=given[name], expected="a number from 0 to 1"
+            )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tilework.base.errors import UserError
 from tilework.nn.optim.adam import CorrectedMoments
 from tilework.tensor.tensor import Tensor
 
@@ -24,6 +25,9 @@ class SparseAdam(CorrectedMoments):
         eps: added to the root of the mean square.
         maximize: go along the gradient, not against it.
 
+    Raises:
+        UserError: `eps` is not above 0.
+
     Example:
         >>> table = Tensor([[1.0], [2.0]], requires_grad=True)
         >>> optimizer = SparseAdam([table], lr=0.5)
@@ -41,6 +45,8 @@ class SparseAdam(CorrectedMoments):
         eps: float = 1e-8,
         maximize: bool = False,
     ) -> None:
+        if eps == 0:  # what has not been looked up would be 0 / 0
+            raise UserError("SparseAdam: eps is 0", got=eps, expected="a number above 0")
         super().__init__(params, lr, betas, eps, maximize=maximize)
         self._start_powers()
 
