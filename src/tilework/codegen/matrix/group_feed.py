@@ -8,7 +8,7 @@ what belongs to positions.  Registers of the feeding group go to the others.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from tilework.codegen.gpu.plan import GROUP_THREADS
 from tilework.codegen.matrix.arrays import ROW_BYTES
@@ -39,7 +39,7 @@ from tilework.ir.ops.matrix import (
     RegistersAttrs,
 )
 from tilework.ir.ops.memory import INDEX, STORE
-from tilework.ir.symbolic import simplify
+from tilework.ir.symbolic import conditions, simplify
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -57,6 +57,10 @@ _ZERO = const_index(0)
 
 class GroupFeed(Feed):
     """A block of warp groups, one of which feeds the others."""
+
+    #: Whether each thread of a group hands slots back, and not one for all behind a barrier:
+    #: NVIDIA's racecheck follows no order through both (docs/cuda.md), so it is shown such code.
+    all_release: ClassVar[bool] = False
 
     def __init__(self, out: Writer, work: Work, crew: Crew, supplies: Sequence[Supply]) -> None:
         super().__init__(out, work, crew, supplies)
@@ -79,7 +83,7 @@ class GroupFeed(Feed):
                     at = const_index(slot)
                     full, free = INDEX(self.full[number], at), INDEX(self.free[number], at)
                     out.emit(SIGNAL_INIT(full, attrs=CountAttrs(feeders)))
-                    out.emit(SIGNAL_INIT(free, attrs=CountAttrs(self.crew.groups)))
+                    out.emit(SIGNAL_INIT(free, attrs=CountAttrs(self._releases())))
         out.emit(BARRIER(thread))
         with out.when(simplify.less(thread, const_index(GROUP_THREADS))):
             out.emit(REGISTERS(thread, attrs=RegistersAttrs(_FEEDER_REGISTERS, False)))
@@ -218,7 +222,7 @@ class GroupFeed(Feed):
     def end_tile(self, count: Node, after: Node) -> None:
         """Hand back what the tile held."""
         self._count(self.counted, count)
-        with self.out.when(self.leads):
+        with self.out.when(self._releasing(conditions.TRUE)):
             for number, supply in enumerate(self.supplies):
                 if supply.is_held:
                     self.out.emit(SIGNAL_ARRIVE(INDEX(self.free[number], _ZERO), after))
@@ -238,14 +242,22 @@ class GroupFeed(Feed):
     def release(
         self, number: int, turn: Node, after: Node, condition: Node, *, is_before: bool = False
     ) -> None:
-        """One thread of the group says so."""
+        """One thread of the group says so, or all."""
         at = self._at(turn)
         if is_before:  # numbers repeat after two rounds of slots
             at = simplify.add(at, const_index(2 * self.supplies[number].count - 1))
-        with self.out.when(simplify.both(self.leads, condition)):
+        with self.out.when(self._releasing(condition)):
             # Computed outside, beside products, it made the compiler do one after the other.
             slot = self.out.emit(self.slot(number, at))
             self.out.emit(SIGNAL_ARRIVE(INDEX(self.free[number], slot), after))
+
+    def _releases(self) -> int:
+        """How many threads hand each slot back."""
+        return self.crew.groups * (GROUP_THREADS if self.all_release else 1)
+
+    def _releasing(self, condition: Node) -> Node:
+        """Whether a thread hands slots back where this holds."""
+        return condition if self.all_release else simplify.both(self.leads, condition)
 
     def end_positions(self, turn: Node) -> None:
         """A barrier of the group's threads."""
