@@ -92,6 +92,11 @@ class Settings:
         "let float32 products be shortened to TF32 where a device has matrix units for it",
         Affects.SCHEDULE | Affects.CODE,
     )
+    keep_subnormals: bool = setting(
+        False,
+        "use no matrix unit that takes subnormal numbers for zeros (AMX, for products of bfloat16)",
+        Affects.SCHEDULE | Affects.CODE,
+    )
     autocast: Autocast = setting(
         "", "make products of wider floats in this dtype; `tilework.autocast` sets it for a block"
     )

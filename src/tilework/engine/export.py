@@ -252,6 +252,13 @@ def _code_settings(description: Mapping[str, Any]) -> dict[str, Any]:
             expected=current.fp_mode,
             try_=f"settings.override(fp_mode={mode!r}), if that is what you want",
         )
+    if current.keep_subnormals and not found["keep_subnormals"]:
+        raise UnsupportedError(
+            "export: the code in the file may take subnormal numbers for zeros",
+            got="keep_subnormals=False",
+            expected="keep_subnormals=True, as it is set here",
+            try_="export it under keep_subnormals",
+        )
     return found
 
 

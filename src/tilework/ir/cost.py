@@ -40,6 +40,7 @@ _COSTS: dict[OpDef, int] = {
     math.DOT_QUADS: 4,
     math.DOT_SIGNED_QUADS: 4,
     math.DOT_UNSIGNED_QUADS: 4,
+    math.DOT_BFLOAT16_PAIRS: 8,
     math.FDIV: 12,
     math.RECIPROCAL: 12,
     math.SQRT: 12,

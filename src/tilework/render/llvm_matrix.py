@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tilework.base.errors import RenderError
+from tilework.dtypes import bfloat16, float16, int8, uint8
 from tilework.ir.node import Node
 from tilework.ir.ops import control
 from tilework.ir.ops.index import RANGE
@@ -28,6 +29,15 @@ _REGISTERS: Final = 8
 _BLOCK_BYTES, _WIDTHS_AT, _ROWS_AT = 64, 16, 48
 _WORD_BYTES: Final = 4
 _PALETTE: Final = 1
+#: Instructions by the dtypes of their factors.
+_PRODUCTS: Final = {
+    (int8, int8): "tdpbssd",
+    (int8, uint8): "tdpbsud",
+    (uint8, int8): "tdpbusd",
+    (uint8, uint8): "tdpbuud",
+    (bfloat16, bfloat16): "tdpbf16ps",
+    (float16, float16): "tdpfp16ps",
+}
 
 
 class Shape(NamedTuple):
@@ -166,7 +176,6 @@ def store_text(node: Node, number: int, pointer: str, declare: Declare) -> str:
 def dot_text(node: Node, numbers: tuple[int, int, int], declare: Declare) -> str:
     """Products added to the register of their sum."""
     x, y, z = numbers
-    signs = "".join("s" if own else "u" for own in (node.attrs.is_x_signed, node.attrs.is_y_signed))
-    registers = ("i8 immarg",) * 3
-    name = declare("void", f"llvm.x86.tdpb{signs}d", *registers)
+    kind = _PRODUCTS[node.attrs.x_dtype, node.attrs.y_dtype]
+    name = declare("void", f"llvm.x86.{kind}", *("i8 immarg",) * 3)
     return f"call void @{name}(i8 {z}, i8 {x}, i8 {y})"

@@ -78,6 +78,7 @@ class MatrixInstruction:
     lane, Apple's 8 x 8 two sums a lane, Hexagon's unit its own order of a tile in VTCM: each would
     be another word here, with its own meaning in the op that loads fragments.)
     `cycles` is how often one may start (on a GPU: on one multiprocessor); 0 where it is not known.
+    Without `keeps_subnormals` it takes subnormal numbers for zeros, and gives no such.
     """
 
     name: str
@@ -93,6 +94,7 @@ class MatrixInstruction:
     fragment_layout: str = "row"
     registers: int = 0
     cycles: int = 0
+    keeps_subnormals: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

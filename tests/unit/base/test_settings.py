@@ -165,7 +165,7 @@ def test_without_a_home_there_is_no_cache_and_one_warning(monkeypatch: pytest.Mo
 
 def test_key_holds_exactly_what_affects_the_cache() -> None:
     names = [name for name, _ in Settings().key(Affects.CODE)]
-    assert names == ["fp_mode", "allow_tf32", "deterministic"]
+    assert names == ["fp_mode", "allow_tf32", "keep_subnormals", "deterministic"]
 
 
 @pytest.mark.parametrize("name", ["log_level", "verify", "show_internal_frames", "dev"])

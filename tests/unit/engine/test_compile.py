@@ -61,7 +61,9 @@ def test_EXE_25_a_damaged_entry_is_compiled_again(fresh: Path, share: float) -> 
     assert compiles(2.0) == 1
 
 
-@pytest.mark.parametrize("change", [{"fp_mode": "contract"}, {"allow_tf32": True}])
+@pytest.mark.parametrize(
+    "change", [{"fp_mode": "contract"}, {"allow_tf32": True}, {"keep_subnormals": True}]
+)
 def test_EXE_25_a_setting_that_changes_code_is_in_the_key(
     fresh: Path, change: dict[str, object]
 ) -> None:

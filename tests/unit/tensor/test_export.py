@@ -266,6 +266,12 @@ def test_EXE_23_code_that_promises_less_than_asked_for_is_refused(tmp_path: Path
         load(tmp_path / "f.twx")
     with settings.override(fp_mode="fast"):
         load(tmp_path / "f.twx")
+    make(tmp_path / "zeros.twx")
+    with settings.override(keep_subnormals=True):
+        with pytest.raises(UnsupportedError, match="subnormal numbers"):
+            load(tmp_path / "zeros.twx")
+        make(tmp_path / "kept.twx")
+    load(tmp_path / "kept.twx")
 
 
 def test_CST_06_code_without_proofs_is_refused_where_they_are_asked_for(tmp_path: Path) -> None:

@@ -165,6 +165,22 @@ def multiply_add_to_odd(node: Node) -> Node:
     return result
 
 
+def dot_of_bfloat16(node: Node) -> Node:
+    """Products of the bfloat16 in two words, added one after the other by FMA."""
+    x, y, total = node.src
+    for place in (0, 1):
+        factors = [bitcast(_half_of_word(word, place), float32) for word in (x, y)]
+        total = math.MULACC(*factors, total)
+    return total
+
+
+def _half_of_word(word: Node, place: int) -> Node:
+    """The bits of the float32 that a bfloat16 of a word is."""
+    if place:
+        return math.AND(word, _unsigned(0xFFFF_0000, word))
+    return math.SHL(word, const_like(16, word))
+
+
 def to_53_bits(x: Node) -> Node:
     """A 64-bit integer that float64 holds, on the same side of every narrower float.
 

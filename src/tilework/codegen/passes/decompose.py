@@ -134,8 +134,11 @@ class _Rules:
         return dtype if dtype.is_float and dtype not in self.computes else None
 
     def _dot(self, node: Node) -> Node:
-        is_native = node.op.name in self.target.native_ops
-        return node if is_native else integers.dot_of_words(node)
+        if node.op.name in self.target.native_ops:
+            return node
+        if node.op is math.DOT_BFLOAT16_PAIRS:
+            return storage.dot_of_bfloat16(node)
+        return integers.dot_of_words(node)
 
     def _fold_lanes(self, node: Node) -> Node:
         is_small = node.dtype.is_float and node.dtype not in self.computes

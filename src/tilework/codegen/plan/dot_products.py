@@ -28,11 +28,13 @@ from tilework.codegen.plan.contraction import (
     vector_product,
 )
 from tilework.codegen.plan.extents import ceil_div, least_size, product, size
-from tilework.codegen.plan.offset_factors import OffsetFactor, offset_factor
+from tilework.codegen.plan.matrix_tiling import instruction_of
+from tilework.codegen.plan.offset_factors import OffsetFactor, float_factor, offset_factor
 from tilework.codegen.plan.single_products import with_single_products
+from tilework.codegen.plan.staging import under_gates
 from tilework.codegen.plan.tilings import cheapest
 from tilework.codegen.plan.windows import windows_of
-from tilework.dtypes import int32, uint32
+from tilework.dtypes import bfloat16, float32, int32, uint32
 from tilework.ir.build import cast, const_bits, const_index
 from tilework.ir.node import OpDef
 from tilework.ir.ops import math
@@ -51,6 +53,11 @@ _ONES: Final = 0x0101_0101
 #: Outputs along each side, and products in each sum, from which making words of factors pays.
 _LEAST_OUTPUTS: Final = 8
 _LEAST_PRODUCTS: Final = 16
+#: Words along k that a matrix register takes, the shares of a range that fill most of one, and how
+#: much longer a range may become so that registers are full.
+_STEPS: Final = 16
+_GOOD_SHARES: Final = range(_STEPS // 2, _STEPS + 1)
+_MOST_PADDED: Final = 1.15
 #: The least share of a word that a short range must fill.
 _LEAST_FILLED: Final = 0.6
 _QUADS_OF: Final = {
@@ -80,7 +87,12 @@ class _Grouping:
     @property
     def bits(self) -> int:
         """The width of one factor in a word."""
-        return 16 if self.op is math.DOT_PAIRS else 8
+        return 16 if self.op in (math.DOT_PAIRS, math.DOT_BFLOAT16_PAIRS) else 8
+
+    @property
+    def is_float(self) -> bool:
+        """Are the factors floats, of which words hold the bits?"""
+        return self.op is math.DOT_BFLOAT16_PAIRS
 
     @property
     def count(self) -> int:
@@ -127,6 +139,8 @@ def _in_words(kernel: Kernel, contraction: Contraction, target: TargetSpec) -> l
         return []
     if contraction.corrections:
         return []
+    if contraction.reduce.dtype is float32:
+        return _floats_in_words(kernel, contraction, target)
     if contraction.reduce.dtype not in (int32, uint32):
         return []
     a = offset_factor(kernel, contraction.k, contraction.a)
@@ -149,6 +163,20 @@ def _in_words(kernel: Kernel, contraction: Contraction, target: TargetSpec) -> l
     if for_matrices and not sinks:
         sinks = [with_single_products(kernel, target)]
     return sinks + for_matrices
+
+
+def _floats_in_words(kernel: Kernel, contraction: Contraction, target: TargetSpec) -> list[Node]:
+    """The kernel as it is, and with pairs of floats in words, if matrix registers take them."""
+    a, b = (float_factor(factor) for factor in (contraction.a, contraction.b))
+    if a is None or b is None or not contraction.m:
+        return []
+    if instruction_of(target, bfloat16, bfloat16, float32) is None:
+        return []
+    grouping = _Grouping(math.DOT_BFLOAT16_PAIRS, a, b)
+    along = _range_for(contraction, grouping.count) or _padded_range(contraction, grouping.count)
+    if along is None:
+        return []
+    return [kernel.sink, _with_words(kernel, contraction, grouping, along)]
 
 
 def _cycles(sink: Node, target: TargetSpec) -> float:
@@ -220,20 +248,53 @@ def _range_for(contraction: Contraction, count: int) -> Node | None:
     fitting = [r for r in known if size(r) % count == 0]
     if fitting:
         return max(fitting, key=contiguous)
-    windows = {w.inside for w in windows_of(contraction.a, contraction.m, contraction.k)}
-    windows |= {w.inside for w in windows_of(contraction.b, contraction.n, contraction.k)}
+    windows = _inside_windows(contraction)
     short = [r for r in known if r not in windows and _LEAST_FILLED * count <= size(r) < count]
     return max(short, key=contiguous, default=None)
 
 
+def _inside_windows(contraction: Contraction) -> set[Node]:
+    found = [
+        *windows_of(contraction.a, contraction.m, contraction.k),
+        *windows_of(contraction.b, contraction.n, contraction.k),
+    ]
+    return {window.inside for window in found}
+
+
+def _padded_range(contraction: Contraction, count: int) -> Node | None:
+    """The range of k whose last word is least empty, where none is a multiple of `count`."""
+    windows = _inside_windows(contraction)
+    known = [r for r in contraction.k if least_size(r) == size(r) and r not in windows]
+
+    def filled(range_: Node) -> float:
+        return size(range_) / (count * _count_of_words(range_, count, is_float=True))
+
+    return max([r for r in known if filled(r) >= _LEAST_FILLED], key=filled, default=None)
+
+
+def _count_of_words(along: Node, count: int, *, is_float: bool) -> int:
+    """How many words a range is cut into; some more, of zeros, where registers would be empty.
+
+    Registers take an even share of a range.  Factors of which none lies side by side along k are
+    padded without cost: they are copied anyway.
+    """
+    words = ceil_div(size(along), count)
+    if not is_float or words <= _STEPS or any(words % share == 0 for share in _GOOD_SHARES):
+        return words
+    padded = ceil_div(words, _STEPS) * _STEPS
+    return padded if padded <= words * _MOST_PADDED else ceil_div(words, _STEPS // 2) * _STEPS // 2
+
+
 def _grouped(kernel: Kernel, contraction: Contraction, grouping: _Grouping, along: Node) -> Node:
     """The sum over words, in the dtype of the sum, and what the offsets of factors add to it."""
-    words = ceil_div(size(along), grouping.count)
+    words = _count_of_words(along, grouping.count, is_float=grouping.is_float)
     short = RANGE(const_index(words), attrs=RangeAttrs(along.attrs.number))
     first, second = _words(kernel, grouping, along, short)
     ranges = [short if range_ is along else range_ for range_ in contraction.k]
     attrs = contraction.reduce.attrs
     zero = const_bits(0, int32)
+    if grouping.is_float:
+        zero = const_bits(0, float32)
     total = REDUCE(grouping.op(first, second, zero), *ranges, attrs=attrs)
     for own, other, word in (
         (grouping.first, grouping.second, second),
@@ -291,6 +352,7 @@ def _load_of(factor: OffsetFactor) -> Node | None:
     """The load that a factor's narrow integer is, perhaps under a condition."""
     narrow = factor.narrow
     load = narrow.src[1] if narrow.op is math.WHERE else narrow
+    load = load.src[0] if load.op is math.BITCAST else load
     return load if load.op is LOAD else None
 
 
@@ -304,7 +366,7 @@ def _loaded_word(
     word = _word_in_memory(load, along, short, grouping.count)
     if word is None:
         return None
-    if factor.narrow is not load:
+    if factor.narrow.op is math.WHERE:
         condition, _, other = factor.narrow.src
         shut = _same(condition, along, short, grouping.count)
         if shut is None or depends_on(other, along):
@@ -353,6 +415,9 @@ def _word_in_memory(load: Node, along: Node, short: Node, count: int) -> Node | 
     known = [gate for gate in gates if gate is not None]
     if len(known) < len(gates):
         return None
+    inside = simplify.less(short, const_index(size(along) // count))
+    if inside is not simplify.TRUE:
+        known = [simplify.all_of([*known, inside])]
     start = simplify.from_terms(
         constant // count, {term: factor // count for term, factor in total.items()}
     )
@@ -360,17 +425,25 @@ def _word_in_memory(load: Node, along: Node, short: Node, count: int) -> Node | 
     return LOAD(INDEX(words, start), *known, attrs=load.attrs)
 
 
+def _inside(part: Node, place: dict[Node, Node], along: Node) -> Node:
+    """A part of a word, or 0 without any access to memory where its place is behind the range."""
+    inside = simplify.less(place[along], along.src[0])
+    if inside is simplify.TRUE:
+        return part
+    return math.WHERE(inside, under_gates(part, [inside]), const_bits(0, part.dtype))
+
+
 def _word(factor: OffsetFactor, along: Node, short: Node, grouping: _Grouping) -> Node:
     """The factors of one group in a word, the first in the lowest bits.
 
-    A range that is shorter than a word leaves its last places 0.
+    What lies behind the end of a range is 0.
     """
     bits, count = grouping.bits, grouping.count
     word = const_bits(0, int32)
     for position, place in enumerate(_places(along, short, count)):
         if position >= size(along):
             break
-        part = cast(substitute_ranges(factor.narrow, place, {}), int32)
+        part = cast(_inside(substitute_ranges(factor.narrow, place, {}), place, along), int32)
         if factor.flips:
             part = math.XOR(part, const_bits(1 << (bits - 1), int32))
         if factor.narrow.dtype.is_signed and position < count - 1:

@@ -15,7 +15,7 @@ from tilework.base.errors import PlanError
 from tilework.base.records import dataclass
 from tilework.codegen.analysis import depends_on, substitute_ranges
 from tilework.codegen.plan.extents import number, size
-from tilework.codegen.plan.matrix_tiling import signs_of
+from tilework.codegen.plan.matrix_tiling import parts_of_words
 from tilework.dtypes import int32
 from tilework.ir.build import const_bits, const_index
 from tilework.ir.node import toposort
@@ -76,12 +76,12 @@ def in_matrices(
         substitute_ranges(factors.get(factor, factor), values, {})
         for factor in (contraction.a, contraction.b)
     )
-    zero = const_bits(0, int32, (size(rows), size(columns)))
+    zero = const_bits(0, reduce.dtype, (size(rows), size(columns)))
     value = DOT_MATRIX(
         _loaded(a, rows, steps.inside),
         _loaded(b, steps.inside, columns),
         zero,
-        attrs=DotMatrixAttrs(*signs_of(contraction)),
+        attrs=DotMatrixAttrs(*parts_of_words(contraction)),
     )
     loops = [steps.blocks if range_ is steps.range_ else range_ for range_ in reduce.src[1:]]
     total = REDUCE(value, *loops, attrs=reduce.attrs)

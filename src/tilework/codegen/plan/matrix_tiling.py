@@ -1,6 +1,7 @@
 """Tilings of a contraction by matrix registers of a processor, and their cost.
 
-A tile is some registers of rows times some of columns; its factors are words of four bytes.  Rows
+A tile is some registers of rows times some of columns; its factors are words of four
+bytes.  Rows
 of the first factor are read where they lie, if words lie side by side along k, else from a copy;
 the second factor is read from panels, as for vectors: one row of a register is a vector of words.
 """
@@ -9,22 +10,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from tilework.base import settings
 from tilework.base.records import replace
 from tilework.codegen.plan.contraction import is_plain_load, load_stride
 from tilework.codegen.plan.extents import ceil_div, fitting_lanes, number, size
 from tilework.codegen.plan.plan import Part, Split
 from tilework.codegen.plan.tile_contraction import Tiling
 from tilework.codegen.plan.windows import deep_range
-from tilework.dtypes import int32
+from tilework.dtypes import bfloat16, by_name, int8, int32, uint8
 from tilework.ir.ops import math
 from tilework.ir.ops.index import Unit
 from tilework.ir.ops.memory import LOAD
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tilework.codegen.analysis import Kernel
     from tilework.codegen.plan.contraction import Contraction
     from tilework.codegen.plan.plan import Plan, Staged
-    from tilework.ir.node import Node
+    from tilework.dtypes import DType
+    from tilework.ir.node import Node, OpDef
     from tilework.target.spec import MatrixInstruction, TargetSpec
 
 #: Cycles to load one register of the first factor, mostly from L2, and of the second one, and what
@@ -36,28 +41,49 @@ _RESULT = 2.5
 _MAKE_WORD = 5.0
 #: Registers along rows and columns that are tried, the best first where sums are long.
 _SHAPES: Final = ((2, 2), (3, 1), (1, 3), (2, 1), (1, 2), (1, 1))
-#: Bytes of a word, which instructions count as so many steps.
+#: Bytes of a word.
 _WORD_BYTES: Final = int32.itemsize
+#: What the words of the first factor and of the second one hold.
+_PARTS_OF_WORDS: Final[Mapping[OpDef, tuple[DType, DType]]] = {
+    math.DOT_QUADS: (uint8, int8),
+    math.DOT_SIGNED_QUADS: (int8, int8),
+    math.DOT_UNSIGNED_QUADS: (uint8, uint8),
+    math.DOT_BFLOAT16_PAIRS: (bfloat16, bfloat16),
+}
 
 
 def instruction_for(contraction: Contraction, target: TargetSpec) -> MatrixInstruction | None:
     """The instruction of the target whose factors are those of a contraction in words of bytes."""
     product = contraction.reduce.src[0]
-    if product.op not in math.QUADS or contraction.reduce.dtype is not int32:
+    if product.op not in _PARTS_OF_WORDS:
         return None
-    kinds = ["int8" if is_signed else "uint8" for is_signed in signs_of(contraction)]
+    first, second = parts_of_words(contraction)
+    return instruction_of(target, first, second, contraction.reduce.dtype)
+
+
+def instruction_of(
+    target: TargetSpec, a: DType, b: DType, total: DType
+) -> MatrixInstruction | None:
+    """The instruction of the target for words of these dtypes, whose sums have the dtype `total`.
+
+    One that takes subnormal numbers for zeros is none where the setting `keep_subnormals` says so.
+    """
+    keeps = settings.current().keep_subnormals
     for found in target.matrix_instructions:
         if not found.registers or found.fragment_layout != "words":
             continue
-        if [found.a_dtype, found.b_dtype, found.accumulator_dtype] == [*kinds, "int32"]:
+        if keeps and not found.keeps_subnormals:
+            continue
+        kinds = (found.a_dtype, found.b_dtype, found.accumulator_dtype)
+        if kinds == (a.name, b.name, total.name):
             return found
     return None
 
 
-def signs_of(contraction: Contraction) -> tuple[bool, bool]:
-    """Whether the bytes of `a` are signed, and those of `b`."""
+def parts_of_words(contraction: Contraction) -> tuple[DType, DType]:
+    """What the words of `a` hold, and those of `b`."""
     product = contraction.reduce.src[0]
-    first, second = product.op not in math.UNSIGNED_FIRST, product.op not in math.UNSIGNED_SECOND
+    first, second = _PARTS_OF_WORDS[product.op]
     return (first, second) if contraction.a is product.src[0] else (second, first)
 
 
@@ -85,12 +111,21 @@ def lies_in_rows(factor: Node, row: Node, along: Node) -> bool:
 
 def most_steps(instruction: MatrixInstruction) -> int:
     """The steps of a sum, of a word each, that one register takes."""
-    return instruction.k // _WORD_BYTES
+    return instruction.k * by_name(instruction.a_dtype).itemsize // _WORD_BYTES
 
 
 def steps_of(range_: Node, most: int) -> int:
     """How many steps of a range of k one register takes, so that all registers are full."""
     return max(steps for steps in range(1, most + 1) if size(range_) % steps == 0)
+
+
+def best_steps(contraction: Contraction, most: int) -> Node:
+    """The range of k that fills registers: side by side in the first factor, then long."""
+
+    def worth(range_: Node) -> tuple[bool, int]:
+        return load_stride(contraction.a, range_) == 1, steps_of(range_, most)
+
+    return max(contraction.k, key=worth)
 
 
 def fills_deep(deep: Node, lanes: int, steps: int) -> bool:
@@ -115,20 +150,10 @@ class MatrixTiling(Tiling):
     ) -> None:
         self.instruction = instruction
         self.shape = shape
-        self.steps_range = self._best_steps(contraction, instruction)
+        self.steps_range = best_steps(contraction, most_steps(instruction))
         self.steps = steps_of(self.steps_range, most_steps(instruction))
         super().__init__(kernel, contraction, lane, (row, None), target, swapped)
         self.direct_a = lies_in_rows(contraction.a, row, self.steps_range)
-
-    @staticmethod
-    def _best_steps(contraction: Contraction, instruction: MatrixInstruction) -> Node:
-        """The range of k that fills registers: side by side in the first factor, then long."""
-        most = most_steps(instruction)
-
-        def worth(range_: Node) -> tuple[bool, int]:
-            return load_stride(contraction.a, range_) == 1, steps_of(range_, most)
-
-        return max(contraction.k, key=worth)
 
     def candidates(self) -> list[tuple[float, Plan]]:
         """Plans for this tile in all loop orders, each with its estimated cycles."""

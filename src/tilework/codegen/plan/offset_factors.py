@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tilework.base.records import dataclass, replace
-from tilework.dtypes import int8, int16, int32, uint8, uint32
-from tilework.ir.build import cast, const_bits
+from tilework.dtypes import bfloat16, int8, int16, int32, uint8, uint16, uint32
+from tilework.ir.build import bitcast, cast, const_bits
 from tilework.ir.ops import math
 from tilework.ir.ops.memory import LOAD
 
@@ -130,6 +130,23 @@ def offset_factor(kernel: Kernel, k: Iterable[Node], factor: Node) -> OffsetFact
         return None
     constant = found.constant + outside.constant
     return OffsetFactor(factor, narrow, constant, found.others + outside.others)
+
+
+def float_factor(factor: Node) -> OffsetFactor | None:
+    """A float32 factor that is a bfloat16: its bits, which words take as they are; else None."""
+    gate: Node | None = None
+    if factor.op is math.WHERE and _is_zero(factor.src[2]):
+        gate, factor = factor.src[:2]
+    if factor.op is not math.CAST or factor.src[0].dtype is not bfloat16:
+        return None
+    bits = bitcast(factor.src[0], uint16)
+    narrow = bits if gate is None else math.WHERE(gate, bits, const_bits(0, uint16))
+    return OffsetFactor(factor, narrow)
+
+
+def _is_zero(node: Node) -> bool:
+    """A literal zero that is positive."""
+    return node.op is math.CONST and node.attrs.bits == 0
 
 
 def _with(found: OffsetFactor, node: Node, *, is_added: bool) -> OffsetFactor:

@@ -32,9 +32,10 @@ from tilework.codegen.plan.extents import (
     product,
     size,
 )
+from tilework.codegen.plan.matrix_tiling import instruction_for, most_steps, steps_of
 from tilework.codegen.plan.register_tile import register_tile
 from tilework.codegen.plan.tilings import cheapest
-from tilework.codegen.plan.windows import window_fold, windows_of
+from tilework.codegen.plan.windows import Window, window_fold, windows_of
 from tilework.ir.build import const_index
 from tilework.ir.node import Node, in_use, toposort
 from tilework.ir.ops import math
@@ -235,7 +236,7 @@ def _candidates(
     # Where windows overlap the plan itself copies each element once, in the cache.
     gather_a = not is_plain_load(contraction.a) and bool(slots_a)
     gather_a = gather_a and not windows_of(contraction.a, contraction.m, contraction.k)
-    found: list[Prepacked] = []
+    found = _packed_windows(kernel, contraction, target, constants)
     if not slots_b or not slots_b <= constants:
         if contraction.corrections and not kernel.read_and_written:
             split = _Split(kernel, contraction)
@@ -258,6 +259,41 @@ def _candidates(
                 both.pack_a()
                 both.pack_corrections()
                 found.append(both.result(constants))
+    return found
+
+
+def _packed_windows(
+    kernel: Kernel, contraction: Contraction, target: TargetSpec, constants: frozenset[int]
+) -> list[Prepacked]:
+    """Words that windows read, made once: matrix registers then read them where they lie.
+
+    Rows of the first factor are words side by side along k, in panels of the second one along the
+    lanes.  A constant factor beside them is packed likewise.
+    """
+    instruction = instruction_for(contraction, target)
+    if instruction is None or kernel.read_and_written:
+        return []
+    most = most_steps(instruction)
+    found = []
+    for factor, own in ((contraction.a, contraction.m), (contraction.b, contraction.n)):
+        windows = windows_of(factor, own, contraction.k)
+        if not windows or not _slots(factor) or is_plain_load(factor):
+            continue
+        inside = {window.inside for window in windows}
+        others = [r for r in contraction.k if r not in inside]
+        if not others:
+            continue
+        deep = max(others, key=lambda r: steps_of(r, most))
+        split = _Split(kernel, contraction)
+        split.pack_windows(factor, own, windows, deep if factor is contraction.a else None)
+        other = contraction.b if factor is contraction.a else contraction.a
+        if _slots(other) and _slots(other) <= constants:
+            if other is contraction.a:
+                split.pack_rows(deep)
+            else:
+                lane = max(contraction.n, key=size)
+                split.pack_b(lane, fitting_lanes(lanes_for(kernel, target), size(lane)))
+        found.append(split.result(constants))
     return found
 
 
@@ -346,6 +382,32 @@ class _Split:
         layout = [*batch, *rest, *self.contraction.k, row]
         self._pack(self.contraction.a, layout, {})
 
+    def pack_rows(self, deep: Node) -> None:
+        """a as (batch, rows, other k, `deep`): rows of words side by side."""
+        a = self.contraction.a
+        own = self._ranges_of(a, (*self.contraction.batch, *self.contraction.m))
+        self._pack(a, [*own, *(r for r in self.contraction.k if r is not deep), deep], {})
+
+    def pack_windows(
+        self, factor: Node, own: Sequence[Node], windows: Sequence[Window], deep: Node | None
+    ) -> None:
+        """A factor as (batch, own, spans of windows, other k, `deep` or the last span)."""
+        inside = {window.inside for window in windows}
+        spans: list[Node] = []
+        filled: dict[Node, Node] = {}
+        read: dict[Node, Node] = {}
+        for window in windows:
+            extent = const_index(window.span(size(window.own)))
+            span = RANGE(extent, attrs=RangeAttrs(int(window.own.attrs.number) + 1))
+            spans.append(span)
+            filled |= window.place_of(span)
+            read[span] = window.position()
+        others = self._ranges_of(factor, (*self.contraction.batch, *own))
+        rest = [r for r in others if all(r is not window.own for window in windows)]
+        steps = [r for r in self.contraction.k if r not in inside and r is not deep]
+        last = [spans.pop()] if deep is None else [deep]
+        self._pack(factor, [*rest, *spans, *steps, *last], filled, read)
+
     def pack_deep(self, lane: Node) -> None:
         """b as (others, k, lanes' range)."""
         own = self._ranges_of(self.contraction.b, (*self.contraction.batch, *self.contraction.m))
@@ -362,7 +424,21 @@ class _Split:
         mask = self.kernel.free.mask[factor]
         return [r for r in ranges if mask & self.kernel.free.bit(r)]
 
-    def _pack(self, factor: Node, layout: list[Node], values: dict[Node, Node]) -> None:
+    def _pack(
+        self,
+        factor: Node,
+        layout: list[Node],
+        values: dict[Node, Node],
+        read: dict[Node, Node] | None = None,
+    ) -> None:
+        """Move a factor to a buffer.
+
+        Args:
+            factor: What is moved.
+            layout: The ranges of the buffer, outermost first.
+            values: What ranges of the factor are while it is filled.
+            read: What ranges of the layout are where it is read, if they are no ranges there.
+        """
         offset = const_index(0)
         for range_ in layout:
             offset = simplify.add(simplify.scale(offset, size(range_)), range_)
@@ -376,7 +452,8 @@ class _Split:
         slot = self.next_slot
         self.next_slot += 1
         packed = PARAM(attrs=ParamAttrs(slot, (count,), dtype))
-        self.factors[factor] = LOAD(INDEX(packed, offset))
+        place = substitute_ranges(offset, read, {}) if read else offset
+        self.factors[factor] = LOAD(INDEX(packed, place))
         self.packs.append((copy, factor, slot, count * dtype.itemsize))
 
     def result(self, constants: frozenset[int]) -> Prepacked:

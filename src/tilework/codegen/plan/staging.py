@@ -146,7 +146,7 @@ class _Stage:
         if deep is not None:
             self._fill_deep(deep, vectors, inside)
         # Blocks of one place are read in order, which the machine fetches by itself.
-        factor = _gated(self.factor if deep is not None else self._fetched(), self.gates)
+        factor = under_gates(self.factor if deep is not None else self._fetched(), self.gates)
         value = substitute_ranges(factor, self.values, {})
         fills = [fill for axis in in_memory for fill in axis.fills]
         stage = STAGE(value, *fills, attrs=StageAttrs(self.staged.memory, self.number))
@@ -286,10 +286,7 @@ class _Stage:
         base, extent = self._base(own)
         size = window.span(extent)
         local = simplify.sub(self.application.values[own.range_], base)
-        position = simplify.add(
-            simplify.add(simplify.scale(local, window.step), const_index(window.start)),
-            simplify.scale(window.inside, window.dilation),
-        )
+        position = substitute_ranges(window.position(), {own.range_: local}, {})
         lanes = self.staged.lanes if last else 1
         if lanes == 1:
             return _Axis([(const_index(size), Unit.LOOP)], position)
@@ -354,13 +351,9 @@ class _Stage:
     def _fill_window(self, own: _Own, window: Window, axis: _Axis) -> None:
         base, extent = self._base(own)
         place = axis.value()
-        if window.dilation == 1:
-            self.values[window.own] = base
-            self.values[window.inside] = place
-        else:
-            shifted = simplify.sub(place, const_index(window.start))
-            self.values[window.own] = simplify.add(base, shifted)
-            self.values[window.inside] = const_index(0)
+        values = window.place_of(place)
+        self.values[window.own] = simplify.add(base, values[window.own])
+        self.values[window.inside] = values[window.inside]
         span = const_index(window.span(extent))
         if simplify.value_of(axis.size) != simplify.value_of(span):
             self.gates.append(simplify.less(place, span))
@@ -396,7 +389,7 @@ def _narrowed(parts: list[tuple[Node, Unit]], width: int) -> list[tuple[Node, Un
     return [(simplify.idiv(size, const_index(width)), Unit.LOOP), (const_index(width), Unit.LANE)]
 
 
-def _gated(factor: Node, gates: list[Node]) -> Node:
+def under_gates(factor: Node, gates: list[Node]) -> Node:
     """The factor with more conditions on all that it reads."""
     condition = simplify.all_of(gates)
     if condition is simplify.TRUE:

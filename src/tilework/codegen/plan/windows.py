@@ -15,6 +15,7 @@ from tilework.codegen.analysis import Kernel, depends_on
 from tilework.codegen.plan.contraction import Contraction, load_stride, orientations
 from tilework.codegen.plan.extents import least_size, size
 from tilework.dtypes import index
+from tilework.ir.build import const_index
 from tilework.ir.node import toposort
 from tilework.ir.ops import math
 from tilework.ir.symbolic import simplify
@@ -46,6 +47,18 @@ class Window:
     def span(self, extent: int) -> int:
         """How many values the sum may have while `own` has `extent` consecutive ones."""
         return self.step * (extent - 1) + abs(self.dilation) * (_extent(self.inside) - 1) + 1
+
+    def position(self) -> Node:
+        """Where in its span a place of the two ranges lies."""
+        own = simplify.add(simplify.scale(self.own, self.step), const_index(self.start))
+        return simplify.add(own, simplify.scale(self.inside, self.dilation))
+
+    def place_of(self, position: Node) -> dict[Node, Node]:
+        """Values of the two ranges that make a position of the span."""
+        if self.dilation == 1:
+            return {self.own: const_index(0), self.inside: position}
+        shifted = simplify.sub(position, const_index(self.start))
+        return {self.own: shifted, self.inside: const_index(0)}
 
 
 def windows_of(factor: Node, own: Sequence[Node], inside: Sequence[Node]) -> list[Window]:

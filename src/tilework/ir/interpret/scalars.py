@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tilework.base.errors import DTypeError, InternalError
-from tilework.dtypes import DType, Kind, decode, encode, float64
+from tilework.dtypes import DType, Kind, bfloat16, decode, encode, float32, float64
 from tilework.ir.interpret import floats
 from tilework.ir.interpret.exact import round_integer, truncate
 from tilework.ir.ops import math
@@ -46,8 +46,18 @@ def scalar_function(node: Node) -> Callable[..., Scalar]:
         return cast_function(node.src[0].type.dtype, result)
     if node.op is math.WHERE or node.op is math.WHERE_RARE:
         return _where
+    if node.op is math.DOT_BFLOAT16_PAIRS:
+        return _dot_of_bfloat16
     operand = node.src[0].type.dtype
     return op_function(node.op, operand)
+
+
+def _dot_of_bfloat16(x: int, y: int, z: float) -> float:
+    multiply_add, values = floats.fused_multiply_add(float32), floats.small_values(bfloat16)
+    halves = [parts_of_word(word, 16, signed=False) for word in (x, y)]
+    for a, b in zip(*halves, strict=True):
+        z = multiply_add(values[a], values[b], z)
+    return z
 
 
 def _where(condition: bool, x: Scalar, y: Scalar) -> Scalar:
@@ -172,7 +182,7 @@ _WRAPPED: dict[OpDef, Callable[..., int]] = {
     math.NEG: operator.neg,
     math.ABS: abs,
     math.MULACC: _multiply_add,
-    **{op: _dot(op, 16 if op is math.DOT_PAIRS else 8) for op in math.DOTS},
+    **{op: _dot(op, 16 if op is math.DOT_PAIRS else 8) for op in math.INTEGER_DOTS},
     math.IDIV: floor_divide,
     math.MOD: floor_modulo,
     math.CDIV: _truncated_divide,

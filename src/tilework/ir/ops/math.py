@@ -18,7 +18,7 @@ from typing import Any
 
 from tilework.base.errors import DTypeError, ShapeError
 from tilework.base.records import dataclass
-from tilework.dtypes import DType, bool_
+from tilework.dtypes import DType, bool_, float32, int32
 from tilework.ir.node import Attrs, Node, OpDef
 from tilework.ir.ops.define import (
     define_op,
@@ -232,8 +232,34 @@ DOT_UNSIGNED_QUADS: OpDef = define_op(
 )
 
 
+def _infer_dot_of_floats(src: tuple[Node, ...], attrs: Any) -> Type:
+    words = same_type("dot_bfloat16_pairs", src[:2])
+    kind = src[2].type
+    if words.dtype is not int32 or kind.dtype is not float32 or words.shape != kind.shape:
+        raise DTypeError(
+            "dot_bfloat16_pairs: the operands do not fit",
+            got=f"{words} twice, and {kind}",
+            expected="two words (int32), and a float32 of the same shape",
+        )
+    return kind
+
+
+DOT_BFLOAT16_PAIRS: OpDef = define_op(
+    "dot_bfloat16_pairs",
+    operands=("x", "y", "z"),
+    infer=_infer_dot_of_floats,
+    stages=IN_KERNEL,
+    doc=(
+        "x and y are two bfloat16 each, in one int32, and z is a float32: z plus the products, one"
+        " after the other by FMA, the lower half first."
+    ),
+    elementwise=True,
+)
+
 #: Sums of products of integers that lie side by side in words.
-DOTS = frozenset({DOT_PAIRS, DOT_QUADS, DOT_SIGNED_QUADS, DOT_UNSIGNED_QUADS})
+INTEGER_DOTS = frozenset({DOT_PAIRS, DOT_QUADS, DOT_SIGNED_QUADS, DOT_UNSIGNED_QUADS})
+#: Those of floats too.
+DOTS = INTEGER_DOTS | {DOT_BFLOAT16_PAIRS}
 #: Those of bytes.
 QUADS = frozenset({DOT_QUADS, DOT_SIGNED_QUADS, DOT_UNSIGNED_QUADS})
 #: Those whose first factors are unsigned, and whose second ones are.

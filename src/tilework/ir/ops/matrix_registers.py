@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from tilework.base.errors import DTypeError, ShapeError
 from tilework.base.records import dataclass
-from tilework.dtypes import bool_, int32
+from tilework.dtypes import DType, bool_, float32, int32
 from tilework.ir.node import Attrs, Node, OpDef
 from tilework.ir.ops.define import define_op
 from tilework.ir.stage import Stage
@@ -32,7 +32,7 @@ class MatrixRowsAttrs(Attrs):
 
 
 def _check_words(op: str, node: Node) -> None:
-    if node.type.dtype is not int32:
+    if node.type.dtype not in (int32, float32):
         raise DTypeError(f"{op}: a matrix has words of 32 bits", got=f"{node.type}")
 
 
@@ -40,7 +40,7 @@ def _infer_load(src: tuple[Node, ...], attrs: MatrixRowsAttrs) -> Type:
     _check_words("load_matrix", src[0])
     if src[0].type.memory is None or src[0].type.shape:
         raise DTypeError("load_matrix: needs one address", got=f"{src[0].type}")
-    return make_type((attrs.rows, attrs.columns), int32)
+    return make_type((attrs.rows, attrs.columns), src[0].type.dtype)
 
 
 LOAD_MATRIX: OpDef = define_op(
@@ -78,16 +78,21 @@ STORE_MATRIX: OpDef = define_op(
 
 @dataclass(frozen=True, slots=True)
 class DotMatrixAttrs(Attrs):
-    """Whether the bytes of the factors are signed."""
+    """What the words of the factors hold: bytes of either sign, or floats of 16 bits."""
 
-    is_x_signed: bool
-    is_y_signed: bool
+    x_dtype: DType
+    y_dtype: DType
 
 
 def _infer_dot(src: tuple[Node, ...], attrs: DotMatrixAttrs) -> Type:
     x, y, z = (node.type.shape for node in src)
-    for node in src:
-        _check_words("dot_matrix", node)
+    total = float32 if attrs.x_dtype.is_float else int32
+    if [node.type.dtype for node in src] != [int32, int32, total]:
+        raise DTypeError(
+            "dot_matrix: the matrices have other dtypes",
+            got=", ".join(node.type.dtype.name for node in src),
+            expected=f"two of words, and sums in {total.name}",
+        )
     if not len(x) == len(y) == len(z) == 2 or (x[0], x[1], y[1]) != (z[0], y[0], z[1]):
         raise ShapeError("dot_matrix: the matrices do not fit", got=f"{x} times {y} to {z}")
     return src[2].type
@@ -100,7 +105,10 @@ DOT_MATRIX: OpDef = define_op(
     infer=_infer_dot,
     stages=_PLANNED,
     doc=(
-        "z[i, j] plus the sum over p and four bytes b of x[i, p].b * y[p, j].b, modulo 2**32: the "
-        "words of y hold four consecutive rows of what is multiplied."
+        "z[i, j] plus the sum over p and the parts b of a word of x[i, p].b * y[p, j].b: the words "
+        "of y hold consecutive rows of what is multiplied. Sums of bytes are modulo 2**32. Sums of "
+        "floats have one order, and FMA, rounding to nearest: those of the lower halves along p, "
+        "those of the upper halves, both added, and z. Subnormal numbers are zeros on the way in "
+        "and out."
     ),
 )

@@ -249,7 +249,7 @@ class CFamily:
         math.NEG: emit_negate,
         math.ABS: emit_absolute,
         math.MULACC: emit_multiply_add,
-        **dict.fromkeys(math.DOTS, emit_dot),
+        **dict.fromkeys(math.INTEGER_DOTS, emit_dot),
         math.WHERE: emit_where,
         math.CAST: emit_cast,
         math.BITCAST: emit_bitcast,

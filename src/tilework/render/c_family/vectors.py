@@ -348,7 +348,7 @@ EMITTERS: Final[Mapping[OpDef, Emit]] = {
     math.NEG: emit_negate,
     math.ABS: emit_absolute,
     math.MULACC: emit_multiply_add,
-    **dict.fromkeys(math.DOTS, emit_dot),
+    **dict.fromkeys(math.INTEGER_DOTS, emit_dot),
     math.WHERE: emit_where,
     math.CAST: emit_cast,
     math.BITCAST: emit_vector_bitcast,

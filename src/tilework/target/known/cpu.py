@@ -83,25 +83,37 @@ def _memories(vector_bits: int, num_registers: int, caches: Caches) -> tuple[Mem
     return tuple(row for row in rows if row.size_bytes or row.name == "global")
 
 
-def _amx_instructions() -> tuple[MatrixInstruction, ...]:
-    """Products of bytes by AMX: 16 x 64 by 64 x 16, in eight registers of 16 rows of 64 bytes."""
-    kinds = {"s": "int8", "u": "uint8"}
-    return tuple(
-        MatrixInstruction(
-            name=f"tdpb{a}{b}d",
-            unit="threads",
-            m=16,
-            n=16,
-            k=64,
-            a_dtype=kinds[a],
-            b_dtype=kinds[b],
-            accumulator_dtype="int32",
-            fragment_layout="words",
-            registers=8,
-            cycles=16,
-        )
-        for a in kinds
-        for b in kinds
+def _amx_instructions(features: frozenset[str]) -> tuple[MatrixInstruction, ...]:
+    """Products by AMX, in eight registers of 16 rows of 64 bytes.
+
+    Of bytes 16 x 64 by 64 x 16, of floats of 16 bits half as many; those of floats take subnormal
+    numbers for zeros.
+    """
+    found = []
+    if "amx-int8" in features:
+        kinds = {"s": "int8", "u": "uint8"}
+        found += [
+            _amx(f"tdpb{a}{b}d", 64, kinds[a], kinds[b], "int32") for a in kinds for b in kinds
+        ]
+    if "amx-bf16" in features:
+        found.append(_amx("tdpbf16ps", 32, "bfloat16", "bfloat16", "float32"))
+    return tuple(found)
+
+
+def _amx(name: str, k: int, a: str, b: str, accumulator: str) -> MatrixInstruction:
+    return MatrixInstruction(
+        name=name,
+        unit="threads",
+        m=16,
+        n=16,
+        k=k,
+        a_dtype=a,
+        b_dtype=b,
+        accumulator_dtype=accumulator,
+        fragment_layout="words",
+        registers=8,
+        cycles=16,
+        keeps_subnormals=accumulator == "int32",
     )
 
 
@@ -166,7 +178,7 @@ def x86_spec(
         | frozenset({"dot_pairs"} if "sse2" in kept else ())
         | frozenset({"dot_quads"} if ("avx512vnni" if wide else "avxvnni") in kept else ()),
     )
-    return replace(spec, matrix_instructions=_amx_instructions()) if "amx-int8" in kept else spec
+    return replace(spec, matrix_instructions=_amx_instructions(kept))
 
 
 def x86_level_spec(
