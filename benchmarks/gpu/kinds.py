@@ -5,7 +5,9 @@
 Each runs plainly, captured, and replayed (which makes a device graph of it) on fresh random inputs;
 the same program on the CPU says what is right.  What runs here is what `benchmarks.gpu.sanitize`
 puts under NVIDIA's checkers, so shapes are as small as they may be for a kind of kernel to be
-taken: rings of matrix units need several slots, sorts of long rows several tiles.
+taken: rings of matrix units need several slots, sorts of long rows several tiles.  With `--release`
+every thread hands slots of a ring back by itself, as NVIDIA's racecheck must see it (docs/cuda.md);
+that code is not cached.
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ from typing import Any
 import numpy as np
 
 from tilework import Tensor, dtypes, jit, nn
+from tilework.base import settings
+from tilework.base.records import replace
 from tilework.base.settings import override
+from tilework.codegen.matrix.group_feed import GroupFeed
 
 _ROUNDED = 1e-2
 
@@ -240,7 +245,11 @@ def main() -> int:
     parser.add_argument("--only", default="")
     parser.add_argument("--device", default="CUDA")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--release", action="store_true")
     given = parser.parse_args()
+    if given.release:
+        GroupFeed.all_release = True
+        settings.install(replace(settings.current(), cache_dir=None))
     faults = []
     for kind in kinds():
         if given.only in kind.name:

@@ -15,6 +15,7 @@ from tilework.base.records import replace
 from tilework.codegen.analysis import analyse
 from tilework.codegen.matrix.chain import Chain, find_chain
 from tilework.codegen.matrix.chain_lower import lower_chain
+from tilework.codegen.matrix.group_feed import GroupFeed
 from tilework.codegen.passes.normalise import normalise_ranges
 from tilework.codegen.pipeline import lower_kernel
 from tilework.codegen.plan.extents import ceil_div, size
@@ -43,12 +44,22 @@ def by_crew(chain: Chain | None, cut: tuple[int, int, int] | None) -> tuple[Chai
 
 
 @pytest.mark.parametrize(
-    ("target", "cut", "settles"),
-    [(HOPPER, None, False), *((target, cut, True) for target, cut in CREWS)],
+    ("target", "cut", "settles", "all_release"),
+    [
+        (HOPPER, None, False, False),
+        pytest.param(HOPPER, None, False, True, marks=pytest.mark.slow),
+        *((target, cut, True, False) for target, cut in CREWS),
+    ],
 )
 def test_gradients_by_keys_and_values_come_from_one_kernel_without_races(
-    target: TargetSpec, cut: tuple[int, int, int] | None, *, settles: bool
+    target: TargetSpec,
+    cut: tuple[int, int, int] | None,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    settles: bool,
+    all_release: bool,
 ) -> None:
+    monkeypatch.setattr(GroupFeed, "all_release", all_release)
     rows, keys = 72, 40
     found_chain = find_chain(analyse(normalise_ranges(by_keys(rows, keys))), target)
     chain, blocks = by_crew(found_chain, cut)
