@@ -161,21 +161,49 @@ class Joining(Linalg):
         times = list(as_sizes(repeats))
         return self.repeat([1] * (self.ndim - len(times)) + times)
 
-    def repeat_interleave(self, repeats: Any, dim: int | None = None) -> Self:
+    def repeat_interleave(
+        self, repeats: Any, dim: int | None = None, *, output_size: int | None = None
+    ) -> Self:
         """Each element (or slice along `dim`) repeated in place.
 
         Args:
-            repeats: how often; or one number for each, as a list or a tensor (which is read).
+            repeats: how often; or one number for each, as a list or a tensor, which is read.
             dim: the axis; all elements in one vector by default.
+            output_size: the size of the result along the axis, with which a tensor is not read.
+
+        Raises:
+            ShapeError: the result has another size, or the numbers don't fit the axis.
+
+        Example:
+            >>> Tensor([5, 7]).repeat_interleave(Tensor([2, 1]), output_size=3).tolist()
+            [5, 5, 7]
         """
         x = self.flatten() if dim is None else self
         axis = 0 if dim is None else self._axis(dim, "repeat_interleave")
+        if output_size is not None:
+            return x._repeated_to(repeats, axis, output_size)
         if not hasattr(type(repeats), "__index__") or isinstance(repeats, TensorBase):
             return x._repeated_by(repeats, axis)
         shape = list(x.shape)
         grown = x.unsqueeze(axis + 1).expand(*shape[: axis + 1], repeats, *shape[axis + 1 :])
         shape[axis] = shape[axis] * repeats
         return grown.reshape(shape)._apply(None)
+
+    def _repeated_to(self, repeats: Any, axis: int, output_size: int) -> Self:
+        """The same for a result whose size is known."""
+        x = self if self.ndim else self.reshape(1)
+        if isinstance(repeats, TensorBase) and repeats.ndim and repeats.shape[0] == x.shape[axis]:
+            ends: Any = repeats.cast(dtypes.index).cumsum(0)  # type: ignore[attr-defined]
+            places = type(self).arange(output_size, dtype=dtypes.index, device=self.device)
+            index = ends.searchsorted(places, right=True)
+            return x._apply(tensor.GATHER, index, attrs=tensor.GatherAttrs(axis))
+        found = x.repeat_interleave(repeats, axis)
+        if found.shape[axis] != output_size:
+            raise ShapeError(
+                "repeat_interleave: the result has another size",
+                got=f"{found.shape[axis]}, and output_size={output_size}",
+            )
+        return found
 
     def _repeated_by(self, repeats: Any, axis: int) -> Self:
         x = self if self.ndim else self.reshape(1)

@@ -186,6 +186,8 @@ ONCE_MISSED: dict[str, tuple[Callable[[], object], type[TileworkError], str]] = 
         lambda: Tensor(X).repeat_interleave(Tensor(1.5)), ShapeError, "so many times"),
     "fewer than no times": (
         lambda: Tensor(X).repeat_interleave([-1, 1, 1], 0), ShapeError, "so many times"),
+    "repeat_interleave to another size": (
+        lambda: Tensor(X).repeat_interleave(2, 0, output_size=5), ShapeError, "another size"),
     "a scale of nothing": (lambda: Tensor(X).fake_quantize(0.0), UserError, "not positive"),
     "a factor beyond 64 bits": (
         lambda: Tensor([1]).sub_([], alpha=-(2**70)), DTypeError, "cannot be used here"),
