@@ -1,8 +1,8 @@
 """Rewrite a kernel by a plan for blocks of threads: KERNEL -> TILED.
 
 Every range becomes an expression over its parts.  Where a tile does not divide its range, loads,
-stores and folded values are gated: a vector lies inside of the range or outside of it as a whole,
-since its lanes divide the range.
+stores and folded values are gated: a vector lies inside of the range or outside of it as a whole
+where its lanes divide the range, as they do but for scans; else each lane has a gate.
 """
 
 from __future__ import annotations
@@ -138,6 +138,8 @@ class _Application:
         """The parts of a tile of `range_` at a position."""
         split = self.plan.split_of(int(range_.attrs.number))
         inside, first_lane = const_index(0), const_index(0)
+        lanes = next((part.size for part in split.tile if part.unit is Unit.LANE), 1)
+        is_whole = simplify.value_of(simplify.mod(range_.src[0], const_index(lanes))) == 0
         ranges: list[Node] = []
         for part in split.tile:
             node = self._part(part.unit, part.size, bound=bound)
@@ -145,7 +147,7 @@ class _Application:
                 ranges.append(node)
             size = const_index(part.size)
             inside = simplify.add(simplify.mul(inside, size), node)
-            at_first = const_index(0) if part.unit is Unit.LANE else node
+            at_first = const_index(0) if part.unit is Unit.LANE and is_whole else node
             first_lane = simplify.add(simplify.mul(first_lane, size), at_first)
         start = simplify.scale(position, split.tile_size)
         parts = _Parts(ranges, simplify.add(start, inside))

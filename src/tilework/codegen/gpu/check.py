@@ -102,7 +102,7 @@ class _Check:
             if part.unit is Unit.UNROLL:
                 copies *= part.size
             if part.unit is Unit.LANE:
-                self._check_lanes(split.number, part.size, range_, units[-1])
+                self._check_lanes(split, part.size, range_, units[-1])
         if copies > MOST_COPIES:
             raise PlanError("plan: too many copies of a statement", got=str(copies))
         is_serial = range_ in self.kernel.meeting or split.number in self.scanned
@@ -138,7 +138,8 @@ class _Check:
             and warps * neighbours >= group_of()
         )
 
-    def _check_lanes(self, own: int, lanes: int, range_: Node, last: Unit) -> None:
+    def _check_lanes(self, split: Split, lanes: int, range_: Node, last: Unit) -> None:
+        own = split.number
         extent = simplify.value_of(range_.src[0])
         is_power = lanes & (lanes - 1) == 0
         if last is not Unit.LANE or not is_power or lanes > _MOST_LANES:
@@ -147,7 +148,8 @@ class _Check:
                 got=f"range {own}: {lanes} lanes",
                 expected=f"at most {_MOST_LANES}",
             )
-        if lanes > 1 and (extent is None or extent % lanes):
+        is_gated = own in self.scanned and self._is_tiled_scan(split)
+        if lanes > 1 and not is_gated and (extent is None or extent % lanes):
             raise PlanError(
                 "plan: a vector would reach past the end of its range",
                 got=f"range {own} of {extent}, {lanes} lanes",

@@ -108,10 +108,11 @@ def _parallel(kernel: Kernel) -> list[Node]:
     return [r for r in found if all(mask[n] & kernel.free.bit(r) for n in own)]
 
 
-def _lanes(kernel: Kernel, range_: Node, accesses: Iterable[Node]) -> int:
+def _lanes(kernel: Kernel, range_: Node, accesses: Iterable[Node], *, is_whole: bool = True) -> int:
     """How many elements along `range_` one thread should move at once.
 
-    Accesses must be contiguous along the range, their rows start at a multiple of the lanes.
+    Accesses must be contiguous along the range, their rows start at a multiple of the lanes.  Lanes
+    divide the range unless it need not be made of whole vectors.
     """
     known = _known(range_)
     bit = kernel.free.bit(range_)
@@ -136,7 +137,7 @@ def _lanes(kernel: Kernel, range_: Node, accesses: Iterable[Node]) -> int:
     if not contiguous:
         return 1
     lanes = min(lanes, _ACCESS_BYTES // widest)
-    while lanes > 1 and (not known or known % lanes):
+    while is_whole and lanes > 1 and (not known or known % lanes):
         lanes //= 2
     return lanes
 
@@ -195,7 +196,7 @@ def scan_plan(kernel: Kernel, most: int) -> GpuPlan | None:
     scans = [node for node in kernel.order if node.op is SCAN]
     if any(len(scan.src) > 2 for scan in scans):
         (along,) = scanned
-        return tiled_scan_plan(kernel, _lanes(kernel, along, _accesses(kernel)))
+        return tiled_scan_plan(kernel, _lanes(kernel, along, _accesses(kernel), is_whole=False))
     if len(scanned) != 1 or kernel.reduces or kernel.read_and_written:
         return None
     (along,) = scanned

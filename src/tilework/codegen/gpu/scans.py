@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 #: Threads of a block, and bytes that each of them holds of a tile: 128 in flight hide the waiting.
 THREADS: Final = 256
 _HELD_BYTES: Final = 128
-#: Blocks on a multiprocessor where a thread holds little but its elements.
-_RESIDENT: Final = 5
+#: Blocks on a multiprocessor where a thread holds little but its elements, by their bits.
+_RESIDENT: Final = {32: 5, 64: 4}
 
 
 def scan_of(kernel: Kernel) -> Node | None:
@@ -112,5 +112,5 @@ def tiled_scan_plan(kernel: Kernel, lanes: int) -> GpuPlan | None:
         len(nest),
         (),
         overlap=False,
-        resident=_RESIDENT if scan.src[0].op is LOAD else 0,
+        resident=_RESIDENT[scan.type.dtype.bits] if scan.src[0].op is LOAD else 0,
     )

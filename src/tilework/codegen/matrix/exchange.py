@@ -21,6 +21,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from tilework.base.records import dataclass
+from tilework.codegen.linearize.large import bytes_of
 from tilework.codegen.matrix.arrays import ROW_BYTES, Array, array_of
 from tilework.codegen.matrix.filling import CHUNK_BYTES
 from tilework.dtypes import DType, uint64
@@ -36,7 +37,7 @@ from tilework.ir.ops.matrix import (
     STORE_BOX,
     CountAttrs,
 )
-from tilework.ir.ops.memory import INDEX, LOAD, PARAM
+from tilework.ir.ops.memory import INDEX, LOAD, PARAM, StoreAttrs
 from tilework.ir.symbolic import simplify
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ _ITEMSIZES = (2, 4)
 _MOST_RESULTS, _MOST_OPERANDS = 4, 2
 #: Parts of operands that are on their way, or are read.
 _OPERAND_SLOTS = 2
+#: Results of so many times the cache that all share go past it.
+_LONG = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +341,12 @@ class Staging:
             for box in range(self.exchange.columns // each.width):
                 source = INDEX(self.memory[each.node], self._start(each, slot, box))
                 at = self._coordinates(each, group, values, part, box)
-                self.out.emit(STORE_BOX(boxed, source, *at, after))
+                self.out.emit(STORE_BOX(boxed, source, *at, after, attrs=self._policy(each)))
+
+    def _policy(self, moved: Moved) -> StoreAttrs | None:
+        """Results that nobody finds in the cache which all share need not drive others out."""
+        is_long = bytes_of(moved.array.param) >= _LONG * self.out.target.l2_bytes
+        return StoreAttrs(past_lines=ROW_BYTES) if is_long else None
 
     # ---- places
 

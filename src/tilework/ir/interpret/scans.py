@@ -80,9 +80,9 @@ class _Scan:
                              before_warp)  # fmt: skip
         found = []
         for lanes, start in zip(sums, starts, strict=True):
-            before = self.combine(first, start)
-            parts = [self.combine(before, part) for part in lanes]
-            found += [before, *parts[:-1]] if self.attrs.exclusive else parts
+            parts = [self.combine(start, part) for part in lanes]
+            parts = [start, *parts[:-1]] if self.attrs.exclusive else parts
+            found += [self.combine(first, part) for part in parts]
         return tuple(found) if len(found) > 1 else found[0]
 
     def _in_lanes(self, values: list[Any]) -> list[Any]:

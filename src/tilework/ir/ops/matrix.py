@@ -25,6 +25,7 @@ from tilework.dtypes import DType, bool_, uint32
 from tilework.ir.node import Attrs, Node, OpDef
 from tilework.ir.ops.control import FoldAttrs
 from tilework.ir.ops.define import define_op
+from tilework.ir.ops.memory import StoreAttrs
 from tilework.ir.stage import Stage
 from tilework.ir.types import Memory, Type, make_type
 
@@ -142,6 +143,7 @@ COPY_BOX: OpDef = define_op(
 STORE_BOX: OpDef = define_op(
     "store_box",
     operands=("boxed", "source", "*coordinates"),
+    attrs=StoreAttrs,
     infer=_nothing,
     stages=Stage.LINEAR,
     doc=(

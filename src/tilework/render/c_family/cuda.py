@@ -19,16 +19,16 @@ from tilework.ir.fold import fold_op
 from tilework.ir.ops import control, math, matrix, warp_matrix
 from tilework.ir.ops.control import LaneAttrs
 from tilework.ir.ops.index import LANES, RANGE, VARIABLE, Unit
-from tilework.ir.ops.memory import AFTER, INDEX, LOAD, PARAM, SINK, STORE
+from tilework.ir.ops.memory import AFTER, INDEX, LOAD, PARAM, SINK
 from tilework.ir.ops.program import FAULT_IF
 from tilework.ir.ops.sort import COUNT_UP, RANK_IN_WARP
 from tilework.ir.symbolic.bounds import bounds
-from tilework.ir.symbolic.simplify import TRUE
 from tilework.ir.types import Memory
 from tilework.render.base import cannot_render
 from tilework.render.blocks import BlockRenderer, check_barriers
-from tilework.render.c_family import cuda_matrix, cuda_scans, cuda_warps, dialect
+from tilework.render.c_family import cuda_matrix, cuda_memory, cuda_scans, cuda_warps, dialect
 from tilework.render.c_family.cuda_folds import fold_helper, rank_helper, scan_helper
+from tilework.render.c_family.cuda_memory import memory_type
 from tilework.render.c_family.cuda_prelude import PRELUDE
 from tilework.render.c_family.dialect import CFamily, Emit, type_name
 from tilework.target.cuda_code import ANY_SUFFIX, SOURCE_HEAD
@@ -249,9 +249,9 @@ class _Function:
         if node.op is math.CONST and not node.type.shape:
             return literal(attrs.bits, attrs.dtype)
         if node.op is PARAM:
-            return f"(({_memory_type(node)} *)w{attrs.slot})"
+            return f"(({memory_type(node)} *)w{attrs.slot})"
         if node.op is control.ALLOCATE:
-            return f"(({_memory_type(node)} *)(shared + {attrs.offset_bytes}))"
+            return f"(({memory_type(node)} *)(shared + {attrs.offset_bytes}))"
         if node.op is VARIABLE:
             position = self.kernel.parameters + self.kernel.variables.index(attrs.name)
             return f"((int)w{position})" if is_narrow(node) else f"((i64)w{position})"
@@ -498,70 +498,17 @@ class _Function:
             raise cannot_render(self.renderer.name, node)
         base, offset = (self[source] for source in node.src)
         name = self.fresh()
-        self.emit(f"{_memory_type(node)} *const {name} = {base} + {offset};")
+        self.emit(f"{memory_type(node)} *const {name} = {base} + {offset};")
         self.names[node] = name
 
     def pack(self, node: Node, lanes: int) -> str:
         """The arguments of a template that moves neighbours."""
-        return f"{'ALIGNED' if self._is_global(node) else 'true'}, {_memory_type(node)}, {lanes}"
+        return f"{'ALIGNED' if self._is_global(node) else 'true'}, {memory_type(node)}, {lanes}"
 
     def _is_global(self, address: Node) -> bool:
         is_global = address.type.memory is Memory.GLOBAL
         self.has_vectors |= is_global
         return is_global
-
-    def _load(self, node: Node) -> None:
-        gate = node.src[1] if len(node.src) > 1 and node.src[1] is not TRUE else None
-        address, dtype = node.src[0], node.type.dtype
-        pointer = self[address]
-        not_zero = " != 0" if dtype.is_bool else ""
-        if not node.type.shape:
-            text = f"{pointer}[0]{not_zero}"
-            if gate is not None:
-                text = f"{self[gate]} ? {text} : ({type_name(dtype)})0"
-            self.names[node] = self.define(type_name(dtype), text)
-            return
-        lanes = node.type.lanes
-        if node in self.moved:
-            cuda_warps.load_words(self, node, gate)
-            return
-        if gate is not None and gate.type.shape:
-            self.vectors[node] = [
-                self.define(type_name(dtype), f"{on} ? {pointer}[{lane}]{not_zero} :"
-                             f" ({type_name(dtype)})0")
-                for lane, on in enumerate(self.lanes(gate))
-            ]  # fmt: skip
-            return
-        name = self.fresh()
-        kind = f"pack<{_memory_type(node)}, {lanes}>"
-        loaded = f"load_pack<{self.pack(address, lanes)}>({pointer})"
-        if gate is None:
-            self.emit(f"const {kind} {name} = {loaded};")
-        else:
-            self.emit(f"{kind} {name} = {{}};")
-            self.emit(f"if ({self[gate]}) {name} = {loaded};")
-        self.vectors[node] = [f"({name}.e[{lane}]{not_zero})" for lane in range(lanes)]
-
-    def _store(self, node: Node) -> None:
-        address, value = node.src[0], node.src[1]
-        gate = node.src[2] if len(node.src) > 2 and node.src[2] is not TRUE else None
-        pointer = self[address]
-        if not value.type.shape:
-            guard = "" if gate is None else f"if ({self[gate]}) "
-            self.emit(f"{guard}{pointer}[0] = {self[value]};")
-            return
-        if value in self.moved:
-            cuda_warps.store_words(self, node, gate)
-            return
-        elements = self.lanes(value)
-        if gate is not None and gate.type.shape:
-            for lane, (on, text) in enumerate(zip(self.lanes(gate), elements, strict=True)):
-                self.emit(f"if ({on}) {pointer}[{lane}] = {text};")
-            return
-        guard = "" if gate is None else f"if ({self[gate]}) "
-        kind = f"pack<{_memory_type(address)}, {len(elements)}>"
-        stored = f"{kind}{{{{{', '.join(elements)}}}}}"
-        self.emit(f"{guard}store_pack<{self.pack(address, len(elements))}>({pointer}, {stored});")
 
     def _fault(self, node: Node) -> None:
         word = self.kernel.parameters + len(self.kernel.variables)
@@ -657,12 +604,6 @@ def literal(bits: int, dtype: DType) -> str:
     return dialect.literal(bits, dtype)
 
 
-def _memory_type(node: Node) -> str:
-    """The element type of a buffer or address, as it is in memory."""
-    dtype = node.type.dtype
-    return "u8" if dtype.is_bool else type_name(dtype)
-
-
 BITCAST = math.BITCAST
 _WIDE: Final = frozenset([LOAD, AFTER, control.ACCUMULATOR, control.FOLD_THREADS,
                           control.EXTRACT, control.FOLD_LANES])  # fmt: skip
@@ -686,10 +627,9 @@ _STATEMENTS: Final[Mapping[OpDef, Callable[[_Function, Node], None]]] = {
     AFTER: _Function._after,
     SINK: _Function._nothing,
     INDEX: _Function._index,
-    LOAD: _Function._load,
-    STORE: _Function._store,
     FAULT_IF: _Function._fault,
     **cuda_matrix.STATEMENTS,
+    **cuda_memory.STATEMENTS,
     **cuda_scans.STATEMENTS,
     **cuda_warps.STATEMENTS,
 }

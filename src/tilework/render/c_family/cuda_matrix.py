@@ -56,6 +56,11 @@ template <int N> HELPER void settle(i32 (&x)[N]) {
 #pragma unroll
   for (int i = 0; i < N; i++) asm volatile("" : "+r"(x[i]) :: "memory");
 }
+HELPER u64 first_to_leave() {
+  u64 policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
 HELPER u32 pair_of(u16 low, u16 high) { return (u32)low | ((u32)high << 16); }
 """
 _POWER_OF_TWO: Final = """\
@@ -131,11 +136,14 @@ def _store_box(function: _Function, node: Node) -> None:
     boxed, source = node.src[:2]
     axes = len(boxed.attrs.sizes)
     names, values = _coordinates(function, node.src[2 : 2 + axes])
+    past = node.attrs is not None and node.attrs.past_lines
+    hint, policy = (".L2::cache_hint", f", %{3 + axes}") if past else ("", "")
+    operand = ', "l"(first_to_leave())' if past else ""
     # The second operand stands for nothing: coordinates begin at %3 as in a copy.
     function.emit(
-        f'asm volatile("cp.async.bulk.tensor.{axes}d.global.shared::cta.bulk_group'
-        f' [%1, {{{names}}}], [%0];" ::"r"(shared_address({function[source]})),'
-        f' "l"(&{function[boxed]}), "r"(0), {values} : "memory");'
+        f'asm volatile("cp.async.bulk.tensor.{axes}d.global.shared::cta.bulk_group{hint}'
+        f' [%1, {{{names}}}], [%0]{policy};" ::"r"(shared_address({function[source]})),'
+        f' "l"(&{function[boxed]}), "r"(0), {values}{operand} : "memory");'
     )
     function.emit('asm volatile("cp.async.bulk.commit_group;" ::: "memory");')
 

@@ -69,7 +69,7 @@ template <class F, class T, int STEPS, int LANES, int WARPS, int COUNT, int TILE
 HELPER void scan_blocks(u64 *totals, u32 tile, T *v) {
   __shared__ T of_warps[WARPS], waited[WARPS], begun;
   const u32 lane = threadIdx.x % 32u, warp = threadIdx.x / 32u;
-  T starts[STEPS], total = F::start();
+  T total = F::start();
 #pragma unroll
   for (int step = 0; step < STEPS; step++) {
     T *const own = v + step * LANES;
@@ -78,8 +78,11 @@ HELPER void scan_blocks(u64 *totals, u32 tile, T *v) {
     const T last = scanned<F, T, 32>(own[LANES - 1]);
     T before = __shfl_up_sync(~0u, last, 1);
     if (lane == 0) before = F::start();
-    starts[step] = F::of(total, before);
+    before = F::of(total, before);
     total = F::of(total, __shfl_sync(~0u, last, 31));
+#pragma unroll
+    for (int i = LANES - 1; i >= 0; i--)
+      own[i] = !EXCLUSIVE ? F::of(before, own[i]) : i ? F::of(before, own[i - 1]) : before;
   }
   if (lane == 31) of_warps[warp] = total;
   __syncthreads();
@@ -101,13 +104,7 @@ HELPER void scan_blocks(u64 *totals, u32 tile, T *v) {
     publish<T, COUNT>(ends + group * COUNT, F::of(x, total));
   x = F::of(x, below);
 #pragma unroll
-  for (int step = 0; step < STEPS; step++) {
-    T *const own = v + step * LANES;
-    const T before = F::of(x, starts[step]);
-#pragma unroll
-    for (int i = LANES - 1; i >= 0; i--)
-      own[i] = !EXCLUSIVE ? F::of(before, own[i]) : i ? F::of(before, own[i - 1]) : before;
-  }
+  for (int i = 0; i < STEPS * LANES; i++) v[i] = F::of(x, v[i]);
 }
 """
 _TASK: Final = """\
