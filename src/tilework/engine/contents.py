@@ -3,31 +3,51 @@
 from __future__ import annotations
 
 import array
+import functools
 import gc
+import mmap
 import sys
 import types
-import weakref
 from collections import deque
+from contextvars import ContextVar
 from typing import Any, Final
 
-_COLLECTIONS: Final = frozenset({"collections", "configparser", "queue", "threading"})
+from tilework.engine.foreign import is_a
+
+_COLLECTIONS: Final = frozenset({
+    "argparse", "asyncio.locks", "asyncio.queues", "collections", "concurrent.futures._base",
+    "configparser", "email.message", "http.cookies", "multiprocessing.shared_memory",
+    "multiprocessing.sharedctypes", "optparse", "queue", "string", "threading", "_weakrefset",
+    "weakref",
+})  # fmt: skip
+#: Modules of Python's own, written in C, whose objects change and do not show their state.
+_CLOSED: Final = frozenset({
+    "_asyncio", "_blake2", "_bz2", "_curses", "_hashlib", "_lzma", "_md5", "_multibytecodec",
+    "_pickle", "_sha1", "_sha2", "_sha256", "_sha3", "_sha512", "_sre", "_ssl",
+    "_tkinter", "pyexpat", "select", "sqlite3", "xml.etree.ElementTree", "zlib",
+})  # fmt: skip
+#: Where NumPy keeps them.
+_SETTINGS_OF_NUMPY: Final = (
+    ("numpy._core.printoptions", "format_options"),
+    ("numpy._core.umath", "_extobj_contextvar"),
+)
 _ENVIRONMENT: Final = frozenset({"getenv", "getenvb", "get_exec_path"})
 _VIEWS: Final[tuple[type, ...]] = (type({}.keys()), type({}.values()), type({}.items()))
 
 
 def is_sequence(value: object) -> bool:
     """Whether it is a container that is compared item by item, in the order of its items."""
-    return isinstance(value, list | tuple | set | frozenset | deque)
+    return is_a(value, list | tuple | set | frozenset | deque)
 
 
 def is_mapping(value: object) -> bool:
     """Whether it is a container of keys and values."""
-    return isinstance(value, dict | types.MappingProxyType)
+    return is_a(value, dict | types.MappingProxyType)
 
 
 def is_bytes(value: Any) -> bool:
     """Whether it is memory that is compared byte by byte: of NumPy's arrays and of Python's."""
-    if isinstance(value, bytearray | memoryview | array.array):
+    if is_a(value, bytearray | memoryview | array.array | mmap.mmap):
         return True
     kind = type(value)  # whose attributes run none of the user's code
     if hasattr(kind, "__array_interface__") and hasattr(kind, "dtype"):
@@ -70,11 +90,32 @@ def is_collection(value: object) -> bool:
     return any(base.__module__ in _COLLECTIONS for base in type(value).__mro__)
 
 
+def is_closed(value: object) -> bool:
+    """Whether it is an object of Python's own C code that changes and does not show its state.
+
+    Such are a connection to a database and a hash that is being computed.
+    """
+    return any(base.__module__ in _CLOSED for base in type(value).__mro__)
+
+
+def remembered_by(function: object) -> tuple[object, ...] | None:
+    """What `functools.lru_cache` has kept of a function, and the function; None for others.
+
+    Results that are kept are objects that a call gives out without running any code.
+    """
+    if not is_a(function, functools._lru_cache_wrapper):
+        return None
+    return tuple(part for part in gc.get_referents(function) if not isinstance(part, type))
+
+
+def answers_itself(value: object) -> bool:
+    """Whether the user's own code runs for each attribute that is asked for, its class too."""
+    return not isinstance(type(value).__getattribute__, types.WrapperDescriptorType)
+
+
 def attributes_of(value: object) -> dict[str, Any] | None:
     """The object's own attributes, without running the user's code; None if it has no such."""
-    look = type(value).__getattribute__
-    if not isinstance(look, types.WrapperDescriptorType):  # written in Python
-        look = object.__getattribute__
+    look = object.__getattribute__ if answers_itself(value) else type(value).__getattribute__
     try:
         found = look(value, "__dict__")
     except (AttributeError, TypeError):
@@ -83,16 +124,14 @@ def attributes_of(value: object) -> dict[str, Any] | None:
 
 
 def targets_of(value: Any) -> tuple[object, ...] | None:
-    """What a weak reference, a view of a dictionary or a method of C code leads to.
+    """What a view of a dictionary or a method of C code leads to.
 
     Returns:
         None for another object.
     """
-    if isinstance(value, weakref.ref):
-        return (value(),)
-    if isinstance(value, _VIEWS):
+    if is_a(value, _VIEWS):
         return tuple(gc.get_referents(value))  # `mapping` is a proxy that nobody else has
-    if isinstance(value, types.BuiltinMethodType | types.MethodWrapperType):
+    if is_a(value, types.BuiltinMethodType | types.MethodWrapperType):
         return (value.__self__,)
     return None
 
@@ -102,8 +141,18 @@ def is_environment(value: object) -> bool:
     return type(value).__module__ == "os" and type(value).__name__ == "_Environ"
 
 
-def environment_behind(value: object) -> object:
+def environment_behind(value: Any) -> object:
     """The environment, if a function of the standard library reads it; else None."""
-    if isinstance(value, types.FunctionType) and value.__module__ == "os":
+    if is_a(value, types.FunctionType) and value.__module__ == "os":
         return value.__globals__.get("environ") if value.__name__ in _ENVIRONMENT else None
     return None
+
+
+def settings_of_numpy() -> list[ContextVar[Any]]:
+    """The variables that say how NumPy prints and what it does about errors, if it is imported."""
+    found: list[ContextVar[Any]] = []
+    for module, name in _SETTINGS_OF_NUMPY:
+        variable = getattr(sys.modules.get(module), name, None)
+        if type(variable) is ContextVar:
+            found.append(variable)
+    return found

@@ -3,15 +3,20 @@
 A replay would give the old ones again, so `Watcher` looks at the states of generators before and
 after a capture.  Generators are known by their kind: the global ones of `numpy.random`, `random`
 and `torch`, and any that the function reads.  No such module is imported here.  Of an iterator of
-Python's own (a generator, what `iter`, `zip` or `itertools` give) the place cannot be read, so that
-each one which outlives the call counts as drawn from.  Of a file it can.
+Python's own (a generator, what `iter`, `zip` or `itertools` give) the place cannot be read, nor
+what a connection to a database or another object of C code holds, so that each one which outlives
+the call counts as drawn from.  Of a file it can.
 """
 
 from __future__ import annotations
 
 import sys
+import types
 from collections.abc import Iterator
 from typing import Any, Final
+
+from tilework.engine.contents import is_closed
+from tilework.engine.foreign import is_foreign_code
 
 #: Where modules keep the generator behind their functions.
 _SHARED: Final = {
@@ -23,10 +28,10 @@ _SHARED: Final = {
 
 def _state_of(generator: Any) -> object:
     """The state of a generator as something that can be compared; None for another object."""
-    if is_iterator(generator):
-        return object()  # equal to none
     if is_stream(generator):
         return _place_in(generator)
+    if is_iterator(generator) or is_closed(generator):
+        return object()  # equal to none
     if _is_of_torch(generator):
         return generator.get_state().numpy().tobytes()
     old = getattr(generator, "get_state", None)
@@ -63,9 +68,14 @@ def _is_of_torch(value: object) -> bool:
 
 
 def is_iterator(value: object) -> bool:
-    """Whether an object is an iterator of Python's own, which only its next item tells about."""
-    kind = type(value)
-    return kind.__module__ in ("builtins", "itertools") and hasattr(kind, "__next__")
+    """Whether an object is an iterator of C code, of Python's library or of NumPy's.
+
+    Only its next item tells where it is.  Code of the user's own that gives items is watched.
+    """
+    step = getattr(type(value), "__next__", None)
+    if step is None or _is_printed_to(value):
+        return False
+    return not isinstance(step, types.FunctionType) or is_foreign_code(step.__code__)
 
 
 def is_stream(value: object) -> bool:
@@ -75,8 +85,13 @@ def is_stream(value: object) -> bool:
     """
     if type(value).__module__ not in ("_io", "io") or not hasattr(value, "tell"):
         return False
+    return not _is_printed_to(value)
+
+
+def _is_printed_to(value: object) -> bool:
+    """Whether it is where the process prints."""
     printed = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
-    return not any(value is stream for stream in printed)
+    return any(value is stream for stream in printed)
 
 
 def _place_in(stream: Any) -> object:

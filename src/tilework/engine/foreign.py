@@ -11,7 +11,7 @@ import sys
 import sysconfig
 import types
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 _OWN: Final = str(Path(__file__).parent.parent) + "/"
 #: Watched although it is our own: layers and optimizers hold what a function reads.
@@ -20,7 +20,18 @@ _STANDARD: Final = tuple(
     {sysconfig.get_path("stdlib") + "/", sysconfig.get_path("platstdlib") + "/"}
 )
 _STANDARD_NAMES: Final = sys.stdlib_module_names | set(sys.builtin_module_names)
+_COMPARING: Final = frozenset({
+    "__eq__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__", "__repr__",
+})  # fmt: skip
 _ARRAYS: Final = "/site-packages/numpy/"  # keeps state of its own for errors and printing
+
+
+def is_a(value: object, kinds: Any) -> bool:
+    """Whether an object of the program is of one of these kinds.
+
+    As `isinstance`, which asks the object itself as well: its `__getattribute__` may raise.
+    """
+    return issubclass(type(value), kinds)
 
 
 def is_foreign(filename: str) -> bool:
@@ -56,7 +67,8 @@ def is_foreign_code(code: types.CodeType) -> bool:
     """Whether calls that run this code are not watched."""
     name = getattr(code, "co_qualname", code.co_name)
     if code.co_filename == "<string>" and name.startswith("__"):
-        return True  # what dataclasses generate reads its arguments alone
+        # What dataclasses generate compares and shows fields; to set them is to read nothing.
+        return code.co_name not in _COMPARING
     return is_foreign(code.co_filename)
 
 
@@ -70,12 +82,13 @@ def is_own_module(module: types.ModuleType) -> bool:
     return file_of_module(module).startswith(_OWN)
 
 
-def is_watchable_global(value: object) -> bool:
+def is_watchable_global(value: Any) -> bool:
     """Data and the user's own functions; not modules, classes or what tilework provides."""
-    if isinstance(value, types.ModuleType | types.BuiltinFunctionType):
+    if is_a(value, types.ModuleType | types.BuiltinFunctionType):
         return False
-    if isinstance(value, types.FunctionType):
-        return not is_foreign(value.__code__.co_filename)
-    if isinstance(value, type):
+    if is_a(value, types.FunctionType):
+        # `functools.singledispatch` makes one of the standard library's of the user's functions.
+        return not is_foreign(value.__code__.co_filename) or "registry" in value.__dict__
+    if is_a(value, type):
         return not is_foreign(file_of(value))
     return True

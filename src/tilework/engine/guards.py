@@ -21,23 +21,23 @@ from operator import is_
 from typing import Any, Final
 
 from tilework.base.records import dataclass, replace
-from tilework.engine.contents import (
-    bytes_of,
-)
+from tilework.engine.contents import bytes_of, remembered_by
+from tilework.engine.foreign import is_a
 
 SCALARS: Final = (int, float, complex, str, bytes, bool, type(None), type(...), slice, range)
 #: The value of a place where nothing was.
 MISSING: Final = object()
 #: Stands for a value that is not there any more, and that no value is.
 _GONE: Final = object()
-_CONTENTS: Final = ("items", "pairs", "array", "context")
+_CONTENTS: Final = ("items", "pairs", "array", "context", "weak", "kept")
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One thing that was read: where it is, what it was, and its name for people."""
 
-    #: "item": owner[key]; "cell"; "slot", "class": owner.key; "items"; "pairs"; "array"; "context"
+    #: "item": owner[key]; "cell"; "slot", "class": owner.key; "items"; "pairs"; "array"; "context";
+    #: "weak": what a weak reference leads to, by identity; "kept": what a cache still has
     kind: str
     owner: Any
     key: Any
@@ -49,7 +49,7 @@ def same_value(a: object, b: object) -> bool:
     """Whether two values are one object, or scalars of one type and value (floats by bits)."""
     if a is b:
         return True
-    if type(a) is not type(b) or not isinstance(a, SCALARS):
+    if type(a) is not type(b) or not is_a(a, SCALARS):
         return False
     if isinstance(a, float) and isinstance(b, float):
         return struct.pack("<d", a) == struct.pack("<d", b)
@@ -115,6 +115,9 @@ class Guards:
             elif entry.kind == "array":
                 if bytes_of(now) != entry.value:
                     return f"{entry.name}: the contents of the array changed"
+            elif entry.kind in ("weak", "kept"):
+                if not has_same_contents(entry):
+                    return f"{entry.name}: what it leads to changed"
             elif not same_value(now, entry.value):
                 return f"{entry.name}: {_short(entry.value)} became {_short(now)}"
         return None
@@ -132,16 +135,23 @@ def has_same_contents(entry: Entry) -> bool:
         return all(map(is_, owner.values(), values))
     if entry.kind == "context":
         return bool(owner.get(MISSING) is value)
+    if entry.kind == "weak":
+        return bool(
+            id(owner()) == value
+        )  # of what is gone nobody else has the number: it gives None
+    if entry.kind == "kept":
+        now = {id(part) for part in remembered_by(owner) or ()}
+        return all(id(part) in now for part in value)
     return bool(bytes_of(owner) == value)
 
 
 def values_of(entry: Entry) -> Iterable[object]:
     """The objects that an entry keeps as what was read."""
-    if entry.kind == "items":
+    if entry.kind in ("items", "kept"):
         return entry.value  # type: ignore[no-any-return]  # the tuple of them
     if entry.kind == "pairs":
         return entry.value[1]  # type: ignore[no-any-return]  # the list of them
-    return () if entry.kind == "array" else (entry.value,)
+    return () if entry.kind in ("array", "weak") else (entry.value,)
 
 
 def without(entry: Entry, gone: set[int]) -> Entry:
@@ -149,7 +159,7 @@ def without(entry: Entry, gone: set[int]) -> Entry:
     values = [_GONE if id(value) in gone else value for value in values_of(entry)]
     if not any(value is _GONE for value in values):
         return entry
-    if entry.kind == "items":
+    if entry.kind in ("items", "kept"):
         return replace(entry, value=tuple(values))
     if entry.kind == "pairs":
         return replace(entry, value=(entry.value[0], values))
@@ -189,5 +199,5 @@ def _short(value: object) -> str:
         return "nothing"
     if value is _GONE:
         return "something that is gone"
-    text = repr(value) if isinstance(value, SCALARS) else f"a {type(value).__name__}"
+    text = repr(value) if is_a(value, SCALARS) else f"a {type(value).__name__}"
     return text if len(text) <= 60 else text[:57] + "..."

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import dis
 import functools
+import operator
 import types
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-_ANY: Final = frozenset({"getattr", "hasattr", "vars", "__dict__", "attrgetter"})
+_ANY: Final = frozenset({
+    "getattr", "hasattr", "vars", "__dict__", "attrgetter", "asdict", "astuple",
+    "__getattribute__", "getattr_static", "getmembers",
+})  # fmt: skip
 _ASKING: Final = frozenset({"getattr", "hasattr"})
 #: Code that catches these may read what is not there yet.
 _CATCHING: Final = frozenset({"AttributeError", "Exception", "BaseException"})
@@ -64,6 +68,20 @@ def asked_by(code: types.CodeType) -> frozenset[str]:
 def reads_any(names: AbstractSet[str]) -> bool:
     """Whether code with these names may read attributes of other names too."""
     return not _ANY.isdisjoint(names)
+
+
+def read_through(value: object) -> frozenset[str]:
+    """Names of attributes that code reads by calling a value; functions that read any, by theirs.
+
+    Such are `operator.attrgetter("bias")`, and `getattr` under another name.
+    """
+    if type(value) is operator.attrgetter:
+        paths = value.__reduce__()[1]
+        return frozenset(part for path in paths for part in str(path).split("."))
+    for function in (getattr, hasattr, vars):
+        if value is function:
+            return frozenset({function.__name__})
+    return frozenset()
 
 
 def _questions(steps: Sequence[dis.Instruction]) -> dict[int, str]:

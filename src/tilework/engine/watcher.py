@@ -11,9 +11,11 @@ What only the watcher still refers to, lists and cells of functions that have re
 
 from __future__ import annotations
 
+import builtins
 import functools
 import gc
 import sys
+import threading
 import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,15 +26,19 @@ from typing import Any, Final
 from tilework.base.collection import thawed
 from tilework.engine.calls import Collector, resume_profiler
 from tilework.engine.contents import (
+    answers_itself,
     attributes_of,
     bytes_of,
     environment_behind,
     is_bytes,
+    is_closed,
     is_collection,
     is_environment,
     is_mapping,
     is_sequence,
     objects_in,
+    remembered_by,
+    settings_of_numpy,
     size_of,
     targets_of,
 )
@@ -41,6 +47,7 @@ from tilework.engine.foreign import (
     LIBRARY,
     file_of,
     file_of_module,
+    is_a,
     is_foreign,
     is_foreign_code,
     is_own_code,
@@ -57,9 +64,17 @@ from tilework.engine.guards import (
     without,
 )
 from tilework.engine.holdings import held_here_alone
-from tilework.engine.names import asked_by, globals_of, imports_of, names_of, reads_any
-from tilework.engine.outside import read_outside
+from tilework.engine.names import (
+    asked_by,
+    globals_of,
+    imports_of,
+    names_of,
+    read_through,
+    reads_any,
+)
+from tilework.engine.outside import read_by, read_outside
 
+_BUILTINS: Final = dict(builtins.__dict__)  # as Python has them
 _MAX_WATCHED: Final = 100_000
 _MAX_ITEMS: Final = 4096
 _MAX_ARRAY_BYTES: Final = 1 << 16
@@ -93,9 +108,13 @@ class Watcher:
         #: Functions that values have led to, by their code.
         self._met: dict[types.CodeType, list[weakref.ref[types.FunctionType]]] = {}
         self._draws = Draws()
+        #: Identities of objects that were made since the call began: no later one has the same.
+        self._made: set[int] = set()
         self._profile: Any = None
         self._alive: dict[int, Any] = {}  # what `_known` and `_walked` know by identity
         self._snapshot: dict[str, Any] = {}
+        #: What NumPy's settings were when the call began.
+        self._settings = {each: each.get(MISSING) for each in settings_of_numpy()}
         #: What classes have, which is a new object each time that it is asked for.
         self._spaces: dict[type, Mapping[str, Any]] = {}
 
@@ -121,6 +140,9 @@ class Watcher:
             if event == "call":
                 if not is_foreign_code(frame.f_code) and not collector.runs:
                     self._enter(frame)
+            elif event == "return":
+                if argument is not None and not collector.runs:
+                    self._leave(frame, argument)
             elif event == "c_call" and not collector.runs:
                 read = read_outside(frame, argument)
                 if read is not None:
@@ -217,6 +239,8 @@ class Watcher:
             # The frame keeps this copy of its variables, which would keep alive what they were:
             # emptied at the next event, when the frame has no use for it any more.
             self._snapshot = values
+        if code.co_name == "__init__" and code.co_varnames:
+            self._made.add(id(values.get(code.co_varnames[0])))
         count = code.co_argcount + code.co_kwonlyargcount
         count += bool(code.co_flags & _CODE_FLAG_VARARGS)
         count += bool(code.co_flags & _CODE_FLAG_VARKEYWORDS)
@@ -233,6 +257,24 @@ class Watcher:
             self._note_globals(frame.f_globals, code, names)
             self._note_imports(frame.f_globals, code, names)
 
+    def _leave(self, frame: types.FrameType, value: object) -> None:
+        """Note what the caller's code can read from the objects that a call gives back.
+
+        Containers and arrays are noted where they were found.
+        """
+        caller = frame.f_back
+        if caller is None or is_foreign_code(caller.f_code) or is_own_code(frame.f_code):
+            return
+        if frame.f_code.co_name == "__init__" or is_a(value, SCALARS):
+            return
+        code = caller.f_code
+        name = f"what {frame.f_code.co_name} returns"
+        for part in _objects_of(value):
+            if id(part) in self._made or self._is_leaf(part) or is_bytes(part):
+                continue
+            if _has_attributes(part) or is_a(part, types.ModuleType):
+                self._walk(part, code, names_of(code), name)
+
     def _note_globals(
         self, space: dict[str, Any], code: types.CodeType, names: frozenset[str]
     ) -> None:
@@ -241,16 +283,27 @@ class Watcher:
         Names that code defined inside it reads are seen when that code runs.
         """
         is_theirs = not is_own_code(code)  # nobody sets names in the modules of our layers
+        names = names.union(*[read_through(space.get(name)) for name in globals_of(code)])
         for name in globals_of(code):
             value = space.get(name, MISSING)
             if is_theirs or (value is not MISSING and is_watchable_global(value)):
                 self._note("item", space, name, value, f"global {name}")
-            if is_watchable_global(value) or isinstance(value, types.ModuleType):
+            if is_watchable_global(value) or is_a(value, types.ModuleType):
                 self._walk(value, code, names, name)
             else:
                 self._note_environment(environment_behind(value))
+            if value is MISSING:
+                self._note_builtin(code, names, name)
         if "globals" in globals_of(code):
             self._note("pairs", space, None, (list(space), list(space.values())), "all globals")
+
+    def _note_builtin(self, code: types.CodeType, names: frozenset[str], name: str) -> None:
+        """Note a name that somebody has put beside Python's own functions."""
+        space = builtins.__dict__
+        value = space.get(name, MISSING)
+        if value is not MISSING and value is not _BUILTINS.get(name, MISSING):
+            self._note("item", space, name, value, f"global {name}")
+            self._walk(value, code, names, name)
 
     def _note_imports(
         self, space: dict[str, Any], code: types.CodeType, names: frozenset[str]
@@ -260,7 +313,7 @@ class Watcher:
             package = str(space.get("__package__") or "").split(".")
             whole = ".".join([*package[: len(package) - level + 1], name]) if level else name
             value: Any = sys.modules.get(whole, MISSING)  # None keeps a module from being imported
-            is_there = isinstance(value, types.ModuleType)
+            is_there = is_a(value, types.ModuleType)
             if not is_there or not is_own_module(value):
                 self._note("item", sys.modules, whole, value, f"module {whole}")
             if is_there:
@@ -270,7 +323,7 @@ class Watcher:
         """Note the environment of the process, if it is given."""
         held = attributes_of(environment)
         own = None if held is None else held.get("_data")
-        if isinstance(own, dict):
+        if is_a(own, dict):
             self._note("pairs", own, None, (list(own), list(own.values())), "os.environ")
 
     def _note_cells(
@@ -283,6 +336,8 @@ class Watcher:
             for name in code.co_freevars:  # no cell to watch: at least what it leads to
                 self._walk(values.get(name), code, names, name)
             return
+        held = [contents_of(cell) for cell in function.__closure__]
+        names = names.union(*[read_through(value) for value in held])
         for name, cell in zip(code.co_freevars, function.__closure__, strict=True):
             value = contents_of(cell)
             if value is MISSING:  # not set yet
@@ -293,7 +348,7 @@ class Watcher:
     # --- what a value leads to ---------------------------------------------------------------
 
     def _note(self, kind: str, owner: Any, key: Any, value: Any, name: str) -> bool:
-        mark = (kind, id(owner), key if isinstance(key, str) else id(key))
+        mark = (kind, id(owner), key if is_a(key, str) else id(key))
         if mark in self._known or len(self._entries) >= _MAX_WATCHED:
             return False
         self._known.add(mark)
@@ -327,7 +382,7 @@ class Watcher:
         stack: list[tuple[Any, str]] = [(value, name)]
         while stack:
             value, name = stack.pop()
-            if isinstance(value, SCALARS):
+            if is_a(value, SCALARS) and not hasattr(value, "__dict__"):
                 continue
             if self._is_leaf(value):
                 if cell is None:
@@ -342,10 +397,10 @@ class Watcher:
                 continue
             self._walked.add(mark)
             self._alive[id(value)] = value
-            if is_generator(value) or is_iterator(value) or is_stream(value):
+            if is_generator(value) or is_iterator(value) or is_stream(value) or is_closed(value):
                 self._draws.note(value, name)
                 continue
-            if isinstance(value, type):
+            if is_a(value, type):
                 stack.extend(self._class_parts(value, names, name))
                 if type(value) is not type:
                     stack.extend(self._class_parts(type(value), names, name))
@@ -365,35 +420,69 @@ class Watcher:
         """Note `value`'s parts that can be read, and return them."""
         if is_sequence(value) or is_mapping(value):
             return self._container_parts(value, names, name)
-        if isinstance(value, types.FunctionType):
-            if is_foreign(value.__code__.co_filename):
-                return []
-            self._note_function(value, name)
-            return self._own_parts(value.__dict__, names & value.__dict__.keys(), name)
-        if isinstance(value, types.MethodType):
+        if is_a(value, types.FunctionType):
+            return self._function_parts(value, names, name)
+        if is_a(value, types.MethodType):
             return [(value.__self__, name)]
-        if isinstance(value, functools.partial):
-            return [(value.func, name), (value.args, name), (value.keywords, name)]
         if is_bytes(value):
+            self._note_settings_of(type(value).__module__)
             if size_of(value) <= _MAX_ARRAY_BYTES:
                 self._note("array", value, None, bytes_of(value), name)
             else:
                 self._unseen.append(f"the contents of the array {name}")
                 return []
             return [(item, f"an item of {name}") for item in objects_in(value)]
-        if isinstance(value, types.ModuleType):
+        if is_a(value, types.ModuleType):
             return self._module_parts(value, names, name)
-        if isinstance(value, ContextVar):
+        if is_a(value, ContextVar):
             now = value.get(MISSING)
             self._note("context", value, None, now, f"the context variable {value.name}")
             return [] if now is MISSING else [(now, name)]
         if is_environment(value):
             self._note_environment(value)
             return []
-        targets = targets_of(value)
+        if is_a(value, weakref.ref):
+            return self._weak_parts(value, names, name)
+        targets = self._targets(value, name)
         if targets is not None:
             return [(target, name) for target in targets]
         return self._attribute_parts(value, names, name)
+
+    def _function_parts(
+        self, value: types.FunctionType, names: frozenset[str], name: str
+    ) -> list[tuple[Any, str]]:
+        if is_foreign(value.__code__.co_filename):
+            # `functools.singledispatch` keeps the user's functions by their types.
+            registry = value.__dict__.get("registry")
+            return [] if registry is None else [(registry, name)]
+        self._note_function(value, name)
+        return self._own_parts(value.__dict__, names & value.__dict__.keys(), name)
+
+    def _targets(self, value: Any, name: str) -> tuple[object, ...] | None:
+        """What an object of C code leads to that shows it, or None for another object."""
+        if is_a(value, functools.partial):
+            read = read_by(value.func)
+            if read is not None:
+                self._draws.note_read(read)
+            return value.func, value.args, value.keywords
+        kept = remembered_by(value)
+        if kept is not None:
+            self._note("kept", value, None, kept, f"the cache of {name}")
+        return targets_of(value) if kept is None else kept
+
+    def _weak_parts(
+        self, value: weakref.ref[Any], names: frozenset[str], name: str
+    ) -> list[tuple[Any, str]]:
+        """What an object that may go at any time consists of, without keeping it."""
+        target = value()
+        own = attributes_of(target)
+        if self._is_leaf(target) or own is None:
+            return [(target, name)]
+        self._note("weak", value, None, id(target), name)
+        found = self._own_parts(own, names & own.keys(), name)
+        for key in self._overridable(type(target), names - own.keys()):
+            self._note("item", own, key, MISSING, f"{name}.{key}")
+        return found + self._class_parts(type(target), names - own.keys(), name)
 
     def _container_parts(
         self, value: Any, names: frozenset[str], name: str
@@ -405,7 +494,7 @@ class Watcher:
             self._note("pairs", value, None, (list(value), list(value.values())), name)
             found = [(item, f"{name}[{key!r}]") for key, item in value.items()]
         else:
-            if not isinstance(value, tuple | frozenset):
+            if not is_a(value, tuple | frozenset):
                 self._note("items", value, None, tuple(value), name)
             found = [(item, f"{name}[{index}]") for index, item in enumerate(value)]
         if hasattr(value, "__dict__") or type(value).__module__ not in ("builtins", "collections"):
@@ -429,11 +518,13 @@ class Watcher:
             return []
         found: list[tuple[Any, str]] = []
         is_ours = not is_foreign(file_of_module(value))
-        for key in names & value.__dict__.keys():
+        is_any = is_ours and reads_any(names) and len(value.__dict__) <= _MAX_ITEMS
+        self._note_settings_of(value.__name__)
+        for key in list(value.__dict__) if is_any else names & value.__dict__.keys():
             part = value.__dict__[key]
             self._note("item", value.__dict__, key, part, f"{name}.{key}")
             self._note_environment(environment_behind(part))
-            is_data = isinstance(part, list) or is_environment(part)
+            is_data = is_a(part, list) or is_environment(part)
             if is_data or (is_ours and is_watchable_global(part)):
                 found.append((part, f"{name}.{key}"))
         return found
@@ -444,6 +535,12 @@ class Watcher:
         found: list[tuple[Any, str]] = []
         own = attributes_of(value)
         is_dynamic = reads_any(names)
+        if is_a(value, threading.local):
+            # Its attributes are those of the thread that asks.
+            for key in names:
+                self._note("slot", value, key, getattr(value, key, MISSING), f"{name}.{key}")
+            found += [(part, name) for part in (own or {}).values()]
+            own = None
         if own is not None:
             wanted = own.keys() if is_dynamic or is_collection(value) else names & own.keys()
             found += self._own_parts(own, wanted, name)
@@ -456,11 +553,11 @@ class Watcher:
         for cls in type(value).__mro__:
             provided = cls.__dict__.keys()
             for key in (provided if is_dynamic else names & provided) - own.keys():
-                if isinstance(cls.__dict__[key], types.MemberDescriptorType):
+                if is_a(cls.__dict__[key], types.MemberDescriptorType):
                     part = getattr(value, key, MISSING)
                     self._note("slot", value, key, part, f"{name}.{key}")
                     found.append((part, f"{name}.{key}"))
-        if not _is_of_a_library(type(value)):
+        if not _is_of_a_library(type(value)) and not answers_itself(value):
             self._note("slot", value, "__class__", type(value), f"the class of {name}")
         found.extend(self._class_parts(type(value), names - own.keys(), name))
         return found
@@ -486,13 +583,14 @@ class Watcher:
         for base in cls.__mro__:
             if base is object or is_foreign(file_of(base)):
                 continue
-            for key in names & base.__dict__.keys():
+            is_any = reads_any(names) and not _is_of_a_library(base)
+            for key in _open(base) if is_any else names & base.__dict__.keys():
                 part = base.__dict__[key]
                 owner = base if is_final or key in seen else cls
                 seen.add(key)
-                if isinstance(part, types.FunctionType | property):
+                if is_a(part, types.FunctionType | property):
                     self._note("class", owner, key, part, f"{name}.{key}")
-                    if isinstance(part, types.FunctionType):
+                    if is_a(part, types.FunctionType):
                         self._note_function(part, f"{name}.{key}")
                     continue
                 if callable(part) or hasattr(type(part), "__get__"):
@@ -507,8 +605,17 @@ class Watcher:
         space = self._spaces.setdefault(cls, cls.__dict__)
         self._note("item", space, key, part, name)
         function = getattr(part, "__func__", None)
-        if isinstance(function, types.FunctionType):
+        if is_a(function, types.FunctionType):
             self._note_function(function, name)
+        if is_a(part, functools.singledispatchmethod):
+            registry = part.dispatcher.registry  # the user's functions by their types
+            self._note("pairs", registry, None, (list(registry), list(registry.values())), name)
+
+    def _note_settings_of(self, module: str) -> None:
+        """Note how NumPy prints and treats errors, if that is the module: as the call found it."""
+        if module == "numpy":
+            for variable, now in self._settings.items():
+                self._note("context", variable, None, now, f"NumPy's {variable.name}")
 
 
 def _is_of_a_library(cls: type) -> bool:
@@ -517,13 +624,27 @@ def _is_of_a_library(cls: type) -> bool:
     return is_foreign(filename) or filename.startswith(LIBRARY)
 
 
+def _open(cls: type) -> list[str]:
+    """The names that a class itself has, but for those that Python gives a meaning."""
+    return [key for key in list(cls.__dict__) if not key.startswith("__")]
+
+
+def _objects_of(value: object) -> Iterable[object]:
+    """An object, or those in a container that is given back."""
+    if is_a(value, dict):
+        return list(value.values()) if len(value) <= _MAX_ITEMS else ()
+    if is_a(value, list | tuple | set | frozenset):
+        return list(value) if len(value) <= _MAX_ITEMS else ()
+    return (value,)
+
+
 def _has_attributes(value: object) -> bool:
     """Whether it is an object of some class with attributes of its own."""
-    if isinstance(value, tuple) and hasattr(type(value), "_fields"):
+    if is_a(value, tuple) and hasattr(type(value), "_fields"):
         return False  # a named tuple is taken apart as an argument, item by item
-    if isinstance(value, list | tuple | dict | set | frozenset):
+    if is_a(value, list | tuple | dict | set | frozenset):
         return type(value).__module__ != "builtins"
-    return not isinstance(value, (*SCALARS, types.ModuleType))
+    return not is_a(value, (*SCALARS, types.ModuleType))
 
 
 #: Objects in a generation of the garbage collector up to which they are looked through one by one.

@@ -1,6 +1,7 @@
 """Containers, iterators and the like that a captured function reads: a change is seen."""
 
 import array
+import csv
 import itertools
 import weakref
 from collections import ChainMap, OrderedDict, UserDict, UserList, deque
@@ -9,6 +10,7 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tilework.engine.guards import Guards
@@ -91,8 +93,24 @@ def test_contents_that_differ_are_seen(name: str) -> None:
         lambda: (n for n in (1, 2, 3)),
         itertools.count,
         lambda: zip([1, 2, 3], [4, 5, 6], strict=True),
+        lambda: iter(deque([1, 2, 3])),
+        lambda: csv.reader(["1", "2", "3"]),
+        lambda: iter(csv.DictReader(["a", "1", "2"])),
+        lambda: np.arange(3).flat,
+        lambda: np.ndenumerate(np.arange(3)),
     ],
-    ids=["list", "map", "generator", "count", "zip"],
+    ids=[
+        "list",
+        "map",
+        "generator",
+        "count",
+        "zip",
+        "deque",
+        "csv",
+        "rows by name",
+        "flat",
+        "ndenumerate",
+    ],
 )
 def test_an_iterator_that_was_there_before_gives_something_new(make: Callable[[], Any]) -> None:
     held = make()

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import ctypes
+import dataclasses
 import datetime
+import functools
 import io
 import json
 import logging
 import math
+import mmap
 import os
 import queue
 import random  # noqa: F401  # whatever is loaded while a function runs counts as drawn from
 import socket
+import sqlite3
 import sys
 import threading
 import time
 import types
 import uuid
 import warnings
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,6 +43,7 @@ METHOD: Any = Tensor.relu
 ROUND: Any = math.floor
 KIND: Any = int
 MODULE: Any = math
+BUILTINS: dict[str, Any] = vars(__import__("builtins"))
 DTYPE: Any = dtypes.float32
 
 
@@ -88,7 +96,7 @@ def names() -> dict[str, Any]:
     return globals()
 
 
-def check(function: Callable[[Tensor], Tensor], change: Callable[[], None]) -> None:
+def check(function: Callable[[Tensor], Tensor], change: Callable[[], object]) -> None:
     """The captured function gives what the plain one gives, before and after the change."""
     step, x = jit(function), Tensor(X).realize()
     wanted = function(x).tolist()
@@ -215,6 +223,112 @@ def test_a_module_that_may_not_be_imported_stays_so(monkeypatch: pytest.MonkeyPa
     assert step.num_captures == 1
 
 
+# --- objects that calls give out ------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Options:
+    """What a program is told."""
+
+    factor: float = 2.0
+
+
+class Number(int):
+    """A number that knows more."""
+
+    factor = 2.0
+
+
+def test_what_a_function_gives_out_is_looked_into_by_the_names_of_its_caller() -> None:
+    options, kept = Options(), {"a": Options()}
+
+    def chosen() -> Options:
+        return options
+
+    def looked_up(name: str) -> Options:
+        return kept[name]
+
+    check(lambda x: x * chosen().factor, lambda: setattr(options, "factor", 3.0))
+    check(lambda x: x * looked_up("a").factor, lambda: setattr(kept["a"], "factor", 3.0))
+
+
+def test_what_a_cache_gives_out_is_looked_into() -> None:
+    @functools.lru_cache
+    def loaded() -> Options:
+        return Options()
+
+    loaded()  # from now on no code of it runs
+    check(lambda x: x * loaded().factor, lambda: setattr(loaded(), "factor", 3.0))
+
+    def replaced() -> None:
+        loaded.cache_clear()
+        loaded().factor = 4.0
+
+    check(lambda x: x * loaded().factor, replaced)
+
+
+def test_objects_of_the_call_itself_may_change_after_it() -> None:
+    def made(factor: float) -> Options:
+        return Options(factor)
+
+    step, x = jit(lambda x: [x * made(2.0).factor, made(3.0)]), Tensor([1.0]).realize()
+    for _ in range(3):
+        row, options = step(x)
+        assert (row.item(), options.factor) == (2.0, 3.0)
+        options.factor = 5.0
+
+
+def test_fields_that_python_reads_for_the_function_are_watched() -> None:
+    options, other, number = Options(), Options(), Number(3)
+    check(
+        lambda x: x * dataclasses.asdict(options)["factor"], lambda: setattr(options, "factor", 4.0)
+    )
+    check(lambda x: x * (2 if options == other else 1), lambda: setattr(other, "factor", 4.0))
+    check(lambda x: x * number.factor, lambda: setattr(number, "factor", 3.0))
+
+
+def test_functions_by_the_types_of_their_arguments_may_come_later() -> None:
+    @functools.singledispatch
+    def factor(value: object) -> float:
+        return 2.0
+
+    check(lambda x: x * factor(1), lambda: factor.register(int, lambda value: 3.0))
+
+
+def test_a_name_beside_pythons_own_functions_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(BUILTINS, "INSTALLED", 2.0)
+    check(
+        lambda x: x * INSTALLED,  # type: ignore[name-defined]  # noqa: F821
+        lambda: monkeypatch.setitem(BUILTINS, "INSTALLED", 3.0),
+    )
+
+
+def test_a_weak_reference_keeps_nothing() -> None:
+    held = [Options()]
+    reference = weakref.ref(held[0])
+
+    def function(x: Tensor) -> Tensor:
+        options = reference()
+        return x * (9.0 if options is None else options.factor)
+
+    check(function, lambda: setattr(held[0], "factor", 3.0))
+    check(function, held.clear)
+
+
+def test_each_thread_has_attributes_of_its_own() -> None:
+    own = threading.local()
+    step, x = jit(lambda x: x * own.factor), Tensor([1.0]).realize()
+
+    def run(factor: float) -> list[float]:
+        own.factor = factor
+        return [step(x).item() for _ in range(3)]
+
+    assert run(2.0) == [2.0] * 3
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        assert pool.submit(run, 3.0).result() == [3.0] * 3
+    assert step(x).item() == 2.0
+
+
 # --- the environment, and what the standard library keeps -----------------------------------------
 
 READS: dict[str, Callable[[], str | None]] = {
@@ -245,6 +359,44 @@ def test_objects_of_the_standard_library_are_looked_into() -> None:
         waiting.put(number)
     step, x = jit(lambda x: x * waiting.get()), Tensor([1.0]).realize()
     assert [step(x).item() for _ in range(6)] == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+
+
+def test_objects_of_c_code_that_do_not_show_their_state_are_asked_anew() -> None:
+    table, waiting = sqlite3.connect(":memory:"), queue.SimpleQueue[float]()
+    table.execute("create table numbers (factor real)")
+    table.execute("insert into numbers values (2)")
+    select = "select factor from numbers"
+    check(
+        lambda x: x * table.execute(select).fetchone()[0],
+        lambda: table.execute("update numbers set factor = 3"),
+    )
+    for number in range(1, 5):
+        waiting.put(float(number))
+    step, x = jit(lambda x: x * waiting.get()), Tensor([1.0]).realize()
+    assert [step(x).item() for _ in range(4)] == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_objects_of_further_kinds_of_the_library_are_looked_into() -> None:
+    future, later = concurrent.futures.Future[None](), asyncio.Event()
+    by_name = weakref.WeakValueDictionary[str, Options](a=(options := Options()))
+    check(lambda x: x * (2 if future.done() else 1), lambda: future.set_result(None))
+    check(lambda x: x * (2 if later.is_set() else 1), later.set)
+    check(lambda x: x * by_name["a"].factor, lambda: setattr(options, "factor", 3.0))
+    with mmap.mmap(-1, 16) as memory:
+        check(lambda x: x * (memory[0] + 1), lambda: memory.__setitem__(0, 2))
+
+
+def test_a_clock_that_another_function_calls_is_read_anew() -> None:
+    read = functools.partial(time.perf_counter_ns)
+    step, x = jit(lambda x: x + read() % 1000003), Tensor([0.0]).realize()
+    assert len({step(x).item() for _ in range(5)}) == 5
+
+
+def test_a_child_has_a_number_of_its_own() -> None:
+    step, x = jit(captures=1)(lambda x: x + os.getpid()), Tensor([0.0]).realize()
+    step(x)
+    with pytest.raises(CaptureError, match="getpid"):
+        step(x)
 
 
 def test_numbers_of_c_and_arrays_of_pytorch_are_compared_by_their_bytes() -> None:
