@@ -284,27 +284,35 @@ def substitute_ranges(
         memo: Shared between calls with the same mappings.
     """
     done: dict[Node, Node] = {} if memo is None else memo
-    stack = [root]
+    # A node below a None has had its sources replaced.
+    stack: list[Node | None] = [root]
+    pop = stack.pop
     while stack:
-        node = stack[-1]
-        if node in done:
-            stack.pop()
-            continue
-        if node in values:
-            done[node] = values[node]
-            stack.pop()
-            continue
-        waiting = [source for source in node.src if source not in done]
-        if waiting:
-            stack.extend(waiting)
-            continue
-        stack.pop()
-        if node.op in BINDERS:
-            src = [done[node.src[0]]]
-            for bound in node.src[1:]:
-                src.extend(binders.get(bound, (done[bound],)))
-            done[node] = node.op(*src, attrs=node.attrs)
-            continue
-        src_tuple = tuple([done[source] for source in node.src])
-        done[node] = node if src_tuple == node.src else simplify.rebuild(node, src_tuple)
+        node = pop()
+        if node is None:
+            above = pop()
+            if above is not None:
+                done[above] = _with_sources(above, done, binders)
+        elif node not in done:
+            if node in values:
+                done[node] = values[node]
+            elif node.src:
+                stack.append(node)
+                stack.append(None)
+                stack.extend(node.src)
+            else:
+                done[node] = node
     return done[root]
+
+
+def _with_sources(
+    node: Node, done: Mapping[Node, Node], binders: Mapping[Node, tuple[Node, ...]]
+) -> Node:
+    """A node of what its sources have become."""
+    if node.op in BINDERS:
+        src = [done[node.src[0]]]
+        for bound in node.src[1:]:
+            src.extend(binders.get(bound, (done[bound],)))
+        return node.op(*src, attrs=node.attrs)
+    sources = tuple([done[source] for source in node.src])
+    return node if sources == node.src else simplify.rebuild(node, sources)

@@ -50,7 +50,7 @@ class Tiling(TileCost):
         blocks = ceil_div(self.lane_tiles, block)
         around = product(outer) * blocks
         reuse = product(self.m_rest) * self.row_tiles
-        cycles = self._compute() + self._read_a(around * block) + self._stream_a(around)
+        cycles = self.compute + self._read_a(around * block) + self._stream_a(around)
         cycles += self._first_b()
         nest = [(number(r), 0) for r in [*outer, self.lane]]
         tasks = len(nest)
@@ -98,7 +98,7 @@ class Tiling(TileCost):
         tasks = len(nest)
         panels = product(self.n_rest) * self.lane_tiles
         # The last block may be smaller than those that all wait for.
-        cycles = self._compute() * blocks * block / self.row_tiles
+        cycles = self.compute * blocks * block / self.row_tiles
         staged: list[Staged] = []
         if self._stage_a(panels):
             staged.append(Staged(0, Memory.TILE, len(nest), 1))
@@ -154,7 +154,7 @@ class Tiling(TileCost):
         staged = [Staged(0, Memory.TILE, level, self.lanes, windows=True)]
         # The last block, and the last share, may be smaller than those that all wait for.
         whole = ceil_div(tiles, block) * block * ceil_div(passes, share) * share
-        cycles = self._compute() * whole / (tiles * passes)
+        cycles = self.compute * whole / (tiles * passes)
         # What is dear is that another core has written it: bytes count, not loads.
         copied = tasks * self._window_elements(block) * loaded_share(self.contraction.a)
         cycles += copied * COPY_WINDOW / self.lanes

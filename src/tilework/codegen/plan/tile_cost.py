@@ -104,6 +104,8 @@ class TileCost:
         self.direct_b = self.along and is_plain_load(contraction.b)
         self.square = 1 if self.along or not is_plain_load(contraction.b) else self._square()
         self.copy_lanes = self.lanes if self.along or self.square > 1 else 1
+        #: The cycles of the sums alone, in whatever order.
+        self.compute = self._compute()
 
     def _most_lanes(self) -> int:
         """Elements of a vector along the lanes' range."""
