@@ -70,16 +70,17 @@ class OpDef:
 
 
 class Facts:
-    """What follows from the structure of a node alone, found on demand by digest.py and symbolic/.
+    """What follows from the structure of a node alone, found on demand by who asks for it.
 
     An object of its own, since most nodes are never asked.
     """
 
-    __slots__ = ("bounds", "digest", "is_exact", "terms")
+    __slots__ = ("bounds", "digest", "is_contraction", "is_exact", "terms")
 
     def __init__(self) -> None:
         self.bounds: tuple[int, int] | None = None
         self.is_exact: bool | None = None
+        self.is_contraction: bool | None = None
         self.digest: bytes | None = None
         self.terms: Any = None
 

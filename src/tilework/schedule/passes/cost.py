@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from tilework.ir.node import facts_of
 from tilework.ir.ops import index, math, memory, tensor
 from tilework.schedule.passes.movement import MOVEMENT
 from tilework.schedule.passes.prepare import numel
@@ -228,13 +229,17 @@ def is_contraction(node: Node) -> bool:
     """Is this REDUCE a sum of products, each operand of which varies along an axis of its own?"""
     if node.op is not tensor.REDUCE or node.attrs.fold is not tensor.Fold.ADD:
         return False
-    product = product_of(node)
+    facts = facts_of(node)
+    if facts.is_contraction is None:  # many passes ask
+        facts.is_contraction = _multiplies(product_of(node), node.attrs.axes)
+    return facts.is_contraction
+
+
+def _multiplies(product: Node, summed: tuple[int, ...]) -> bool:
+    """Is this a product whose operands each vary along an axis of their own that is kept?"""
     if product.op is not math.MUL:
         return False
-    kept = [
-        axis
-        for axis, size in enumerate(product.type.shape)
-        if axis not in node.attrs.axes and size != 1
-    ]
+    shape = product.type.shape
+    kept = [axis for axis, size in enumerate(shape) if axis not in summed and size != 1]
     x, y = (varying_axes(operand, 24) for operand in product.src)
     return any(a in x and a not in y for a in kept) and any(a in y and a not in x for a in kept)
