@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tilework.backends.contract import Backend, KernelSource, Opened, WorkerToolchain
+from tilework.backends.tuned import tuned_key
 from tilework.base import settings
 from tilework.base.errors import DeviceUnavailableError
 from tilework.base.records import replace
@@ -17,6 +18,7 @@ from tilework.target.spec import TargetSpec
 from tilework.toolchain.nvrtc import EXTRA, MISSING, NvrtcToolchain, is_installed
 
 if TYPE_CHECKING:
+    from tilework.codegen.plan.kinds import AnyPlan
     from tilework.codegen.plan.prepack import Prepacked
     from tilework.render.c_family.cuda import CudaRenderer
 
@@ -39,15 +41,25 @@ class CudaCompiler:
         """The toolchain's key; the renderer goes with it."""
         return self._toolchain.key
 
-    def lower(self, kernel: Node, *, is_plain: bool = False) -> KernelSource:
-        """Plan (or take plain loops), lower and render one kernel."""
+    def lower(
+        self, kernel: Node, plan: AnyPlan | None = None, *, is_plain: bool = False
+    ) -> KernelSource:
+        """Plan, lower and render one kernel.
+
+        Args:
+            kernel: at the KERNEL stage.
+            plan: how to tile it; None takes what tuning has found, or the cost model's choice.
+            is_plain: take plain loops.
+
+        Raises: PlanError for a given plan that is not legal.
+        """
         # Imported here, since a start with warm caches needs no code generator.
-        from tilework.codegen.pipeline import lower_kernel
+        from tilework.codegen.tuned import lower_as_tuned
         from tilework.render.c_family.cuda import CudaRenderer
 
         if self._renderer is None:
             self._renderer = CudaRenderer(self.target.limits.shared_memory_bytes)
-        lowered = lower_kernel(kernel, self.target, is_plain=is_plain)
+        lowered = lower_as_tuned(kernel, self.target, plan, is_plain=is_plain)
         return KernelSource(
             name=lowered.name,
             text=self._renderer.render(lowered),
@@ -56,6 +68,10 @@ class CudaCompiler:
             num_buffers=lowered.parameters,
             scratch_bytes=lowered.scratch_bytes,
         )
+
+    def plan_key(self, kernel: Node) -> str:
+        """What tuning adds to the key of a kernel's code."""
+        return tuned_key(kernel, self.target)
 
     def lower_plainly(self, kernel: Node) -> KernelSource:
         """Lower without a plan: the reference for kernels that are too long to interpret."""

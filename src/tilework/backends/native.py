@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, lru_cache
@@ -11,10 +10,11 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from tilework.backends.contract import KernelSource, WorkerToolchain
+from tilework.backends.tuned import tuned_key
 from tilework.base import settings
 from tilework.base.collection import no_collection
 from tilework.base.diskcache import DiskCache
-from tilework.base.errors import PlanError, TileworkError, ToolchainError, UnsupportedError
+from tilework.base.errors import TileworkError, ToolchainError, UnsupportedError
 from tilework.base.hashing import digest
 from tilework.base.switching import prompt_switching
 from tilework.ir.node import Node
@@ -204,13 +204,6 @@ def open_driver(name: DeviceName, target: TargetSpec) -> CpuDriver:
     return driver
 
 
-def _may_be_tuned() -> bool:
-    """Are there tuned plans, on disk or in this process?  Asked without loading what reads them."""
-    folder = settings.current().cache_dir
-    is_loaded = "tilework.codegen.plan.database" in sys.modules
-    return is_loaded or (folder is not None and (folder / "plans").is_dir())
-
-
 class NativeCompiler:
     """Lower, render and compile kernels for this machine's processor.
 
@@ -251,16 +244,9 @@ class NativeCompiler:
         if self._renderer is None:
             self._renderer = self._make_renderer()
         # Imported here, since a start with warm caches needs no code generator.
-        from tilework.codegen.pipeline import lower_kernel
-        from tilework.codegen.plan.database import tuned_plan
+        from tilework.codegen.tuned import lower_as_tuned
 
-        tuned = None if plan is not None or is_plain else tuned_plan(kernel, self.target)
-        try:
-            lowered = lower_kernel(kernel, self.target, plan or tuned, is_plain=is_plain)
-        except PlanError:
-            if tuned is None:
-                raise
-            lowered = lower_kernel(kernel, self.target)  # it was tuned for another version
+        lowered = lower_as_tuned(kernel, self.target, plan, is_plain=is_plain)
         return KernelSource(
             name=lowered.name,
             text=self._renderer.render(lowered),
@@ -272,11 +258,7 @@ class NativeCompiler:
 
     def plan_key(self, kernel: Node) -> str:
         """What tuning adds to the key of a kernel's code."""
-        if not _may_be_tuned():
-            return ""
-        from tilework.codegen.plan.database import record_key
-
-        return record_key(kernel, self.target)
+        return tuned_key(kernel, self.target)
 
     def lower_plainly(self, kernel: Node) -> KernelSource:
         """Lower without a plan: the reference for kernels that are too long to interpret."""

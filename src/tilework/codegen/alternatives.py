@@ -135,9 +135,11 @@ class Alternatives:
 
 
 def alternatives(sink: Node, target: TargetSpec) -> Alternatives | None:
-    """The plans that a kernel may have; None on machines whose plans are not searched yet."""
+    """The plans that a kernel may have; None where there is nothing to choose."""
     if has_blocks(target):
-        return None
+        from tilework.codegen.gpu.alternatives import block_alternatives  # which builds on this
+
+        return block_alternatives(sink, target)
     with in_use():
         if is_sort(sink):
             return Alternatives(

@@ -271,7 +271,48 @@ def compile_with_plan(device: OpenDevice, kernel: Node, plan: AnyPlan) -> Compil
     Raises: PlanError for a plan that is not legal; what compiling raises.
     """
     source = device.compiler.lower(kernel, plan)  # type: ignore[call-arg]  # it has plans
-    return _finish(f"tried;{digest(kernel).hex()}", kernel, source, _build(device.compiler, source))
+    return _tried(kernel, source, _build(device.compiler, source))
+
+
+def compile_with_plans(
+    device: OpenDevice, kernel: Node, plans: Sequence[AnyPlan]
+) -> list[CompiledKernel | None]:
+    """Return `kernel` under each of some plans, built beside each other; None where one fails."""
+    sources = [_lowered(device, kernel, plan) for plan in plans]
+    with in_use(), _builder(device.compiler, len(sources)) as pool:
+        tickets = [
+            None if source is None or pool is None else pool.submit(source) for source in sources
+        ]
+        return [
+            None if source is None else _tried_or_none(device, kernel, source, pool, ticket)
+            for source, ticket in zip(sources, tickets, strict=True)
+        ]
+
+
+def _tried_or_none(
+    device: OpenDevice,
+    kernel: Node,
+    source: KernelSource,
+    pool: WorkerPool | BuildThreads | None,
+    ticket: int | None,
+) -> CompiledKernel | None:
+    try:
+        data = None if pool is None or ticket is None else pool.result(ticket)
+        return _tried(kernel, source, data or _build(device.compiler, source))
+    except TileworkError:
+        return None
+
+
+def _lowered(device: OpenDevice, kernel: Node, plan: AnyPlan) -> KernelSource | None:
+    try:
+        found: KernelSource = device.compiler.lower(kernel, plan)  # type: ignore[call-arg]
+    except TileworkError:
+        return None
+    return found
+
+
+def _tried(kernel: Node, source: KernelSource, data: bytes) -> CompiledKernel:
+    return _finish(f"tried;{digest(kernel).hex()}", kernel, source, data)
 
 
 def _find_or_compile(device: OpenDevice, missing: dict[str, Node]) -> Iterable[CompiledKernel]:

@@ -1,4 +1,8 @@
-"""Memory of its own for one kernel, and timed runs of it under plans."""
+"""Memory of its own for one kernel, and timed runs of it under plans.
+
+On a device with memory of its own, runs take turns among several copies of the operands, so that
+none finds them in the cache that all share: in a program others have filled it meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from tilework.base.errors import TileworkError
+from tilework.codegen.gpu.plan import has_blocks
+from tilework.codegen.plan.extents import ceil_div
 from tilework.engine.bench_data import contents, index_limits
-from tilework.engine.compile import compile_with_plan
+from tilework.engine.compile import compile_with_plan, compile_with_plans
 from tilework.ir.node import toposort
 from tilework.ir.ops.memory import PARAM
 from tilework.runtime.driver import Launch
@@ -15,6 +21,7 @@ from tilework.runtime.driver import Launch
 if TYPE_CHECKING:
     from tilework.codegen.plan.kinds import AnyPlan
     from tilework.dtypes import DType
+    from tilework.engine.compile import CompiledKernel
     from tilework.engine.device import OpenDevice
     from tilework.engine.steps import KernelCall
     from tilework.ir.node import Node
@@ -27,6 +34,8 @@ _LEAST_RUNS: Final = 3
 _MOST_RUNS: Final = 200
 #: Runs of each plan where two are compared, in turns.
 _TURNS: Final = 5
+#: How many copies of the operands there may be; tiny operands stay in the cache, as in programs.
+_MOST_COPIES: Final = 8
 
 
 class KernelBench:
@@ -44,25 +53,31 @@ class KernelBench:
         self._device = device
         dtypes = {n.attrs.slot: n.attrs.dtype for n in toposort(sink) if n.op is PARAM}
         self._dtypes = [dtypes.get(slot) for slot in range(len(call.operands))]
-        self._buffers: list[Buffer] = []
-        self._contents: list[bytes] = []
         limits = index_limits(sink)
-        for slot, (operand, dtype) in enumerate(zip(call.operands, self._dtypes, strict=True)):
-            self._buffers.append(device.allocate(max(operand.size_bytes, 1), zero=True))
-            self._contents.append(contents(dtype, operand.size_bytes, limits.get(slot)))
+        self._contents = [
+            contents(dtype, operand.size_bytes, limits.get(slot))
+            for slot, (operand, dtype) in enumerate(zip(call.operands, self._dtypes, strict=True))
+        ]
+        #: Copies of the operands; results are read from the first.
+        self._copies: list[list[Buffer]] = []
+        for _ in range(self._count_of_copies()):
+            self._copies.append([])
+            for data in self._contents:
+                self._copies[-1].append(device.allocate(max(len(data), 1), zero=True))
+            self._fill(self._copies[-1])
         self._written: list[bytes] = []
+        #: Code that was made ahead, by plan; None for plans that are not legal.
+        self._ready: dict[AnyPlan, CompiledKernel | None] = {}
 
     def seconds(self, plan: AnyPlan) -> float:
         """The least time of several runs under a plan, after one that fills caches.
 
         Raises: what compiling and running raise.
         """
-        program, launch = self._loaded(plan)
+        program, launches = self._loaded(plan)
         try:
-            first = self._first(launch)
-            runs = int(_SECONDS_PER_PLAN / max(first, 1e-7))
-            times = self._device.driver.time([launch] * min(max(runs, _LEAST_RUNS), _MOST_RUNS))
-            return min(times)
+            runs = _runs(self._first(launches), _SECONDS_PER_PLAN)
+            return min(self._times(launches, runs))
         finally:
             program.close()
 
@@ -71,17 +86,16 @@ class KernelBench:
 
         Raises: what compiling and running raise.
         """
-        program, launch = self._loaded(plan)
+        program, launches = self._loaded(plan)
         try:
-            second, rival = self._loaded(other)
+            second, rivals = self._loaded(other)
             try:
-                first = self._first(launch)
-                runs = min(max(int(_SECONDS_PER_PLAN / max(first, 1e-7)), _LEAST_RUNS), _MOST_RUNS)
+                runs = _runs(self._first(launches), _SECONDS_PER_PLAN)
                 own: list[float] = []
                 others: list[float] = []
                 for _ in range(_TURNS):
-                    own += self._device.driver.time([launch] * runs)[1:]
-                    others += self._device.driver.time([rival] * runs)[1:]
+                    own += self._times(launches, runs)[1:]
+                    others += self._times(rivals, runs)[1:]
                 return min(own), min(others)
             finally:
                 second.close()
@@ -94,7 +108,7 @@ class KernelBench:
         A disturbance that lasts meets all plans of a round, and no plan in all rounds.  None for a
         plan that does not compile.
         """
-        loaded: list[tuple[Program, Launch] | None] = []
+        loaded: list[tuple[Program, list[Launch]] | None] = []
         least: list[float | None] = [None] * len(plans)
         try:
             for plan in plans:
@@ -106,10 +120,8 @@ class KernelBench:
                 for place, entry in enumerate(loaded):
                     if entry is None:
                         continue
-                    first = self._first(entry[1])
-                    runs = int(_SECONDS_PER_PLAN / count / max(first, 1e-7))
-                    runs = min(max(runs, _LEAST_RUNS), _MOST_RUNS)
-                    seconds = min(self._device.driver.time([entry[1]] * runs))
+                    runs = _runs(self._first(entry[1]), _SECONDS_PER_PLAN / count)
+                    seconds = min(self._times(entry[1], runs))
                     known = least[place]
                     least[place] = seconds if known is None else min(known, seconds)
         finally:
@@ -123,33 +135,64 @@ class KernelBench:
         slots = self._call.code.writes
         return [(data, self._dtypes[slot]) for data, slot in zip(self._written, slots, strict=True)]
 
+    def prepare(self, plans: Sequence[AnyPlan]) -> None:
+        """Compile what will be measured next, beside each other where the device's compiler can."""
+        new = [plan for plan in plans if plan not in self._ready]
+        found = compile_with_plans(self._device, self._sink, new)
+        self._ready.update(zip(new, found, strict=True))
+
     def close(self) -> None:
         """Give the memory back."""
-        for buffer in self._buffers:
-            buffer.close()
+        for buffers in self._copies:
+            for buffer in buffers:
+                buffer.close()
 
-    def _loaded(self, plan: AnyPlan) -> tuple[Program, Launch]:
-        code = compile_with_plan(self._device, self._sink, plan)
+    def _count_of_copies(self) -> int:
+        """So many that each has left the cache when its turn comes again."""
+        target = self._device.spec
+        if not has_blocks(target):
+            return 1
+        size = max(sum(map(len, self._contents)), 1)
+        return min(ceil_div(2 * target.l2_bytes, size) + 1, _MOST_COPIES)
+
+    def _loaded(self, plan: AnyPlan) -> tuple[Program, list[Launch]]:
+        """The program of a plan, and a launch of it for each copy of the operands."""
+        code = self._ready.get(plan)
+        if code is None:  # not made ahead, or with an error that is raised now
+            code = compile_with_plan(self._device, self._sink, plan)
         program = self._device.driver.load([code.as_code()])
-        launch = Launch(
-            program.kernels[0],
-            tuple(self._buffers),
-            (),
-            grid=(code.tasks.evaluate({}),),
-            is_serial=self._call.is_serial,
-        )
-        return program, launch
+        return program, [
+            Launch(
+                program.kernels[0],
+                tuple(buffers),
+                (),
+                grid=(code.tasks.evaluate({}),),
+                is_serial=self._call.is_serial,
+            )
+            for buffers in self._copies
+        ]
 
-    def _first(self, launch: Launch) -> float:
+    def _times(self, launches: Sequence[Launch], runs: int) -> tuple[float, ...]:
+        return self._device.driver.time([launches[n % len(launches)] for n in range(runs)])
+
+    def _first(self, launches: Sequence[Launch]) -> float:
         """The time of a run on fresh contents, whose results are kept."""
-        for buffer, data in zip(self._buffers, self._contents, strict=True):
-            if data:
-                self._device.copy_in(buffer, memoryview(data))
-        (seconds,) = self._device.driver.time([launch])
+        self._fill(self._copies[0])
+        (seconds,) = self._device.driver.time([launches[0]])
         self._written = [bytes(self._bytes(slot)) for slot in self._call.code.writes]
         return seconds
 
+    def _fill(self, buffers: Sequence[Buffer]) -> None:
+        for buffer, data in zip(buffers, self._contents, strict=True):
+            if data:
+                self._device.copy_in(buffer, memoryview(data))
+
     def _bytes(self, slot: int) -> bytearray:
-        data = bytearray(self._buffers[slot].size_bytes)
-        self._device.copy_out(self._buffers[slot], memoryview(data))
+        data = bytearray(self._copies[0][slot].size_bytes)
+        self._device.copy_out(self._copies[0][slot], memoryview(data))
         return data
+
+
+def _runs(first: float, seconds: float) -> int:
+    """How many runs fit a time, given how long one takes."""
+    return min(max(int(seconds / max(first, 1e-7)), _LEAST_RUNS), _MOST_RUNS)

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from tilework.base import trace
+from tilework.base import settings, trace
 from tilework.base.errors import PlanError, TileworkError
 from tilework.base.records import dataclass
 from tilework.codegen.alternatives import alternatives
@@ -33,6 +33,7 @@ from tilework.schedule import cache as schedule_cache
 if TYPE_CHECKING:
     from tilework.codegen.alternatives import Alternatives
     from tilework.codegen.plan.kinds import AnyPlan
+    from tilework.engine.device import OpenDevice
     from tilework.ir.node import Node
 
 #: A plan must be faster by this much, measured twice.
@@ -187,6 +188,8 @@ class _Job:
         self.plans = plans
         self.launches = launches
         self.default = plans.default
+        #: So many plans are compiled beside each other before they are measured.
+        self.together = _plans_together(Device[call.device])
         self.bench = KernelBench(call, plans.sink, Device[call.device])
         known = database().find(plans.sink, plans.target)
         seconds = self.bench.seconds(self.default)
@@ -220,9 +223,11 @@ class _Job:
             while not record.is_done and now() < until:
                 ahead = self._ahead(record.plan or self.default, now, until)
                 record.is_done = not ahead
-                for plan in ahead:
+                for place, plan in enumerate(ahead):
                     if now() >= until:
                         break
+                    if place % self.together == 0 and self.together > 1:
+                        self.bench.prepare(ahead[place : place + self.together])
                     is_better = self._try(plan)
                     record.tried.add(plan_digest(plan))
                     tell(self.plans.name, None)
@@ -293,6 +298,14 @@ class _Job:
     def close(self) -> None:
         """Give the memory back."""
         self.bench.close()
+
+
+def _plans_together(device: OpenDevice) -> int:
+    """One, but where the compiler takes so long that worker processes are worth their start."""
+    worker = device.compiler.worker()
+    if worker is None or not worker.kernels_each:
+        return 1
+    return max(settings.current().worker_count(), 1)
 
 
 def correlation(x: Sequence[float], y: Sequence[float]) -> float | None:

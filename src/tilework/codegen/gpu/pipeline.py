@@ -89,10 +89,8 @@ def lower_for_blocks(
         known = chain
         linear = passes.run("chain", kernel.sink, lambda _: lower_chain(known, target))
         return kernel, chain_plan(chain), linear, linear
-    if plan is None and not is_plain:
-        plan = choose_ring_plan(kernel, target) or choose_warp_plan(kernel, target)
     if plan is None:
-        plan = plain_gpu_plan(kernel) if is_plain else choose_gpu_plan(kernel, target)
+        plan = plain_gpu_plan(kernel) if is_plain else choose_block_plan(kernel, target)
     if isinstance(plan, GpuPlan) and plan.matrix and plan.depth:
         tiles = plan
         linear = passes.run("warps", kernel.sink, lambda _: lower_warps(kernel, tiles, target))
@@ -112,6 +110,17 @@ def lower_for_blocks(
     )
     branched = passes.run("branch-loops", linear, branch_loops) if kernel.meeting else linear
     return kernel, chosen, lowered, passes.run("barriers", branched, insert_barriers)
+
+
+def has_own_design(kernel: Kernel, target: TargetSpec) -> bool:
+    """Is it one whose products stream or follow each other, as attention's do?"""
+    return (find_stream(kernel, target) or find_chain(kernel, target)) is not None
+
+
+def choose_block_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan:
+    """The plan of what has no design of its own, where nobody has measured a better one."""
+    on_matrix_units = choose_ring_plan(kernel, target) or choose_warp_plan(kernel, target)
+    return on_matrix_units or choose_gpu_plan(kernel, target)
 
 
 def _apply(kernel: Kernel, plan: GpuPlan) -> Node:

@@ -190,8 +190,17 @@ def best_ring(kernel: Kernel, target: TargetSpec) -> Costed[Ring] | None:
     return cheapest(
         kernel,
         lambda contraction: _rings(kernel, contraction, target),
-        lambda ring: _cycles(kernel, ring, target),
+        lambda ring: ring_cycles(kernel, ring, target),
     )
+
+
+def all_rings(kernel: Kernel, target: TargetSpec) -> list[tuple[GpuPlan, Ring]]:
+    """Every plan that is compared, and the ring that it describes."""
+    return [
+        (_plan(ring, bool(swapped)), ring)
+        for swapped, contraction in enumerate(orientations(kernel))
+        for ring in _rings(kernel, contraction, target)
+    ]
 
 
 def ring_of(kernel: Kernel, plan: Plan, target: TargetSpec) -> Ring | None:
@@ -332,7 +341,8 @@ def _with_slots(kernel: Kernel, ring: Ring, target: TargetSpec) -> list[Ring]:
     return []
 
 
-def _cycles(kernel: Kernel, ring: Ring, target: TargetSpec) -> float:
+def ring_cycles(kernel: Kernel, ring: Ring, target: TargetSpec) -> float:
+    """About how many cycles all tiles take; see the module's docstring."""
     contraction = ring.contraction
     units = max(target.unit("grid").count, 1)
     itemsize = ring.a.dtype.itemsize

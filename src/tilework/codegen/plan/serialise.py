@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from tilework.base.errors import PlanError
+from tilework.codegen.gpu.plan import GpuPlan
 from tilework.codegen.plan.kinds import AnyPlan, CascadePlan, SortPlan
 from tilework.codegen.plan.plan import Part, Plan, Split, Staged
 from tilework.ir.ops.index import Unit
@@ -25,13 +26,21 @@ def plan_to_json(plan: AnyPlan) -> dict[str, Any]:
         return {"format": FORMAT, "kind": "cascade", **cut, "phases": phases}
     if isinstance(plan, SortPlan):
         return {"format": FORMAT, "kind": "sort", "digit": plan.digit}
+    if isinstance(plan, GpuPlan):
+        words = {"block": plan.block, "depth": plan.depth, "resident": plan.resident}
+        sides = {"rows": _parts_to_json(plan.rows), "columns": _parts_to_json(plan.columns)}
+        return {**_loops_to_json(plan), "kind": "blocks", **words, **sides}
+    return _loops_to_json(plan)
+
+
+def _loops_to_json(plan: Plan) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "splits": [
             {
                 "number": split.number,
-                "outer": [[part.unit.value, part.size] for part in split.outer],
-                "tile": [[part.unit.value, part.size] for part in split.tile],
+                "outer": _parts_to_json(split.outer),
+                "tile": _parts_to_json(split.tile),
             }
             for split in plan.splits
         ],
@@ -56,6 +65,10 @@ def plan_to_json(plan: AnyPlan) -> dict[str, Any]:
     }
 
 
+def _parts_to_json(parts: tuple[Part, ...]) -> list[list[Any]]:
+    return [[part.unit.value, part.size] for part in parts]
+
+
 def plan_from_json(data: Any) -> AnyPlan:
     """The plan that `plan_to_json` wrote.
 
@@ -70,7 +83,7 @@ def plan_from_json(data: Any) -> AnyPlan:
             return _cascade(data)
         if kind == "sort":
             return SortPlan(_integer(data["digit"]))
-        return _loops(data)
+        return _blocks(data) if kind == "blocks" else _loops(data)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, PlanError):
             raise
@@ -88,6 +101,27 @@ def _loops(data: Any) -> Plan:
         _text(data["matrix"]),
         _integer(data["ahead"]),
         _flag(data["rolled"]),
+    )
+
+
+def _blocks(data: Any) -> GpuPlan:
+    loops = _loops(data)
+    block, depth, resident = (_integer(data[name]) for name in ("block", "depth", "resident"))
+    return GpuPlan(
+        loops.splits,
+        loops.nest,
+        loops.tasks,
+        loops.staged,
+        loops.overlap,
+        loops.swapped,
+        loops.matrix,
+        loops.ahead,
+        loops.rolled,
+        block,
+        _parts(data["rows"]),
+        _parts(data["columns"]),
+        depth,
+        resident,
     )
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tilework.base import settings
 from tilework.base.errors import PlanError
 from tilework.base.records import dataclass
+from tilework.codegen.gpu.plan import has_blocks
 from tilework.codegen.plan.serialise import FORMAT, plan_from_json, plan_to_json
 from tilework.ir.digest import digest
 
@@ -41,6 +42,9 @@ class Shipped:
 
 def machine_class(target: TargetSpec) -> str:
     """What machines must share for one's plans to be used on the other; a file's name."""
+    if has_blocks(target):
+        cache = f"l2-{target.l2_bytes >> 20}m"
+        return f"{target.name}-{cache}-multiprocessors-{target.unit('grid').count}"
     caches = f"l1-{target.l1_bytes >> 10}k-l2-{target.l2_bytes >> 10}k"
     return f"{target.name}-{target.vector_bits}-{caches}-cores-{target.cores}"
 

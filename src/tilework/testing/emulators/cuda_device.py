@@ -7,7 +7,8 @@ import json
 from tilework.backends.contract import Backend, KernelSource, Opened, WorkerToolchain
 from tilework.backends.cuda import BACKEND, CudaCompiler, open_with
 from tilework.base.records import replace
-from tilework.codegen.pipeline import lower_kernel
+from tilework.codegen.plan.kinds import AnyPlan
+from tilework.codegen.tuned import lower_as_tuned
 from tilework.ir.node import Node
 from tilework.ir.text import format_node
 from tilework.render.c_family.cuda import CudaRenderer
@@ -32,9 +33,11 @@ class EmulatedCompiler(CudaCompiler):
         """Statements are the same in every process."""
         return "emulated"
 
-    def lower(self, kernel: Node, *, is_plain: bool = False) -> KernelSource:
+    def lower(
+        self, kernel: Node, plan: AnyPlan | None = None, *, is_plain: bool = False
+    ) -> KernelSource:
         """The head of the rendered source, then the statements."""
-        lowered = lower_kernel(kernel, self.target, is_plain=is_plain)
+        lowered = lower_as_tuned(kernel, self.target, plan, is_plain=is_plain)
         head = self.renderer.render(lowered).partition("\n")[0]
         return KernelSource(
             name=lowered.name,
