@@ -24,6 +24,7 @@ from tilework import Tensor, autocast, dtypes, nn
 from tilework.dtypes import DType, bfloat16, float32, int64
 from tilework.ir.node import Node
 from tilework.ir.ops import math, memory
+from tilework.ir.ops.tensor import Fold
 from tilework.schedule.pipeline import build_schedule
 from tilework.testing.emulators.cuda import EmulatedCuda
 
@@ -111,6 +112,36 @@ def test_factors_of_few_products_are_rounded_where_they_are_read() -> None:
     assert kernels(product) == 1
 
 
+def normalised(device: str) -> list[Node]:
+    """Rows of deviation 1, rounded, and a sum of columns that needs what was folded of the rows."""
+    x = param(0, (ROWS, COLUMNS), device=device)
+    mean = expand(math.MUL(reduce(x, 1, keep=True), like(1 / COLUMNS, reduce(x, 1, keep=True))),
+                  (ROWS, COLUMNS))  # fmt: skip
+    apart = math.SUB(x, mean)
+    spread = reduce(math.MUL(apart, apart), 1, keep=True)
+    scale = expand(math.RECIPROCAL(math.SQRT(spread)), (ROWS, COLUMNS))
+    value = math.MUL(apart, scale)
+    return [rounded(value), reduce(math.MUL(value, param(1, (ROWS, COLUMNS), device=device)), 0)]
+
+
+def test_folds_of_rows_are_results_of_the_kernel_that_reads_the_rows_anyway() -> None:
+    made = build_schedule(memory.SINK(*normalised("CUDA")))
+    first, _ = made.linear.src
+    stores = [each for each in first.src[0].src if each.op is memory.STORE]
+    # What is rounded, the mean and the scale.
+    assert len(stores) == 3
+    assert made.intermediates.unshared_bytes < 4 * ROWS * COLUMNS
+
+
+def test_folds_of_rows_keep_a_kernel_that_their_other_users_wait_for() -> None:
+    x = param(0, (ROWS, COLUMNS), device="CUDA")
+    total = reduce(x, 1, keep=True)
+    most = expand(reduce(math.EXP(total), 0, fold=Fold.MAX, keep=True), (ROWS, COLUMNS))
+    shares = math.MUL(math.MUL(x, most), math.EXP(expand(total, (ROWS, COLUMNS))))
+    # `shares` needs the greatest of all sums, so it cannot be what gives the sums.
+    assert kernels(rounded(shares), total) == 2
+
+
 @pytest.fixture
 def card(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatedCuda]:
     with emulated_cards(monkeypatch) as found:
@@ -161,3 +192,19 @@ def test_training_on_a_card_gives_the_losses_and_weights_of_a_processor(
     for one, other in zip(given[1], expected[1], strict=True):
         # A step is 0.01 for each weight whose gradient is not all rounding.
         assert np.mean(np.abs(one - other)) < 1e-3
+
+
+def test_norms_and_their_gradients_on_a_card_are_those_of_a_processor(card: EmulatedCuda) -> None:
+    found = []
+    values = np.random.default_rng(5).standard_normal((24, 64)).astype(np.float32)
+    for device in ("CUDA", "CPU"):
+        x = Tensor(values, device=device, requires_grad=True)
+        weight = Tensor(values[0] + 1, device=device, requires_grad=True)
+        y = x.layernorm() * weight
+        (y * y * y).sum().backward()
+        shares = (x * weight).softmax(-1)
+        assert x.grad is not None
+        assert weight.grad is not None
+        found.append([each.numpy() for each in (y, x.grad, weight.grad, shares)])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)

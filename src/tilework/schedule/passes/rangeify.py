@@ -11,6 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilework.ir.ops import memory, tensor
+from tilework.ir.ops.index import RANGE
+from tilework.ir.symbolic import dims
 from tilework.ir.symbolic.simplify import TRUE
 from tilework.schedule.passes.cascade import find_cascades
 from tilework.schedule.passes.decide import gathers_apart, reason_to_store
@@ -19,6 +21,7 @@ from tilework.schedule.passes.operands import store_operands
 from tilework.schedule.passes.prepare import IDENTITY, numel
 from tilework.schedule.passes.recompute import find_recomputed
 from tilework.schedule.passes.steps import FROM_MEMORY, VALUES, StepMaker
+from tilework.schedule.schedule import kind_of
 
 if TYPE_CHECKING:
     from tilework.ir.node import Node
@@ -35,6 +38,8 @@ _SEARCH = 64
 _UPSTREAM = 256
 #: A result of a reduction is small if the kernel that needs it has this many times its elements.
 _FEW = 8
+#: How many times the elements that are folded may be those of the kernel around, or the other way.
+_ALIKE = 4
 
 
 class Rangeify(StepMaker):
@@ -48,9 +53,7 @@ class Rangeify(StepMaker):
     def __init__(self, layout: Layout, limits: Limits) -> None:
         super().__init__(layout, limits)
         self.again = find_recomputed(layout, limits)
-        self.cascades = find_cascades(
-            layout, limits.cascades_on, limits.matrix_units_on, self.again.ends
-        )
+        self.cascades = find_cascades(layout, limits, self.again.ends)
         store_operands(layout, limits.matrix_units_on, self.again.values | set(self.cascades))
         #: The kernels that compute the last fold of each cascade.
         self.ends: dict[Node, list[Kernel]] = {last: [] for last in self.cascades.values()}
@@ -322,8 +325,7 @@ class Rangeify(StepMaker):
                 self._expand(own)
             return
         if host is not None and own is not None:
-            offset = flatten(host.index, host.space)
-            self._store(host, buffer, version, offset, own, reason)
+            self._store(host, buffer, version, flatten(own.index, node.type.shape), own, reason)
             self._expand(own)
             return
         kernel = self._root(node, buffer, version, reason)
@@ -334,7 +336,11 @@ class Rangeify(StepMaker):
             self._expand(step)
 
     def _host(self, node: Node, steps: list[Step], buffer: Buffer, version: int) -> Kernel | None:
-        """A kernel that computes `node` at its output index, and that no other user precedes."""
+        """A kernel that computes `node` for all of its users, and that none of them precedes.
+
+        One that has it at its output index is best; else one that runs through the rows that it is
+        a fold of, which are then read once.
+        """
         if node.op is tensor.SCAN or node.op in MOVEMENT or self._full(node, steps):
             return None
         counts: dict[Kernel, int] = {}
@@ -343,14 +349,11 @@ class Rangeify(StepMaker):
         later = buffer.users_of(version)
         if any(_is_awaited_by(user, buffer) for user in later):
             return None  # another device waits for it, and perhaps the user here for that device
-        for step in steps:
+        aligned = [step for step in steps if self._is_own_result(node, step)]
+        folding = [step for step in steps if self._runs_through_rows(node, step, version)]
+        for step in (*aligned, *folding):
             kernel = step.kernel
-            if kernel.fixed or kernel in later or counts[kernel] > 1 or not self._is_aligned(step):
-                continue
-            if kernel.contracts and (
-                node in self.costs.contractions
-                or gathers_apart(node, [step], self.costs, self.limits)
-            ):
+            if kernel.fixed or kernel in later or counts[kernel] > 1:
                 continue
             if any(store.buffer is buffer for store in kernel.stores):
                 continue
@@ -360,6 +363,37 @@ class Rangeify(StepMaker):
                 continue
             return kernel
         return None
+
+    def _is_own_result(self, node: Node, step: Step) -> bool:
+        """Does a kernel need a value at its output index, and may it be a result there?"""
+        if not self._is_aligned(step):
+            return False
+        return not step.kernel.contracts or not (
+            node in self.costs.contractions or gathers_apart(node, [step], self.costs, self.limits)
+        )
+
+    def _runs_through_rows(self, node: Node, step: Step, version: int) -> bool:
+        """Does a kernel need a fold once for each of its rows, and compute about what it folds?
+
+        What is written in place keeps a kernel of its own: what else that writes would be copied.
+        """
+        kernel, costs = step.kernel, self.costs
+        if version or kernel.contracts or step.valid is not TRUE:
+            return False
+        if kind_of(kernel.device) not in self.limits.computed_again_on:
+            return False
+        is_fold = node.op is tensor.REDUCE or node.op.elementwise
+        if not is_fold or node in costs.contractions or node in costs.follows:
+            return False
+        rows = [at for at in kernel.index if at in kernel.span(step.index)[0]]
+        if rows != [at for at in kernel.index if at.op is RANGE][: len(rows)]:
+            return False  # other loops are outside of those of the rows
+        sizes = tuple([dims.as_dim(at.src[0]) for at in rows])
+        place = flatten(step.index, node.type.shape)
+        if dims.product(sizes) != numel(node) or flatten(tuple(rows), sizes) is not place:
+            return False
+        space, read = kernel.size_of_space(), numel(node) * costs.own[node].loads
+        return space <= _ALIKE * read and read <= _ALIKE * space
 
     def _is_read_whole(self, buffer: Buffer, version: int) -> bool:
         """Is what a COPY or SORT gives an output, copied on, or the start of a partial write?"""
