@@ -4,12 +4,16 @@ Cascades and products that are computed again run in one kernel where matrix ins
 that is between in registers.  Cards without those, or without them for one of the dtypes of 16
 bits, would compute such a kernel element by element: there each product is a kernel of its own, and
 what is between is stored.
+
+Matrix registers of a processor multiply what lies in memory.  Where it has them for bfloat16, two
+products and what is between, each by itself, take less time than one kernel by vectors.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from tilework.base import settings
 from tilework.base.records import replace
 from tilework.engine.device import Device
 from tilework.engine.folds import collectives_of
@@ -28,8 +32,12 @@ _asked_before: Final[dict[int, tuple[TargetSpec, bool]]] = {}
 _MOST_ASKED: Final = 64
 #: By kind of devices, what a library folds between several.
 _Libraries = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
-#: Limits by the kinds that lack it, and by libraries.
-_made_before: Final[dict[tuple[frozenset[str], _Libraries], Limits]] = {}
+#: Limits by the kinds that lack it, by libraries, and by the kinds that have matrix registers.
+_made_before: Final[dict[tuple[frozenset[str], _Libraries, tuple[str, ...]], Limits]] = {}
+#: The dtype of which processors have products in matrix registers, and the most bytes of scores
+#: that are stored for them.
+_IN_REGISTERS: Final = "bfloat16"
+_MOST_SCORES: Final = 64 << 20
 
 
 def limits_of_devices() -> Limits:
@@ -39,20 +47,37 @@ def limits_of_devices() -> Limits:
         kind for kind, spec in Device.specs() if kind in kinds and not _has_unit(spec)
     )
     libraries = _libraries()
-    if not lacking and not libraries:
+    registers = _with_registers()
+    if not lacking and not libraries and not registers:
         return DEFAULT_LIMITS
-    key = (lacking, libraries)
+    key = (lacking, libraries, registers)
     found = _made_before.get(key)
     if found is None:
         found = _made_before[key] = replace(
             DEFAULT_LIMITS,
             collectives_on=libraries,
+            scores_stored_on=tuple([(kind, _IN_REGISTERS, _MOST_SCORES) for kind in registers]),
             matrix_units_on=tuple([kind for kind in kinds if kind not in lacking]),
             recomputed_from=tuple(
                 [row for row in DEFAULT_LIMITS.recomputed_from if row[0] not in lacking]
             ),
         )
     return found
+
+
+def _with_registers() -> tuple[str, ...]:
+    """The kinds of devices all of which have matrix registers for bfloat16, and may use them."""
+    keeps = settings.current().keep_subnormals
+    has: dict[str, bool] = {}
+    for kind, spec in Device.specs():
+        own = any(
+            each.registers
+            and each.a_dtype == _IN_REGISTERS
+            and (each.keeps_subnormals or not keeps)
+            for each in spec.matrix_instructions
+        )
+        has[kind] = has.get(kind, True) and own
+    return tuple([kind for kind in sorted(has) if has[kind]])
 
 
 def _libraries() -> _Libraries:

@@ -127,6 +127,9 @@ class Limits:
             along rows alone: a GPU starts no sooner than it has computed a million elements.
         cascades_on: kinds of devices whose kernels keep tiles of rows, so that folds along one
             axis, which depend on each other, may end in a product inside of one kernel.
+        scores_stored_on: for kinds of devices whose matrix registers multiply what lies in memory,
+            the dtype of their factors, and up to how many bytes scores are stored for that where
+            they else were part of a cascade.
         matrix_units_on: kinds of devices whose products take factors that matrix instructions have
             left in registers: they keep tiles so alone, factors of products are stored as narrow
             as those are read, and rounded before they are turned.
@@ -161,6 +164,7 @@ class Limits:
     small_elements: int = 1 << 16
     small_elements_on: tuple[tuple[str, int], ...] = (("CUDA", 1 << 20),)
     cascades_on: tuple[str, ...] = ("CPU",)
+    scores_stored_on: tuple[tuple[str, str, int], ...] = ()
     matrix_units_on: tuple[str, ...] = ("CUDA",)
     recomputed_from: tuple[tuple[str, int], ...] = (("CPU", 1 << 24), ("CUDA", 1 << 20))
     scans_whole_on: tuple[str, ...] = ("CUDA",)

@@ -8,11 +8,13 @@ import pytest
 
 from tilework import Tensor, dtypes
 from tilework.backends import cuda
+from tilework.base.settings import override
 from tilework.engine.device import Device
 from tilework.engine.execute import schedule_of
 from tilework.engine.limits import limits_of_devices
 from tilework.schedule.call import transform_to_call
 from tilework.schedule.schedule import DEFAULT_LIMITS
+from tilework.target.known.cpu import x86_level_spec
 from tilework.target.known.cuda import cuda_spec
 from tilework.testing.emulators.cuda import EmulatedCuda
 from tilework.testing.emulators.cuda_device import emulated_backend
@@ -49,6 +51,30 @@ def test_cards_from_ampere_on_keep_attention_in_one_kernel(
     card.setattr(Device, "specs", lambda: [("CUDA", cuda_spec(capability)), ("CPU", cuda_spec(75))])
     assert limits_of_devices() is DEFAULT_LIMITS
     assert kernels_of_attention() == 1
+
+
+def attention(rows: int, keys: int) -> int:
+    """How many kernels attention takes on a processor."""
+    q, k, v = (
+        Tensor.empty(1, 2, length, 64, dtype=dtypes.bfloat16, device="CPU")
+        for length in (rows, keys, keys)
+    )
+    out = q.scaled_dot_product_attention(k, v)
+    return len(schedule_of(transform_to_call([out.node]).function).linear.src)
+
+
+def test_processors_with_matrix_registers_store_scores_that_are_not_too_large(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    amx = x86_level_spec("x86-64-v4", extra=("amx-tile", "amx-bf16"))
+    monkeypatch.setattr(Device, "specs", lambda: [("CPU", amx)])
+    assert [kind for kind, _, _ in limits_of_devices().scores_stored_on] == ["CPU"]
+    assert attention(128, 128) > 1
+    assert attention(12, 128) == attention(8192, 8192) == 1
+    with override(keep_subnormals=True):
+        assert attention(128, 128) == 1
+    monkeypatch.setattr(Device, "specs", lambda: [("CPU", amx), ("CPU", x86_level_spec("x86-64"))])
+    assert attention(128, 128) == 1
 
 
 def test_the_limits_of_open_devices_are_found_without_opening_any() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tilework.dtypes import float32
 from tilework.ir.build import const_index
 from tilework.ir.node import make
 from tilework.ir.ops import math, tensor
@@ -20,7 +21,8 @@ from tilework.ir.symbolic.simplify import TRUE
 from tilework.schedule.passes.cost import is_contraction, product_of
 from tilework.schedule.passes.kernel_graph import leaves_in
 from tilework.schedule.passes.movement import MOVEMENT, ZERO, source_index
-from tilework.schedule.passes.prepare import IDENTITY
+from tilework.schedule.passes.prepare import IDENTITY, numel
+from tilework.schedule.passes.variation import varying_axes
 from tilework.schedule.schedule import kind_of
 
 if TYPE_CHECKING:
@@ -28,11 +30,14 @@ if TYPE_CHECKING:
     from tilework.ir.types import Dim
     from tilework.schedule.passes.movement import Index
     from tilework.schedule.passes.prepare import Layout
+    from tilework.schedule.schedule import Limits
 
 #: How many values are traced from a product.
 _FUEL = 96
 #: Fewer rows than this, or shorter ones, are not worth a tile.
 _LEAST_ROWS, _LEAST_LENGTH = 8, 16
+#: The fewest rows, and columns, for which a matrix register pays.
+_LEAST_REGISTER = 16
 #: Elements of 16 bits of which rows of a matrix unit's operands are made, and the most of them.
 _MATRIX_COLUMNS, _MOST_MATRIX_COLUMNS, _MATRIX_BYTES = 8, 256, 2
 #: Where running values cannot be had, longer rows would take too much memory of a thread.
@@ -40,18 +45,14 @@ _MOST_LENGTH = 1 << 17
 
 
 def find_cascades(
-    layout: Layout,
-    devices: tuple[str, ...],
-    matrix_devices: tuple[str, ...] = (),
-    others: frozenset[Node] = frozenset(),
+    layout: Layout, limits: Limits, others: frozenset[Node] = frozenset()
 ) -> dict[Node, Node]:
     """For each value that is computed inside of a cascade: the sum of products that ends it.
 
     Args:
         layout: The function's buffers.
-        devices: The kinds of devices on which cascades are looked for.
-        matrix_devices: Kinds of devices that compute a cascade by matrix instructions alone: both
-            factors have 16 bits, and columns fill rows of their slots.
+        limits: On which kinds of devices cascades are looked for, and which compute them by matrix
+            instructions alone: both factors have 16 bits, and columns fill rows of their slots.
         others: Sums of products that are known to be none.
     """
     found: dict[Node, Node] = {}
@@ -59,14 +60,16 @@ def find_cascades(
         if node in others or not is_contraction(node):
             continue
         kind = kind_of(layout.device.get(node, ""))
-        by_matrix_units = kind not in devices
-        columns = node.type.shape[-1]
-        if by_matrix_units and not (kind in matrix_devices and _suits_matrix_units(node, columns)):
+        by_matrix_units = kind not in limits.cascades_on
+        suits = kind in limits.matrix_units_on and _suits_matrix_units(node, node.type.shape[-1])
+        if by_matrix_units and not suits:
             continue
         for factor in product_of(node).src:
             trace = _Trace(layout, node)
             inside = trace.inside(factor)
             if by_matrix_units and not all(_suits_matrix_units(s, _depth(s)) for s in trace.scores):
+                continue
+            if _stores_scores([*trace.scores, node], kind, limits):
                 continue
             # What positions alone decide (which keys are seen) belongs to no cascade by itself.
             own = _computed_from(inside, {*trace.scores, *trace.folds})
@@ -75,6 +78,32 @@ def find_cascades(
                 for other in inside:
                     found.setdefault(other, node)
     return found
+
+
+def _stores_scores(products: list[Node], kind: str, limits: Limits) -> bool:
+    """Are products done faster one by one, by matrix registers, with what is between stored?"""
+    for name, dtype, most in limits.scores_stored_on:
+        if name == kind:
+            sizes = [numel(product) * float32.itemsize for product in products]
+            return max(sizes) <= most and all(_fills_registers(p, dtype) for p in products)
+    return False
+
+
+def _fills_registers(product: Node, dtype: str) -> bool:
+    """Are both factors of this dtype, with rows of their own enough for a matrix register?"""
+    axes: list[frozenset[int]] = []
+    for factor in product_of(product).src:
+        axes.append(varying_axes(factor, _FUEL))
+        while factor.op in MOVEMENT:
+            factor = factor.src[0]
+        if factor.op is not math.CAST or factor.src[0].type.dtype.name != dtype:
+            return False
+    shape = product.src[0].type.shape
+    for own in (axes[0] - axes[1], axes[1] - axes[0]):
+        extents = [extent for axis in own if isinstance(extent := shape[axis], int)]
+        if max(extents, default=1) < _LEAST_REGISTER:
+            return False
+    return True
 
 
 def _computed_from(nodes: list[Node], roots: set[Node]) -> list[Node]:
