@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Protocol
 
+from tilework.base import settings
 from tilework.base.records import dataclass
 from tilework.ir.node import Node
 from tilework.runtime.driver import Driver, Probe
@@ -94,3 +96,19 @@ class Backend:
     is_host_memory: bool
     probe: Callable[[], Probe]
     open: Callable[[DeviceName], Opened]
+
+
+def tuned_key(kernel: Node, target: TargetSpec) -> str:
+    """What tuning adds to the key of a kernel's code; empty where nothing was ever tuned."""
+    if not _may_be_tuned():
+        return ""
+    from tilework.codegen.plan.database import record_key
+
+    return record_key(kernel, target)
+
+
+def _may_be_tuned() -> bool:
+    """Are there tuned plans, on disk or in this process?  Asked without loading what reads them."""
+    folder = settings.current().cache_dir
+    is_loaded = "tilework.codegen.plan.database" in sys.modules
+    return is_loaded or (folder is not None and (folder / "plans").is_dir())

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tilework.backends.contract import Backend, KernelSource, Opened, WorkerToolchain
-from tilework.backends.tuned import tuned_key
+from tilework.backends.contract import Backend, KernelSource, Opened, WorkerToolchain, tuned_key
 from tilework.base import settings
 from tilework.base.errors import DeviceUnavailableError
 from tilework.base.records import replace

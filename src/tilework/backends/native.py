@@ -9,8 +9,7 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from tilework.backends.contract import KernelSource, WorkerToolchain
-from tilework.backends.tuned import tuned_key
+from tilework.backends.contract import KernelSource, WorkerToolchain, tuned_key
 from tilework.base import settings
 from tilework.base.collection import no_collection
 from tilework.base.diskcache import DiskCache
