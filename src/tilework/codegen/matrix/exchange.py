@@ -343,10 +343,10 @@ class Staging:
                 at = self._coordinates(each, group, values, part, box)
                 self.out.emit(STORE_BOX(boxed, source, *at, after, attrs=self._policy(each)))
 
-    def _policy(self, moved: Moved) -> StoreAttrs | None:
+    def _policy(self, moved: Moved) -> StoreAttrs:
         """Results that nobody finds in the cache which all share need not drive others out."""
         is_long = bytes_of(moved.array.param) >= _LONG * self.out.target.l2_bytes
-        return StoreAttrs(past_lines=ROW_BYTES) if is_long else None
+        return StoreAttrs(past_lines=ROW_BYTES if is_long else 0)
 
     # ---- places
 

@@ -79,8 +79,9 @@ _REGISTERS, _FILLING_REGISTERS = {1: (40, 240), 2: (40, 232)}, {1: (152, 240), 2
 #: Elements that a filling thread loads before it stores any: of whole tiles, and where the places
 #: of others are kept within their ranges, which takes registers too.
 _WHOLE_BATCH, _PARTIAL_BATCH = 32, 16
-#: Tile rows that are gone through together: their operands stay in the cache.
-_RASTER_ROWS = 16
+#: Tile rows that are gone through together: their operands stay in the cache.  Where a tile takes
+#: few slots its results are most of what moves, and rows of them should be written at once.
+_RASTER_ROWS, _ROWS_BY_STEP = 16, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +172,7 @@ class _Emission:
         per_matrix = const_index(a.tiles * b.tiles)
         values = self._digits(simplify.idiv(task, per_matrix), self.others)
         inside = simplify.mod(task, per_matrix)
-        height = _band(a.tiles)
+        height = _band(a.tiles, self.ring.steps)
         band = const_index(height * b.tiles)
         within = simplify.mod(inside, band)
         row = simplify.add(
@@ -417,11 +418,12 @@ class _Emission:
             out.assign(sums, product)
 
 
-def _band(row_tiles: int) -> int:
+def _band(row_tiles: int, steps: int) -> int:
     """Rows of tiles in one band: a divisor of all, so that every band is whole."""
-    if row_tiles <= _RASTER_ROWS:
+    most = min(_RASTER_ROWS, _ROWS_BY_STEP * steps)
+    if row_tiles <= most:
         return row_tiles
-    divisors = [d for d in range(1, _RASTER_ROWS + 1) if row_tiles % d == 0]
+    divisors = [d for d in range(1, most + 1) if row_tiles % d == 0]
     return divisors[-1]
 
 

@@ -136,7 +136,7 @@ def _store_box(function: _Function, node: Node) -> None:
     boxed, source = node.src[:2]
     axes = len(boxed.attrs.sizes)
     names, values = _coordinates(function, node.src[2 : 2 + axes])
-    past = node.attrs is not None and node.attrs.past_lines
+    past = node.attrs.past_lines
     hint, policy = (".L2::cache_hint", f", %{3 + axes}") if past else ("", "")
     operand = ', "l"(first_to_leave())' if past else ""
     # The second operand stands for nothing: coordinates begin at %3 as in a copy.
