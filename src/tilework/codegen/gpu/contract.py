@@ -50,7 +50,7 @@ _TURN = 2
 #: thread along a side, which depth is staged, and how many blocks a multiprocessor holds.  Two of
 #: 256 threads with 64 results each leave no thread more than 128 registers, and hide each other's
 #: barriers.
-_LANES, _WARPS, _EACH, _SHALLOW, _RESIDENT = (4, 8), (4, 2), 8, 8, 2
+_LANES, _WARPS, _EACH, _SHALLOW, _RESIDENT = (4, 8), (4, 2), 8, 16, 2
 
 
 def choose_contraction_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan | None:
