@@ -32,6 +32,12 @@ def test_GEN_01_the_base_layer_passes_its_tests_under_O() -> None:
     assert "error" not in summary
 
 
+def test_it_computes_without_docstrings_too() -> None:
+    script = "from tilework import Tensor; print((Tensor([1.0, 2.0]) * 3).sum().item())"
+    command = [sys.executable, "-OO", "-c", script]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "9.0\n"
+
+
 @pytest.mark.slow
 def test_GEN_01_all_unit_tests_pass_under_O() -> None:
     folders = [folder for folder in (TESTS / "unit").iterdir() if folder.is_dir()]

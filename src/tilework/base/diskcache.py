@@ -133,7 +133,7 @@ class DiskCache:
 
     def is_new(self) -> bool:
         """Whether it can hold nothing yet: its folder has not been made."""
-        return self.folder is None or not self.folder.is_dir()
+        return self.folder is None or not os.path.isdir(self.folder)  # False of what is no path
 
     def size_bytes(self) -> int:
         """Return the bytes of all files of the cache now."""
@@ -169,7 +169,9 @@ class DiskCache:
     def _read(self, key: str) -> bytes | None:
         path = self.path_of(key)
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            # Not waiting for who may write into a pipe of this name.
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+            descriptor = os.open(path, flags)
         except FileNotFoundError:
             return None
         except OSError as error:

@@ -251,3 +251,19 @@ def test_a_cache_is_new_until_something_is_put_into_it(tmp_path: Path) -> None:
     cache.put("key", b"data")
     assert not cache.is_new()
     assert DiskCache(None, 1 << 20).is_new()
+
+
+def test_a_pipe_in_the_place_of_an_entry_is_not_waited_for(cache: DiskCache) -> None:
+    cache.put("key", b"data")
+    cache.path_of("key").unlink()
+    os.mkfifo(cache.path_of("key"))
+    assert cache.get("key") is None
+    assert cache.put("key", b"data")
+    assert cache.get("key") == b"data"
+
+
+def test_a_folder_whose_name_no_file_system_takes_caches_nothing(tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path / ("long" * 100), MIB)
+    assert cache.is_new()
+    assert cache.get("key") is None
+    assert not cache.put("key", b"data")
