@@ -58,7 +58,10 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     where = _WHERE.get(name)
     if where is None:
-        raise AttributeError(f"module 'tilework' has no attribute {name!r}")
+        text = f"module 'tilework' has no attribute {name!r}"
+        if not name.startswith("_") and hasattr(__getattr__("Tensor"), name):
+            text += f"\n  try: Tensor.{name}"
+        raise AttributeError(text)
     with no_collection():  # what modules define stays
         module = importlib.import_module(where[0])
     found = module if where[1] is None else getattr(module, where[1])

@@ -67,6 +67,7 @@ from tilework.nn.layers.transformer import (
     TransformerEncoder,
     TransformerEncoderLayer,
 )
+from tilework.tensor.elsewhere import OF_LAYERS, OF_NN, explain_missing, missing
 from tilework.tensor.wrong_calls import tell
 
 __all__ = [
@@ -85,13 +86,17 @@ __all__ = [
 __all__ += sorted(LAYERS)
 
 tell(__name__, __all__)
+explain_missing(
+    (kind for kind in (globals().get(name) for name in __all__) if isinstance(kind, type)),
+    OF_LAYERS,
+)
 
 
 def __getattr__(name: str) -> type[FunctionLayer]:
     """The layers without parameters, by name."""
     if name in LAYERS:
         return LAYERS[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise missing(f"module {__name__!r}", name, OF_NN)
 
 
 def __dir__() -> list[str]:

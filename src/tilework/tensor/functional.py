@@ -10,6 +10,7 @@ from tilework.base.errors import ShapeError, UserError
 from tilework.ir.ops.tensor import Fold
 from tilework.tensor.autocasting import autocast, narrowed
 from tilework.tensor.random import Random
+from tilework.tensor.variable import format_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -115,6 +116,7 @@ class Functional(Random):
                 )
             return found
         query, keys, values = self._wide(), key._wide(), value._wide()
+        _check_attention(query, keys, values)
         if enable_gqa:
             times = query._fixed_size(-3, "attention") // keys._fixed_size(-3, "attention")
             keys, values = keys.repeat_interleave(times, -3), values.repeat_interleave(times, -3)
@@ -145,6 +147,24 @@ class Functional(Random):
         # Small floats: weights are rounded to their dtype, which matrix units need, sums are not.
         rounded = weights.dropout(dropout_p).cast(self.dtype)._wide()
         return rounded.matmul(values).cast(self.dtype)
+
+
+def _check_attention(query: Any, keys: Any, values: Any) -> None:
+    """See that scores and weights can be computed; heads are matched as those of products are.
+
+    Raises:
+        ShapeError: the last axes do not fit.
+    """
+    shapes = [x._dims for x in (query, keys, values)]
+    if min(map(len, shapes)) < 2 or (shapes[0][-1], shapes[1][-2]) != (
+        shapes[1][-1],
+        shapes[2][-2],
+    ):
+        raise ShapeError(
+            "scaled_dot_product_attention: queries, keys and values don't fit",
+            got=", ".join([format_shape(shape) for shape in shapes]),
+            expected="(..., l, e), (..., s, e) and (..., s, v)",
+        )
 
 
 def _rounded_to(dtype: DType) -> Callable[[tuple[Any, ...], Any], tuple[Any, ...]]:

@@ -22,6 +22,7 @@ from tilework.tensor.autograd import tape
 from tilework.tensor.core import TensorBase
 from tilework.tensor.creation import as_dtype
 from tilework.tensor.differentiation import Differentiation
+from tilework.tensor.elsewhere import OF_TENSORS, explain_missing
 from tilework.tensor.promotion import check_fits, dtype_of_number
 from tilework.tensor.variable import Variable, format_shape
 from tilework.tensor.version import Storage, Version, history
@@ -444,3 +445,4 @@ _OPERATORS = frozenset(f"__{prefix}{name}__" for name in _BINARY for prefix in (
 }  # fmt: skip
 
 _trim_tracebacks(Tensor)
+explain_missing((Tensor,), OF_TENSORS)

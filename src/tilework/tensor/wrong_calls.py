@@ -422,7 +422,7 @@ def _expected(kinds: list[str]) -> str:
         if head in _SEQUENCES:
             is_counted = head == "tuple" and items[-1] != "..."
             count = f"{len(items)}" if is_counted else "a sequence of"
-            word = f"{count} {inner.partition(' ')[2] or 'such'}s" if inner else "a sequence"
+            word = f"{count} {inner.partition(' ')[2] or inner}s" if inner else "a sequence"
         found.append("a tensor or a number" if head == "Any" else word or kind)
     return ", ".join(dict.fromkeys([word for word in found if word != "None"])) or "None"
 

@@ -181,6 +181,7 @@ def taking_groups(init: Callable[..., None]) -> Callable[..., None]:
                 "optimizer: these are no parameters",
                 got=type(given).__name__,
                 expected="tensors, or groups of them",
+                try_="nn.state.get_parameters(layer) for those of a layer",
             )
         listed: list[Any] = [given] if isinstance(given, Tensor) else list(given)
         is_grouped = bool(listed) and isinstance(listed[0], Mapping)
