@@ -15,6 +15,7 @@ from tilework.base import settings
 from tilework.base.errors import CaptureError, InternalError
 from tilework.base.records import replace
 from tilework.engine import capture
+from tilework.engine.foreign import is_a
 from tilework.engine.guards import Guards
 from tilework.engine.watcher import Watcher
 from tilework.runtime.group import parts_of
@@ -104,9 +105,9 @@ class _Sights:
         self._observer = observer
         self._pending: list[weakref.ref[Version]] = []
 
-    def is_tensor(self, value: object) -> bool:
+    def is_tensor(self, value: Any) -> bool:
         """Whether an object is a tensor, which is then looked at."""
-        if not isinstance(value, TensorBase):
+        if not is_a(value, TensorBase):
             return False
         version = value._storage.version
         if version.buffer is None and not self._observer.is_born(version):

@@ -14,9 +14,8 @@ NumPy's, of PyTorch's or of the system's, gives something new each time: it is n
 warning says why.
 
 What a capture cannot see: arrays of more than 64 KiB that somebody changes in place, and items of
-containers beyond the first 4096, both of which `explain()` lists; what C code keeps (results of
-`functools.lru_cache`, whether a lock is held, the interpreter's and `decimal`'s settings, levels of
-loggers); functions of Python itself, and methods of tilework's classes, that somebody replaces
+containers beyond the first 4096, both of which `explain()` lists; what C code keeps (whether a lock
+is held, the interpreter's and `decimal`'s settings, levels of loggers); functions of Python itself, and methods of tilework's classes, that somebody replaces
 after the capture.  Give such values as arguments.
 """
 
