@@ -14,7 +14,7 @@ import re
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from tilework.base.errors import RenderError
-from tilework.dtypes import bfloat16, float32, float64, index
+from tilework.dtypes import bfloat16, float32, index
 from tilework.ir.fold import fold_op
 from tilework.ir.ops import control, math, matrix, warp_matrix
 from tilework.ir.ops.control import LaneAttrs
@@ -28,6 +28,7 @@ from tilework.render.base import cannot_render
 from tilework.render.blocks import BlockRenderer, check_barriers
 from tilework.render.c_family import cuda_matrix, cuda_memory, cuda_scans, cuda_warps, dialect
 from tilework.render.c_family.cuda_folds import fold_helper, rank_helper, scan_helper
+from tilework.render.c_family.cuda_literals import WORD, literal
 from tilework.render.c_family.cuda_memory import memory_type
 from tilework.render.c_family.cuda_prelude import PRELUDE
 from tilework.render.c_family.dialect import CFamily, Emit, type_name
@@ -36,12 +37,10 @@ from tilework.target.cuda_code import ANY_SUFFIX, SOURCE_HEAD
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tilework.dtypes import DType
     from tilework.ir.lowered import LoweredKernel
     from tilework.ir.node import Node, OpDef
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}")
-_WORD: Final = 1 << 31
 #: Innermost loops of so few iterations are written out by the compiler.
 _UNROLLED: Final = 16
 #: Longer vectors are arrays, which loops may index.
@@ -581,27 +580,12 @@ def is_narrow(node: Node) -> bool:
     if node.type.dtype is not index or node.type.shape or node.op in _WIDE:
         return False
     low, high = bounds(node)
-    return low >= -_WORD and high < _WORD
+    return low >= -WORD and high < WORD
 
 
 def value_type(node: Node) -> str:
     """The type of a scalar's variable."""
     return "int" if is_narrow(node) else type_name(node.type.dtype)
-
-
-def literal(bits: int, dtype: DType) -> str:
-    """A scalar literal with exactly these bits."""
-    if dtype is index:
-        value = bits - (1 << 64) if bits >> 63 else bits
-        if -_WORD < value < _WORD:
-            return f"({value})" if value < 0 else str(value)
-    if dtype is float32 or dtype is float64:
-        exponent = (bits >> (dtype.bits - 1 - dtype.exponent_bits)) & (
-            (1 << dtype.exponent_bits) - 1
-        )
-        if exponent == (1 << dtype.exponent_bits) - 1:
-            return f"bitcast_u{dtype.bits}_f{dtype.bits}({bits:#x}ull)"
-    return dialect.literal(bits, dtype)
 
 
 BITCAST = math.BITCAST

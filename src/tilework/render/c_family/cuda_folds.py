@@ -13,7 +13,8 @@ from tilework.ir.build import const_index
 from tilework.ir.fold import fold_op, identity_bits
 from tilework.ir.ops.index import Unit
 from tilework.ir.ops.memory import INDEX, LOAD, PARAM, ParamAttrs
-from tilework.render.c_family.dialect import literal, type_name
+from tilework.render.c_family.cuda_literals import literal
+from tilework.render.c_family.dialect import type_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

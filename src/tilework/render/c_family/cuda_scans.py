@@ -14,7 +14,8 @@ from tilework.ir.ops.index import TASK_IN_ORDER
 from tilework.ir.ops.scan import SCAN_BLOCKS, words_of_value
 from tilework.ir.symbolic.bounds import bounds
 from tilework.render.c_family.cuda_folds import WARP_THREADS, combined
-from tilework.render.c_family.dialect import literal, type_name
+from tilework.render.c_family.cuda_literals import literal
+from tilework.render.c_family.dialect import type_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -20,8 +20,10 @@ from tilework.engine.kernels import written_slots
 from tilework.ir.interpret.blocks import run_blocks
 from tilework.ir.ops.index import TASK_IN_ORDER
 from tilework.ir.ops.scan import SCAN_BLOCKS, words_of_row
+from tilework.render.c_family.cuda import CudaRenderer
 from tilework.schedule.passes import split_scan
 from tilework.testing.emulators.cuda import EmulatedCuda
+from tilework.toolchain.nvrtc import NvrtcToolchain, compiler_version
 
 
 @pytest.fixture(autouse=True)
@@ -115,3 +117,14 @@ def test_the_kernel_writes_its_words() -> None:
     assert pack.size_bytes == 8 * (1 + words_of_row(Tensor.zeros(1).dtype, 3, 2))
     assert pack.slot in written_slots(found.kernel)
     assert scan_in_tiles(found.kernel) is None
+
+
+@pytest.mark.skipif(compiler_version() is None, reason="the package nvidia-cuda-nvrtc is needed")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_scans_of_the_greatest_start_at_an_infinity_that_nvidias_compiler_knows(dtype: str) -> None:
+    sink = kernel_of(lambda a: a.cast(dtype).cummax(-1)[0], numbers(1300))
+    in_tiles = scan_in_tiles(sink)
+    for kernel in (sink, in_tiles.kernel if in_tiles else sink):
+        text = CudaRenderer(HOPPER.limits.shared_memory_bytes).render(lower_kernel(kernel, HOPPER))
+        assert "__builtin" not in text
+        assert NvrtcToolchain(HOPPER).compile(text)
