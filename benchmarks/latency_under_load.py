@@ -1,11 +1,13 @@
 """How long a call takes at worst: idle and under load, in a real-time scheduling class.
 
     python benchmarks/latency_under_load.py [--calls 100000] [--load none|cpu|memory] [--json]
+                                            [--device CUDA]
 
 The process asks for the class SCHED_FIFO and for locked memory, turns the collector off, and says
 what it was given.  Each path is called in turn: a captured call whose kernels stay on this thread,
 one whose kernels want workers, an upload and a download.  The loads are processes of the ordinary
-class, two for each core, that compute or that sweep memory.  Percentiles are of single calls.
+class, two for each core, that compute or that sweep memory.  Percentiles are of single calls.  On a
+device that the host runs ahead of, a captured call is timed alone and with the wait for its result.
 """
 
 from __future__ import annotations
@@ -68,8 +70,8 @@ def load(kind: str) -> Iterator[None]:
             process.wait()
 
 
-def paths() -> dict[str, Callable[[], object]]:
-    """What is timed, by name."""
+def paths(name: str) -> dict[str, Callable[[], object]]:
+    """What is timed on a device, by its name."""
     rng = np.random.default_rng(0)
     weights = [Tensor(rng.standard_normal((64, 64)).astype(np.float32)) for _ in range(3)]
     x = Tensor(rng.standard_normal((1, 64)).astype(np.float32)).realize()
@@ -82,9 +84,17 @@ def paths() -> dict[str, Callable[[], object]]:
 
     small = jit(perceptron)
     parallel = jit(lambda value: value * 2 + 1)
-    device = Device["CPU"]
+    device = Device[name]
     host = np.ones(1 << 14, np.float32)
     buffer = device.allocate(host.nbytes)
+    if not device.is_host_memory:
+        return {
+            "captured call, queued": lambda: small(x),
+            "captured call, waited for": lambda: (small(x), device.synchronize()),
+            "captured call of one kernel": lambda: (parallel(wide), device.synchronize()),
+            "upload 64 KiB": lambda: device.copy_in(buffer, host.data),
+            "download 64 KiB": lambda: device.copy_out(buffer, host.data),
+        }
     return {
         "captured call, one thread": lambda: small(x),
         "captured call, workers": lambda: parallel(wide),
@@ -112,9 +122,11 @@ def main() -> int:
     parser.add_argument("--calls", type=int, default=100_000)
     parser.add_argument("--load", choices=("none", *LOADS), default="none")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--device", default="CPU")
     arguments = parser.parse_args()
+    Device.DEFAULT = arguments.device
     given = production_class()  # before the first call: threads of the pool get its class
-    found = paths()
+    found = paths(arguments.device)
     for call in found.values():
         call()
     gc.collect()
