@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilework.base.errors import UnsupportedError
+from tilework.codegen.decompose import native
 from tilework.ir.ops import math
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def decompose_elementary(node: Node, target: TargetSpec) -> Node:
     Raises:
         UnsupportedError: there is no construction for this op and dtype.
     """
-    if node.op in PLAIN:
+    if node.op in PLAIN or is_native(node.op.name, node.dtype.name, target):
         return node
     # Imported here, since many programs have no such function, and their process none for long.
     from tilework.codegen.decompose import transcendental
@@ -44,3 +45,14 @@ def decompose_elementary(node: Node, target: TargetSpec) -> Node:
         got=f"{node.op.name} of {node.dtype.name}",
         expected=f"one of {sorted(table)}",
     )
+
+
+def is_native(op: str, dtype: str, target: TargetSpec) -> bool:
+    """Return whether the target itself computes `op` on `dtype`.
+
+    A target names what it has as `op`, for all dtypes that it computes with, or `op_dtype`; strict
+    arithmetic takes a function of the latter kind while it is as exact as is promised.
+    """
+    if f"{op}_{dtype}" in target.native_ops:
+        return native.keeps(op, dtype, target)
+    return op in target.native_ops and dtype in target.native_dtypes

@@ -25,6 +25,7 @@ from tilework.codegen.decompose import (
     trigonometric_float64,
 )
 from tilework.codegen.decompose.builder import Value
+from tilework.codegen.decompose.elementary import is_native
 from tilework.codegen.decompose.node_builder import NodeBuilder
 from tilework.dtypes import FLOATS, float32, float64
 from tilework.ir.build import cast
@@ -99,13 +100,8 @@ def table_of(dtype: str) -> dict[str, Construction]:
 
 
 def is_lowered(op: str, dtype: str, target: TargetSpec) -> bool:
-    """Return whether a construction stands in for `op` on `dtype`; else the target computes it.
-
-    A target names what it has as `op`, for all dtypes that it computes with, or `op_dtype`.
-    """
-    if f"{op}_{dtype}" in target.native_ops:
-        return False
-    return op in table_of(dtype) and not (op in target.native_ops and dtype in target.native_dtypes)
+    """Return whether a construction stands in for `op` on `dtype`; else the target computes it."""
+    return op in table_of(dtype) and not is_native(op, dtype, target)
 
 
 def choices(target: TargetSpec) -> dict[str, str]:
