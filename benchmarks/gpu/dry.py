@@ -23,6 +23,7 @@ from tilework.backends import cuda
 from tilework.backends.contract import Backend, KernelSource, Opened
 from tilework.backends.cuda import CudaCompiler, open_with
 from tilework.base.settings import override
+from tilework.codegen.plan.kinds import AnyPlan
 from tilework.engine.device import Device
 from tilework.engine.kernels import estimate_work
 from tilework.ir.node import Node
@@ -136,8 +137,10 @@ class Dry:
         class Compiler(CudaCompiler):
             is_cacheable = dry._builds
 
-            def lower(self, kernel: Node, *, is_plain: bool = False) -> KernelSource:
-                source = super().lower(kernel, is_plain=is_plain)
+            def lower(
+                self, kernel: Node, plan: AnyPlan | None = None, *, is_plain: bool = False
+            ) -> KernelSource:
+                source = super().lower(kernel, plan, is_plain=is_plain)
                 dry._work[source.name] = estimate_work(kernel)
                 return source
 
