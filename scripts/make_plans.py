@@ -1,6 +1,6 @@
 """Make the plans that come with the package, for the machine that this runs on.
 
-    python scripts/make_plans.py [--seconds 600] [--only TEXT] [--confirm | --check]
+    python scripts/make_plans.py [--device CUDA] [--seconds 600] [--only TEXT] [--confirm | --check]
 
 Tunes the kernels of common programs in a database of its own (below build/plans, so that it can be
 stopped and goes on), then compares each plan found with the default again, in turns, and writes
@@ -26,21 +26,24 @@ from tilework.engine import tune
 from tilework.engine.device import Device
 from tilework.engine.kernel_bench import KernelBench
 from tilework.ir.digest import digest
+from tilework.tools.card_programs import card_programs
 from tilework.tools.common import programs
 from tilework.tools.models import models
 
 if TYPE_CHECKING:
     from tilework.engine.steps import KernelCall
+    from tilework.target.spec import TargetSpec
 
 #: A plan must be faster by this much, in each of so many comparisons.
 MARGIN, TIMES = 1.08, 2
 ROOT = Path(__file__).parent.parent
 
 
-def collect(only: str) -> dict[KernelCall, int]:
-    """The kernels of all programs, each once, with how often a program launches it."""
+def collect(only: str, device: str) -> dict[KernelCall, int]:
+    """The kernels of all programs of a device, each once, with how often a program launches it."""
     found: dict[object, tuple[KernelCall, int]] = {}
-    for name, program in (*models(), *programs()):
+    named = card_programs() if device.startswith("CUDA") else (*models(), *programs())
+    for name, program in named:
         if only not in name:
             continue
         for call, count in tune.collect(program).items():
@@ -81,9 +84,8 @@ def confirm(
     return {key: row for key, row in kept.items() if row.gain >= MARGIN}, left
 
 
-def check(calls: dict[KernelCall, int]) -> int:
+def check(calls: dict[KernelCall, int], target: TargetSpec) -> int:
     """How many shipped plans belong to kernels that still exist."""
-    target = Device["CPU"].spec
     keys = {digest(call.kernel).hex() for call in calls if call.kernel is not None}
     path = shipped.FOLDER / f"{shipped.machine_class(target)}.json"
     if not path.is_file():
@@ -98,6 +100,7 @@ def check(calls: dict[KernelCall, int]) -> int:
 def main() -> int:
     """Search, confirm, or check."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="CPU", help="whose kernels are tuned")
     parser.add_argument("--seconds", type=float, default=600.0, help="how long to measure")
     parser.add_argument("--only", default="", help="only programs whose name contains this")
     parser.add_argument("--confirm", action="store_true", help="do not search any further")
@@ -105,10 +108,11 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "plans")
     options = parser.parse_args()
     start = time.perf_counter()
-    with settings.override(cache_dir=options.folder):
-        calls = collect(options.only)
+    with settings.override(cache_dir=options.folder, dev=options.device):
+        target = Device[options.device].spec
+        calls = collect(options.only, options.device)
         if options.check:
-            return check(calls)
+            return check(calls, target)
         if not options.confirm:
             spent = time.perf_counter() - start
             rows = tune.Tuner(max(options.seconds - spent, 1.0)).run(calls)
@@ -118,7 +122,6 @@ def main() -> int:
     if left:
         print(f"{len(left)} plans were not looked at: more --seconds")
         return 1
-    target = Device["CPU"].spec
     document = shipped.plans_to_json(kept, target, MARGIN)
     shipped.FOLDER.mkdir(exist_ok=True)
     path = shipped.FOLDER / f"{shipped.machine_class(target)}.json"

@@ -69,23 +69,28 @@ def programs() -> Iterator[tuple[str, Program]]:
     yield from _orders()
 
 
-def _captured(function: Callable[..., Tensor], *shapes: tuple[int, ...]) -> Program:
-    """Calls a capture of a function on normal numbers until it runs as it will."""
-
-    def run() -> None:
-        inputs = [_normal(shape) for shape in shapes]
-        captured = jit(lambda *xs: function(*xs).realize())
-        for _ in range(3):
-            captured(*inputs)
-
-    return run
-
-
 _generator: Final = np.random.default_rng(0)
 
 
-def _normal(shape: tuple[int, ...]) -> Tensor:
+def normal(shape: tuple[int, ...]) -> Tensor:
+    """A tensor of normal numbers, float32."""
     return Tensor(_generator.standard_normal(shape, dtype=np.float32)).realize()
+
+
+def captured(
+    function: Callable[..., Tensor],
+    *shapes: tuple[int, ...],
+    draw: Callable[[tuple[int, ...]], Tensor] = normal,
+) -> Program:
+    """Calls a capture of a function on drawn numbers until it runs as it will."""
+
+    def run() -> None:
+        inputs = [draw(shape) for shape in shapes]
+        call = jit(lambda *xs: function(*xs).realize())
+        for _ in range(3):
+            call(*inputs)
+
+    return run
 
 
 def _with_weights(
@@ -94,19 +99,19 @@ def _with_weights(
     """The same for a function of one input and of constants."""
 
     def run() -> None:
-        held = [_normal(weight) for weight in weights]
-        _captured(lambda x: function(x, *held), shape)()
+        held = [normal(weight) for weight in weights]
+        captured(lambda x: function(x, *held), shape)()
 
     return run
 
 
 def _products() -> Iterator[tuple[str, Program]]:
     for size in SQUARES:
-        yield f"matmul {size}", _captured(lambda a, b: a @ b, (size, size), (size, size))
-    yield "matmul 16x256", _captured(lambda a, b: a @ b, (16, 256, 256), (16, 256, 256))
-    yield "matmul a.T b 512", _captured(lambda a, b: a.transpose() @ b, (512, 512), (512, 512))
-    yield "matmul a b.T 512", _captured(lambda a, b: a @ b.transpose(), (512, 512), (512, 512))
-    yield "matrix times vector", _captured(lambda a, b: a @ b, (2048, 2048), (2048, 1))
+        yield f"matmul {size}", captured(lambda a, b: a @ b, (size, size), (size, size))
+    yield "matmul 16x256", captured(lambda a, b: a @ b, (16, 256, 256), (16, 256, 256))
+    yield "matmul a.T b 512", captured(lambda a, b: a.transpose() @ b, (512, 512), (512, 512))
+    yield "matmul a b.T 512", captured(lambda a, b: a @ b.transpose(), (512, 512), (512, 512))
+    yield "matrix times vector", captured(lambda a, b: a @ b, (2048, 2048), (2048, 1))
     for rows, depth, columns in LAYERS:
         shapes = ((columns, depth), (columns,))
         name = f"linear {rows}x{depth}x{columns}"
@@ -134,9 +139,9 @@ def _convolutions() -> Iterator[tuple[str, Program]]:
 
         weights = (filters, channels // groups, window, window)
         yield name, _with_weights(function, (1, channels, size, size), weights, (filters,))
-    pool = _captured(lambda x: x.max_pool2d((3, 3), 2, padding=1), (1, 64, 112, 112))
+    pool = captured(lambda x: x.max_pool2d((3, 3), 2, padding=1), (1, 64, 112, 112))
     yield "max pool 64 112 3x3/2", pool
-    yield "mean pool 512 7", _captured(lambda x: x.mean((2, 3)), (1, 512, 7, 7))
+    yield "mean pool 512 7", captured(lambda x: x.mean((2, 3)), (1, 512, 7, 7))
 
 
 def _attentions() -> Iterator[tuple[str, Program]]:
@@ -148,56 +153,56 @@ def _attentions() -> Iterator[tuple[str, Program]]:
                 return q.scaled_dot_product_attention(k, v, is_causal=causal)
 
             name = f"attention {heads}x{length}x{width}{' causal' if causal else ''}"
-            yield name, _captured(function, shape, shape, shape)
+            yield name, captured(function, shape, shape, shape)
 
 
 def _rows() -> Iterator[tuple[str, Program]]:
     for shape in ((128, 768), (512, 512), (1024, 1024), (4096, 256)):
         name = "x".join(map(str, shape))
-        yield f"softmax {name}", _captured(lambda x: x.softmax(), shape)
-        yield f"log softmax {name}", _captured(lambda x: x.log_softmax(), shape)
+        yield f"softmax {name}", captured(lambda x: x.softmax(), shape)
+        yield f"log softmax {name}", captured(lambda x: x.log_softmax(), shape)
         width = shape[1:]
         norm = _with_weights(lambda x, g, b: x.layernorm() * g + b, shape, width, width)
         yield f"layernorm {name}", norm
-        yield f"sum of rows {name}", _captured(lambda x: x.sum(1), shape)
-        yield f"sum of columns {name}", _captured(lambda x: x.sum(0), shape)
-        yield f"maximum of rows {name}", _captured(lambda x: x.max(1), shape)
-        yield f"mean and spread {name}", _captured(lambda x: x.var(1), shape)
-    yield "sum of all", _captured(lambda x: x.sum(), (1 << 20,))
-    yield "middle axis", _captured(lambda x: x.sum(1), (64, 128, 96))
+        yield f"sum of rows {name}", captured(lambda x: x.sum(1), shape)
+        yield f"sum of columns {name}", captured(lambda x: x.sum(0), shape)
+        yield f"maximum of rows {name}", captured(lambda x: x.max(1), shape)
+        yield f"mean and spread {name}", captured(lambda x: x.var(1), shape)
+    yield "sum of all", captured(lambda x: x.sum(), (1 << 20,))
+    yield "middle axis", captured(lambda x: x.sum(1), (64, 128, 96))
 
 
 def _elements() -> Iterator[tuple[str, Program]]:
     for shape in ((256, 256), (1024, 1024), (3, 224, 224)):
         name = "x".join(map(str, shape))
-        yield f"gelu {name}", _captured(lambda x: x.gelu() * 0.5 + x, shape)
-        yield f"add {name}", _captured(lambda x, y: x + y, shape, shape)
-        yield f"sigmoid {name}", _captured(lambda x: x.sigmoid() * x, shape)
-        yield f"sine {name}", _captured(lambda x: x.sin() + x.sqrt(), shape)
+        yield f"gelu {name}", captured(lambda x: x.gelu() * 0.5 + x, shape)
+        yield f"add {name}", captured(lambda x, y: x + y, shape, shape)
+        yield f"sigmoid {name}", captured(lambda x: x.sigmoid() * x, shape)
+        yield f"sine {name}", captured(lambda x: x.sin() + x.sqrt(), shape)
     for shape in ((1024, 1024), (257, 769), (2048, 512), (512, 768)):
         name = "x".join(map(str, shape))
-        yield f"transpose {name}", _captured(lambda x: x.transpose().contiguous(), shape)
+        yield f"transpose {name}", captured(lambda x: x.transpose().contiguous(), shape)
         yield (
             f"transpose and scale {name}",
-            _captured(lambda x: (x * 2.0).transpose().contiguous() + 1.0, shape),
+            captured(lambda x: (x * 2.0).transpose().contiguous() + 1.0, shape),
         )
     yield (
         "channels last 64x56x56",
-        _captured(lambda x: x.permute(0, 2, 3, 1).contiguous(), (1, 64, 56, 56)),
+        captured(lambda x: x.permute(0, 2, 3, 1).contiguous(), (1, 64, 56, 56)),
     )
     yield (
         "heads 512x12x64",
-        _captured(lambda x: x.permute(0, 2, 1, 3).contiguous(), (1, 512, 12, 64)),
+        captured(lambda x: x.permute(0, 2, 1, 3).contiguous(), (1, 512, 12, 64)),
     )
 
 
 def _orders() -> Iterator[tuple[str, Program]]:
     for shape in ((1 << 16,), (256, 1024), (1024, 64), (64, 200)):
         name = "x".join(map(str, shape))
-        yield f"running sum {name}", _captured(lambda x: x.cumsum(-1), shape)
-        yield f"running maximum {name}", _captured(lambda x: x.cummax(-1)[0], shape)
-        yield f"sort {name}", _captured(lambda x: x.sort()[0], shape)
-    yield "running sum of columns", _captured(lambda x: x.cumsum(0), (512, 512))
+        yield f"running sum {name}", captured(lambda x: x.cumsum(-1), shape)
+        yield f"running maximum {name}", captured(lambda x: x.cummax(-1)[0], shape)
+        yield f"sort {name}", captured(lambda x: x.sort()[0], shape)
+    yield "running sum of columns", captured(lambda x: x.cumsum(0), (512, 512))
 
 
-__all__ = ["Program", "programs"]
+__all__ = ["Program", "captured", "programs"]
