@@ -1,4 +1,4 @@
-"""Triangular systems, Cholesky, LU and QR, of matrices in batches, in a bounded number of steps.
+"""Triangular systems, Cholesky, LU and QR, of matrices in batches.
 
 Each is computed from tensor operations alone, so it runs on every device, in float32 for smaller
 floats.  The errors are those of the classical algorithms: with `u` the unit roundoff, the product
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tilework import dtypes
 from tilework.base.errors import DTypeError, ShapeError, UserError
-from tilework.tensor.arranging import Arranging
+from tilework.tensor.eliminating import Eliminating
 from tilework.tensor.iteration import repeated
 from tilework.tensor.named import LU, QR, PackedLU
 from tilework.tensor.promotion import broadcast_shapes
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tilework.ir.types import Shape
 
 
-class Decompositions(Arranging):
+class Decompositions(Eliminating):
     """solve_triangular, cholesky, lu, qr."""
 
     __slots__ = ()
@@ -44,22 +44,6 @@ class Decompositions(Arranging):
     def _flipped(self) -> Self:
         """The matrices with rows and columns exchanged."""
         return self.transpose(-2, -1)
-
-    def _rows(self) -> Self:
-        """The number of the row of each element."""
-        return self._positions(self.ndim - 2)
-
-    def _columns(self) -> Self:
-        """The number of the column of each element."""
-        return self._positions(self.ndim - 1)
-
-    def _line(self, number: Self, axis: int) -> Self:
-        """The row (axis -2) or column (axis -1) of a number, one for all matrices; kept as 1."""
-        return self._gathered(self.ndim + axis, [number.reshape(1)])
-
-    def _own_rows(self, numbers: Self) -> Self:
-        """One row of each matrix, of the numbers (..., 1, 1)."""
-        return self.gather(-2, numbers.expand(*self.shape[:-2], 1, self.shape[-1]))
 
     # --- triangular systems ------------------------------------------------------------------
 
@@ -119,24 +103,6 @@ class Decompositions(Arranging):
     def _with_lead(self, lead: Shape) -> Self:
         return self._broadcast_to((*lead, *self._dims[-2:]), self._bindings, "broadcast")
 
-    def _substituted(self, b: Self, upper: bool, is_unit: bool) -> Self:
-        """Substitution: a solved row is taken off the rows that are left."""
-        size = self._fixed_size(-1, "solve_triangular")
-        matrix = self.detach()
-
-        def step(number: Self, x: Self, a: Self) -> tuple[Self, ...]:
-            place = (number * -1 + (size - 1)) if upper else number
-            column = a._line(place, -1)
-            row = x._line(place, -2)
-            if not is_unit:
-                row = row / column._line(place, -2)
-            rows = x._rows()
-            is_left = rows < place if upper else rows > place
-            rest = is_left.where(x - column * row, x)
-            return (rows == place).where(row, rest), a
-
-        return repeated(size, step, b, matrix)[0]
-
     # --- Cholesky ----------------------------------------------------------------------------
 
     def cholesky(self, upper: bool = False) -> Self:
@@ -154,19 +120,7 @@ class Decompositions(Arranging):
             [[2.0, 0.0], [1.0, 2.0]]
         """
         a = self._matrices("cholesky", is_square=True)
-        size = a._fixed_size(-1, "cholesky")
-
-        def step(number: Self, x: Self) -> tuple[Self, ...]:
-            # Columns of the factor, then what is left of the matrix.
-            column = x._line(number, -1)
-            pivot = column._line(number, -2)
-            root = (pivot > 0).where(pivot, float("nan")).sqrt()
-            column = (column._rows() >= number).where(column / root, 0.0).contiguous()
-            place = x._columns()
-            rest = (place > number).where(x - column * column._flipped, x)
-            return ((place == number).where(column, rest),)
-
-        (factor,) = repeated(size, step, a)
+        factor = a.detach()._factored()
 
         def rule(sources: tuple[Any, ...], g: Any) -> tuple[Any, ...]:
             low = sources[0].cholesky()
@@ -198,52 +152,45 @@ class Decompositions(Arranging):
         Shape: (..., m, n) -> (..., m, n), (..., min(m, n)) int32
         """
         a = self._matrices("lu_factor")
-        packed, swaps, _ = a._eliminated()
+        packed, order = a.detach()._eliminated()
+        swaps = order._exchanges(min(packed.shape[-2:]))
 
         def rule(sources: tuple[Any, ...], g: Any) -> tuple[Any, ...]:
             return (sources[0]._lu_gradient(g),)
 
         return PackedLU(packed._with_gradient(rule, a).cast(self.dtype), swaps)
 
-    def _eliminated(self) -> tuple[Self, Self, Self]:
-        """Packed factors, exchanges, and the order (..., m) that the rows of `self` came in."""
+    def _eliminated(self) -> tuple[Self, Self]:
+        """Packed factors, and the order (..., m) that the rows of `self` came in."""
         rows, columns = self._fixed_size(-2, "lu"), self._fixed_size(-1, "lu")
         count = min(rows, columns)
         if not count:
-            return self._not_eliminated(rows)
-        order = self[..., :1]._rows().cast(dtypes.int32)
-        swaps = self[..., :1, :1].squeeze(-1).expand(*self.shape[:-2], count).cast(dtypes.int32)
+            kind, lead = dtypes.int32, self.shape[:-2]
+            order = type(self).arange(rows, dtype=kind, device=self.device).expand(*lead, rows)
+            return self, order
+        found, order = self.detach()[..., :count]._pivoted()
+        if columns > count:
+            rest = self.detach()[..., count:]._rows_in(order)
+            found = found.cat(found._substituted(rest, upper=False, is_unit=True), dim=-1)
+        return found, order
 
-        def step(number: Self, x: Self, swaps: Self, order: Self) -> tuple[Self, ...]:
-            lines = order._rows()
-            column = x._line(number, -1).contiguous()
-            size = (lines >= number).where(column.abs(), -1.0)
-            best = size.argmax(-2, keepdim=True).contiguous()
-            pivot_row, this_row = x._own_rows(best).contiguous(), x._line(number, -2)
-            pivot, own = column._own_rows(best).contiguous(), column._line(number, -2)
-            swapped = (lines == number).where(pivot, (lines == best).where(own, column))
-            factor = swapped / pivot.eq(0).where(1.0, pivot)
-            moved = (x._rows() == number).where(pivot_row, (x._rows() == best).where(this_row, x))
-            below = x._rows() > number
-            reduced = moved - factor * pivot_row
-            rest = (x._columns() > number).where(reduced, moved)
-            rest = (x._columns() == number).where(factor, rest)
-            found = below.where(rest, moved)
-            places = swaps._columns()
-            swaps = (places == number).where(best.squeeze(-1).cast(dtypes.int32) + 1, swaps)
-            first, second = order._own_rows(best), order._line(number, -2)
-            order = (lines == number).where(first, (lines == best).where(second, order))
-            return found, swaps, order
+    def _exchanges(self, count: int) -> Self:
+        """The exchanges of rows (from 1) that lead to this order: each of row k and a later one."""
+        swaps = self[..., :count]
+        if not count:
+            return swaps
+        order = self.unsqueeze(-1)
+        places = order._rows().cast(dtypes.int32)
 
-        found, swaps, order = repeated(count, step, self, swaps, order)
-        return found, swaps, order.squeeze(-1)
+        def step(number: Self, places: Self, swaps: Self, order: Self) -> tuple[Self, ...]:
+            lines = places._rows()
+            wanted, own = order._line(number, -2), places._line(number, -2)
+            best = (places == wanted).cast(dtypes.int32).argmax(-2, keepdim=True).contiguous()
+            places = (lines == number).where(wanted, (lines == best).where(own, places))
+            found = best.squeeze(-1).cast(dtypes.int32) + 1
+            return places, (swaps._columns() == number).where(found, swaps), order
 
-    def _not_eliminated(self, rows: int) -> tuple[Self, Self, Self]:
-        """`_eliminated` of matrices without elements."""
-        lead = self.shape[:-2]
-        kind, device = dtypes.int32, self.device
-        order = type(self).arange(rows, dtype=kind, device=device).expand(*lead, rows)
-        return self, type(self).zeros(*lead, 0, dtype=kind, device=device), order
+        return repeated(count, step, places, swaps, order)[1]
 
     def _lu_gradient(self, g: Self) -> Self:
         """The gradient of the packed factors.
@@ -271,16 +218,12 @@ class Decompositions(Arranging):
         elif rows > columns:
             rest = up._flipped.solve_triangular(g[..., count:, :], upper=False, left=False)
             found = found.cat(rest, dim=-2)
-        return found._rows_put_back(self.detach()._eliminated()[2])
+        return found._rows_put_back(self.detach()._eliminated()[1])
 
     def _rows_put_back(self, order: Self) -> Self:
         """Row i of this one moves to row order[i]."""
         place = order.argsort(-1).unsqueeze(-1).expand(self.shape)
         return self.gather(-2, place)
-
-    def _rows_in(self, order: Self) -> Self:
-        """Row i becomes row order[i] of this one."""
-        return self.gather(-2, order.cast(dtypes.index).unsqueeze(-1).expand(self.shape))
 
     def lu(self) -> LU[Self]:
         """P, L and U with P @ L @ U = self: a permutation, unit lower and upper triangular.
@@ -288,7 +231,7 @@ class Decompositions(Arranging):
         Shape: (..., m, n) -> (..., m, m), (..., m, k), (..., k, n) with k = min(m, n)
         """
         packed, _ = self.lu_factor()
-        order = self.detach()._matrices("lu")._eliminated()[2]
+        order = self.detach()._matrices("lu")._eliminated()[1]
         return packed._unpacked(order)
 
     def _unpacked(self, order: Self) -> LU[Self]:

@@ -47,3 +47,14 @@ def compute(*state: Any) -> None:
     versions = [each._version_to_realize() for each in state]
     if not depends_on_row(versions):
         realize(versions)
+
+
+def settled(*parts: Any) -> tuple[Any, ...]:
+    """The tensors as arrays of their own, computed at once and without a history.
+
+    What is computed from them is a schedule of its own, which others of these shapes share.
+    """
+    with history(False):
+        found = tuple([each.detach().contiguous() for each in parts])
+        compute(*found)
+        return found

@@ -49,7 +49,7 @@ class Solving(Decompositions):
         return a._solved(b)._with_gradient(rule, a, b).cast(self.dtype)
 
     def _solved(self, b: Self) -> Self:
-        packed, _, order = self.detach()._eliminated()
+        packed, order = self.detach()._eliminated()
         return packed._solved_by(order, b.detach())
 
     def _solved_by(self, order: Self, b: Self) -> Self:
@@ -150,9 +150,10 @@ class Solving(Decompositions):
 
     def _sign_and_diagonal(self) -> tuple[Self, Self]:
         """The sign of the row exchanges and the diagonal of U."""
-        packed, swaps, _ = self.detach()._eliminated()
-        place = swaps._positions(swaps.ndim - 1) + 1
-        count = swaps.cast(dtypes.index).ne(place).sum(-1)
+        packed, order = self.detach()._eliminated()
+        # Exchanges of two make an even or an odd number of pairs that are out of order.
+        is_out = (order.unsqueeze(-1) > order.unsqueeze(-2)).triu(1)
+        count = is_out.sum((-2, -1))
         sign = (1 - (count.mod(2)) * 2).cast(self.dtype)
         return sign, packed.diagonal(0, -2, -1)
 

@@ -148,3 +148,28 @@ def test_the_complete_factor_of_a_tall_matrix_says_why_it_has_no_gradient() -> N
     x = Tensor(TALL, requires_grad=True)
     with pytest.raises(UserError, match="its last columns are free"):
         x.qr("complete")[0].sum().gradient(x)
+
+
+@pytest.mark.parametrize("size", [40, pytest.param(150, marks=pytest.mark.slow)])
+def test_systems_of_several_blocks_are_solved(size: int) -> None:
+    random = np.random.default_rng(size)
+    a = random.standard_normal((size, size))
+    b = random.standard_normal((size, 3))
+    np.testing.assert_allclose(a @ Tensor(a).solve(Tensor(b)).numpy(), b, atol=1e-10)
+    packed, swaps = Tensor(a).lu_factor()
+    expected = torch.linalg.lu_factor(torch.from_numpy(a))
+    np.testing.assert_array_equal(swaps.numpy(), expected.pivots.numpy())
+    np.testing.assert_allclose(packed.numpy(), expected.LU.numpy(), atol=1e-11)
+    positive = a @ a.T + np.eye(size)
+    low = Tensor(positive).cholesky().numpy()
+    np.testing.assert_allclose(low, np.linalg.cholesky(positive), atol=1e-11)
+    found = Tensor(a).det().item()
+    np.testing.assert_allclose(found, np.linalg.det(a), rtol=1e-9)
+
+
+def test_a_zero_on_the_diagonal_leaves_the_rows_before_it_finite() -> None:
+    a = np.eye(40, dtype=np.float32)
+    a[35, 35] = 0
+    found = Tensor(a).solve_triangular(Tensor.ones(40, 1), upper=False).numpy()[:, 0]
+    assert np.isinf(found[35])
+    assert np.isfinite(found[:35]).all()
