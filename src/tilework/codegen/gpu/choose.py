@@ -374,11 +374,12 @@ def _rows_and_columns(kernel: Kernel) -> tuple[list[Node], list[Node]]:
 # ---- reductions across rows
 
 
-def column_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan | None:
+def column_plan(kernel: Kernel, target: TargetSpec, *, is_cut: bool = False) -> GpuPlan | None:
     """Threads side by side along the columns, warps along the range that is folded.
 
     A thread has as many columns as one access moves, as long as all multiprocessors get two blocks:
-    where some have one more than others, those that wait have less to wait for.
+    where some have one more than others, those that wait have less to wait for.  Of a fold that is
+    cut in parts one is enough, since its parts have blocks of their own.
     Several folds, each of as many rows, do so one after the other or in one loop.
     """
     rows, others = _rows_and_columns(kernel)
@@ -398,7 +399,8 @@ def column_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan | None:
     units = max(target.unit("grid").count, 1)
     lanes = _lanes(kernel, column, [*loads, *kernel.stores])
     widest = max(load.type.dtype.itemsize for load in loads)
-    while lanes > 1 and (results < 2 * lanes * _WARP * units or lanes * widest > _COLUMN_BYTES):
+    least = _WARP * units * (1 if is_cut else 2)
+    while lanes > 1 and (results < lanes * least or lanes * widest > _COLUMN_BYTES):
         lanes //= 2
     most = min(target.limits.max_workgroup_threads or BLOCK, 1024)
     warps = _COLUMN_WARPS

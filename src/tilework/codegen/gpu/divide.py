@@ -262,7 +262,8 @@ def _columns_in_parts(kernel: Kernel, target: TargetSpec) -> Prepacked | None:
     bound = max(fixed, key=size, default=None)
     if bound is None:
         return None
-    columns = plan.unit_size(Unit.LOCAL) * max(_lanes_of(plan), 1)
+    wide = column_plan(kernel, target, is_cut=True) or plan
+    columns = wide.unit_size(Unit.LOCAL) * _lanes_of(wide)
     blocks = ceil_div(product(kernel.outputs), columns)
     units = max(target.unit("grid").count, 1)
     loads = [node for node in kernel.loads if kernel.free.mask[node] & kernel.free.bit(bound)]

@@ -11,15 +11,18 @@ import pytest
 from tests.emulated_cards import emulated_cards
 
 from tilework import Tensor, Variable, dtypes, jit
+from tilework.codegen.analysis import analyse
 from tilework.codegen.gpu import copies
 from tilework.codegen.gpu import divide as division
+from tilework.codegen.gpu.choose import choose_gpu_plan
 from tilework.codegen.gpu.divide import divide
+from tilework.codegen.passes.normalise import normalise_ranges
 from tilework.codegen.plan.extents import size
 from tilework.dtypes import bfloat16, float32
 from tilework.ir.build import cast, const_index
 from tilework.ir.node import Node, toposort
 from tilework.ir.ops import math
-from tilework.ir.ops.index import RANGE, RangeAttrs
+from tilework.ir.ops.index import RANGE, RangeAttrs, Unit
 from tilework.ir.ops.memory import INDEX, LOAD, PARAM, SINK, STORE, ParamAttrs
 from tilework.ir.ops.tensor import REDUCE, Fold, ReduceAttrs
 from tilework.ir.symbolic import simplify
@@ -124,6 +127,13 @@ def test_several_folds_of_the_same_rows_are_cut_alike() -> None:
     assert [node.op for node in toposort(pack.kernel)].count(STORE) == 2
     folds = [node for node in toposort(found.kernel) if node.op is REDUCE]
     assert [size(fold.src[1]) for fold in folds] == [parts, parts]
+
+
+def test_columns_of_a_fold_that_is_cut_stay_wide() -> None:
+    found = divide(folds_of_columns(4096, 11008), HOPPER)
+    assert found is not None, "its columns give each multiprocessor one block alone"
+    plan = choose_gpu_plan(analyse(normalise_ranges(found.packs[0].kernel)), HOPPER)
+    assert any(part.unit is Unit.LANE for split in plan.splits for part in split.tile)
 
 
 def test_a_fold_that_needs_another_one_is_not_cut() -> None:
