@@ -11,7 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 from tilework.base.errors import UnsupportedError
-from tilework.base.settings import Settings
+from tilework.base.settings import Settings, override
+from tilework.codegen.decompose import native
 from tilework.codegen.decompose.builder import Value
 from tilework.codegen.decompose.elementary import PLAIN
 from tilework.codegen.decompose.multiply_add import emulated_fma
@@ -34,6 +35,7 @@ from tilework.ir.ops.define import OPS
 from tilework.target.compile_key import compile_key
 from tilework.target.features import CPU_LEVELS, X86_64
 from tilework.target.known.cpu import x86_spec
+from tilework.target.known.cuda import CAPABILITIES, cuda_spec
 from tilework.target.spec import TargetSpec
 from tilework.testing.accuracy.numpy_builder import evaluate, fma_float64
 
@@ -173,8 +175,37 @@ def test_TRN_01_the_choice_for_each_function_follows_the_target() -> None:
         op, _, dtype = name.partition("/")
         assert (choice == "lowered") == is_lowered(op, dtype, V3)
     own_exp2 = replace(V3, native_ops=V3.native_ops | {"exp2_float32"})
-    changed = {name for name, choice in choices(own_exp2).items() if choice != with_fma[name]}
+    with override(fp_mode="contract"):
+        changed = {name for name, choice in choices(own_exp2).items() if choice != with_fma[name]}
     assert changed == {"exp2/float32"}
-    # The choice depends on the target alone, and the target is in every key.
+    # The choice depends on the target and the mode alone, and both are in every key.
     assert own_exp2.key() != V3.key()
     assert compile_key(Settings(), own_exp2) != compile_key(Settings(), V3)
+    assert compile_key(Settings(), V3) != compile_key(Settings(fp_mode="contract"), V3)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_taken"), [(None, False), (1.94, True), (2.0, True), (2.01, False)]
+)
+def test_TRN_17_strict_arithmetic_takes_a_card_s_own_function_within_its_bound_alone(
+    error: float | None, is_taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(native.MEASURED, ("ptx", "exp_float32"))
+    if error is not None:
+        monkeypatch.setitem(native.MEASURED, ("ptx", "exp_float32"), error)
+    card = cuda_spec(90)
+    node = math.EXP(const(0.5, float32))
+    assert is_lowered("exp", "float32", card) is not is_taken
+    assert (lower_node(node, card) is node) is is_taken
+    assert choices(card)["exp/float32"] == ("native" if is_taken else "lowered")
+    with override(fp_mode="contract"):
+        assert lower_node(node, card) is node
+
+
+def test_TRN_17_every_function_of_a_target_itself_is_measured_and_within_its_bound() -> None:
+    for capability in CAPABILITIES:
+        card = cuda_spec(capability)
+        for op in FLOAT32:
+            if f"{op}_float32" in card.native_ops:
+                assert native.keeps(op, "float32", card)
+                assert native.MEASURED[card.isa, f"{op}_float32"] <= native.BOUNDS[f"{op}_float32"]
