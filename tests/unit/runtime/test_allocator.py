@@ -271,6 +271,8 @@ def test_BKE_14_the_counters_of_a_card_are_what_its_driver_has_handed_out(seed: 
             live.append(driver.allocate(1 << random.randrange(4, 20), spec=spec))
         found = driver.memory_used()
         assert found["used"] + found["kept"] == sum(library.sizes.values())
+        free, total = driver.memory_of_card()
+        assert found["used"] + found["kept"] == total - free
     for buffer in live:
         buffer.close()
     driver.close()
