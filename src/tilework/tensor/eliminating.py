@@ -49,7 +49,7 @@ class Eliminating(Arranging):
         numbers = start.reshape(1).expand(count)
         return self._gathered(self.ndim + axis, [numbers + numbers._positions(0)])
 
-    def _spread(self, start: Self, axis: int, size: int) -> Self:
+    def _moved_into(self, start: Self, axis: int, size: int) -> Self:
         """A block in its place among `size` rows or columns; anything elsewhere."""
         numbers = start.reshape(1).expand(size)
         places = (numbers._positions(0) - numbers).clamp(0, _BLOCK - 1)
@@ -107,7 +107,7 @@ class Eliminating(Arranging):
             is_left = lines < start if upper else lines >= start + _BLOCK
             rest = is_left.where(x - columns.matmul(solved), x)
             is_own = (lines >= start) & (lines < start + _BLOCK)
-            return is_own.where(solved._spread(start, -2, whole), rest), a
+            return is_own.where(solved._moved_into(start, -2, whole), rest), a
 
         return repeated(count, step, sides, is_further.where(1.0, a))[0][..., :size, :]
 
@@ -162,7 +162,7 @@ class Eliminating(Arranging):
             rest = x - panel.matmul(panel[..., :whole, :]._flipped)
             rest = ((places >= after) & (x._rows() >= after)).where(rest, x)
             is_own = (places >= start) & (places < after)
-            return (is_own.where(panel._spread(start, -1, whole), rest),)
+            return (is_own.where(panel._moved_into(start, -1, whole), rest),)
 
         found = repeated(count, step, self._with_zeros(max(rows, whole), whole))[0]
         return found[..., :rows, :columns]
@@ -224,11 +224,11 @@ class Eliminating(Arranging):
             lines, places, after = x._rows(), x._columns(), start + _BLOCK
             rest = (lines >= after).where(moved - panel.matmul(upper), moved)
             is_upper = (lines >= start) & (lines < after)
-            rest = is_upper.where(upper._spread(start, -2, x.shape[-2]), rest)
+            rest = is_upper.where(upper._moved_into(start, -2, x.shape[-2]), rest)
             rest = (places >= after).where(rest, moved)
             is_own = (places >= start) & (places < after)
             order = order.gather(-1, turns.cast(dtypes.index))
-            return is_own.where(panel._spread(start, -1, whole), rest), order
+            return is_own.where(panel._moved_into(start, -1, whole), rest), order
 
         order = matrix[..., 0]._columns().cast(dtypes.int32)
         found, order = repeated(count, step, matrix, order)
