@@ -138,6 +138,14 @@ def test_warps_fold_several_columns_of_one_thread_at_once() -> None:
     assert np.allclose(found, array.astype(np.float64).sum(0), rtol=1e-5, atol=1e-5)
 
 
+def test_folds_of_columns_have_two_blocks_for_each_multiprocessor_where_they_can() -> None:
+    x = np.zeros((1024, 9 * 2048), np.float16)
+    plan = chosen(kernel_of(lambda a: a.sum(0), x))
+    (column,) = (split for split in plan.splits if any(p.unit is Unit.LOCAL for p in split.tile))
+    # Four columns in a thread would be 144 blocks, two waves of which the second is almost empty.
+    assert x.shape[1] // column.tile_size == 288
+
+
 def test_few_rows_are_shared_by_more_threads_than_many() -> None:
     few, many = (
         chosen(kernel_of(lambda x: x - x.sum(-1, keepdim=True), np.zeros((rows, 1024), np.float32)))
