@@ -50,7 +50,7 @@ _OBJECTS: Final = {
     "_thread": ("a lock", frozenset({"locked"}), True),
 }
 #: Names of all of them: most calls are of others.
-_NAMES: Final = frozenset.union(
+READING: Final = frozenset.union(
     _CLOCKS["time"], _SYSTEM, _WORKERS, _DATES, *(names for _, names, _ in _OBJECTS.values()),
     {"open", "open_code", "input", "fromfile"},
 )  # fmt: skip
@@ -69,7 +69,7 @@ def read_outside(frame: types.FrameType, function: types.BuiltinFunctionType) ->
         function: what it calls.
     """
     name = function.__name__
-    if name not in _NAMES:
+    if name not in READING:
         return None
     found = _kind_of(function, name)
     if found is None or is_own_code(frame.f_code):
@@ -83,7 +83,7 @@ def read_outside(frame: types.FrameType, function: types.BuiltinFunctionType) ->
 
 def read_by(function: object) -> str | None:
     """Return what a function of C code reads anew each time, whoever calls it, or None."""
-    if not isinstance(function, types.BuiltinFunctionType) or function.__name__ not in _NAMES:
+    if not isinstance(function, types.BuiltinFunctionType) or function.__name__ not in READING:
         return None
     found = _kind_of(function, function.__name__)
     return None if found is None else found[0]

@@ -72,7 +72,7 @@ from tilework.engine.names import (
     read_through,
     reads_any,
 )
-from tilework.engine.outside import read_by, read_outside
+from tilework.engine.outside import READING, read_by, read_outside
 
 _BUILTINS: Final = dict(builtins.__dict__)  # as Python has them
 _MAX_WATCHED: Final = 100_000
@@ -108,6 +108,8 @@ class Watcher:
         #: Functions that values have led to, by their code.
         self._met: dict[types.CodeType, list[weakref.ref[types.FunctionType]]] = {}
         self._draws = Draws()
+        #: Code that has run, by its identity: whether it is watched, and itself, to be kept.
+        self._codes: dict[int, tuple[bool, types.CodeType]] = {}
         #: Identities of objects that were made since the call began: no later one has the same.
         self._made: set[int] = set()
         self._profile: Any = None
@@ -137,16 +139,18 @@ class Watcher:
             if self._snapshot:
                 self._snapshot.clear()
                 self._snapshot = {}  # once: locals() fills it anew, and gives it to its caller
-            if event == "call":
-                if not is_foreign_code(frame.f_code) and not collector.runs:
+            if event == "c_call":
+                if argument.__name__ in READING and not collector.runs:
+                    read = read_outside(frame, argument)
+                    if read is not None:
+                        self._draws.note_read(read)
+            elif event == "call":
+                if self._is_watched(frame.f_code) and not collector.runs:
                     self._enter(frame)
-            elif event == "return":
-                if argument is not None and not collector.runs:
+            elif event == "return" and argument is not None:
+                caller = frame.f_back
+                if caller is not None and self._is_watched(caller.f_code) and not collector.runs:
                     self._leave(frame, argument)
-            elif event == "c_call" and not collector.runs:
-                read = read_outside(frame, argument)
-                if read is not None:
-                    self._draws.note_read(read)
             if follower is not None:
                 follower(frame, event, argument)
 
@@ -161,6 +165,16 @@ class Watcher:
             collector.leave()
             self._snapshot.clear()
             self._profile = None  # it refers to this watcher
+
+    def _is_watched(self, code: types.CodeType) -> bool:
+        """Whether calls that run this code are seen, by its identity.
+
+        This is asked at each call of the thread, and code hashes all that it consists of each time.
+        """
+        found = self._codes.get(id(code))
+        if found is None:
+            found = self._codes[id(code)] = (not is_foreign_code(code), code)
+        return found[0]
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -258,12 +272,12 @@ class Watcher:
             self._note_imports(frame.f_globals, code, names)
 
     def _leave(self, frame: types.FrameType, value: object) -> None:
-        """Note what the caller's code can read from the objects that a call gives back.
+        """Note what the caller's code, which is watched, can read from what a call gives back.
 
         Containers and arrays are noted where they were found.
         """
         caller = frame.f_back
-        if caller is None or is_foreign_code(caller.f_code) or is_own_code(frame.f_code):
+        if caller is None or is_own_code(frame.f_code):
             return
         if frame.f_code.co_name == "__init__" or is_a(value, SCALARS):
             return
