@@ -87,11 +87,16 @@ def paths(name: str) -> dict[str, Callable[[], object]]:
     device = Device[name]
     host = np.ones(1 << 14, np.float32)
     buffer = device.allocate(host.nbytes)
+
+    def waited(result: object) -> object:
+        device.synchronize()
+        return result
+
     if not device.is_host_memory:
         return {
             "captured call, queued": lambda: small(x),
-            "captured call, waited for": lambda: (small(x), device.synchronize()),
-            "captured call of one kernel": lambda: (parallel(wide), device.synchronize()),
+            "captured call, waited for": lambda: waited(small(x)),
+            "captured call of one kernel": lambda: waited(parallel(wide)),
             "upload 64 KiB": lambda: device.copy_in(buffer, host.data),
             "download 64 KiB": lambda: device.copy_out(buffer, host.data),
         }
