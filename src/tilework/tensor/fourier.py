@@ -253,11 +253,10 @@ class Fourier(Spectral):
         pair: Pair = (wide, None)
         for size, dim in list(zip(sizes, dims_, strict=True))[::-1]:
             axis = wide._axis(dim, what)
-            is_first = pair[1] is None
-            pair = _along(pair, axis, size, norm, is_inverse)
-            if is_first:
-                half = pair[0]._fixed_size(axis, what) // 2 + 1
-                pair = (pair[0]._cut_axis(axis, 0, half), pair[1]._cut_axis(axis, 0, half))
+            if pair[1] is None:
+                pair = _real_along(wide, axis, size, norm, is_inverse)
+            else:
+                pair = _along(pair, axis, size, norm, is_inverse)
         return pair[0].stack(pair[1], dim=-1).cast(x.dtype)  # type: ignore[no-any-return]
 
     def _half_transform(
@@ -272,8 +271,8 @@ class Fourier(Spectral):
             size = 2 * (pair[0]._fixed_size(axis, what) - 1)
         if size < 1:
             raise ShapeError(f"{what}: the length must be at least 1", got=size)
-        whole = _mirrored(pair, axis, size)
-        return _along(whole, axis, size, norm, is_inverse)[0].cast(self.dtype)  # type: ignore[no-any-return]
+        found = _to_real_along(pair, axis, size, norm, is_inverse)
+        return found.cast(self.dtype)  # type: ignore[no-any-return]
 
 
 def _resized(x: Any, axis: int, size: int) -> Any:
@@ -315,6 +314,62 @@ def _along(pair: Pair, axis: int, size: int | None, norm: str | None, is_inverse
     found = _transformed((real, imaginary), length, -1 if not is_inverse else 1)
     a, b = (part if scale == 1 else part * scale for part in found)
     return a.movedim(-1, axis), b.movedim(-1, axis)
+
+
+def _real_along(x: Any, axis: int, size: int | None, norm: str | None, is_inverse: bool) -> Pair:
+    """The first half of the transform of real numbers; of an even length by one of half of it.
+
+    Elements of even and of odd places are the two parts of complex numbers, whose transform is
+    that of both: they are told apart by their symmetry, and joined as in any step by two.
+    """
+    length = x._fixed_size(axis, "fft") if size is None else size
+    half = length // 2
+    if length <= _LARGEST or length % 2:
+        found = _along((x, None), axis, size, norm, is_inverse)
+        a, b = (part._cut_axis(axis, 0, half + 1) for part in found)
+        return a, b
+    sign, scale = (1 if is_inverse else -1), _scale(length, norm, is_inverse) * 0.5
+    x = _resized(x, axis, length).movedim(axis, -1)
+    places = x.reshape(*x.shape[:-1], half, 2)
+    real, imaginary = _transformed((places[..., 0], places[..., 1]), half, sign)
+    # What follows the last one is the first again.
+    real, imaginary = (part.cat(part[..., :1], dim=-1) for part in (real, imaginary))
+    real, imaginary = real.contiguous(), imaginary.contiguous()
+    last, last_imaginary = real.flip(-1), imaginary.flip(-1)
+    cosine, sine = _turns(half + 1, length, sign, real)
+    odd, odd_imaginary = imaginary + last_imaginary, last - real
+    a = (real + last + cosine * odd - sine * odd_imaginary) * scale
+    b = (imaginary - last_imaginary + cosine * odd_imaginary + sine * odd) * scale
+    return a.movedim(-1, axis), b.movedim(-1, axis)
+
+
+def _to_real_along(pair: Pair, axis: int, size: int, norm: str | None, is_inverse: bool) -> Any:
+    """The real numbers whose transform has this first half: `_real_along` backwards."""
+    if size <= _LARGEST or size % 2:
+        return _along(_mirrored(pair, axis, size), axis, size, norm, is_inverse)[0]
+    half = size // 2
+    real, imaginary = (_resized(part, axis, half + 1).movedim(axis, -1) for part in pair)
+    # The imaginary parts of what is its own conjugate have no meaning.
+    place = imaginary._positions(imaginary.ndim - 1)
+    imaginary = (place.eq(0) | place.eq(half)).where(0.0, imaginary)
+    # Conjugates turn the other way round and have the same real result.
+    imaginary = imaginary if is_inverse else -imaginary
+    last, last_imaginary = (part.flip(-1)[..., :half] for part in (real, imaginary))
+    real, imaginary = real[..., :half], imaginary[..., :half]
+    cosine, sine = _turns(half, size, 1, real)
+    first, second = real - last, imaginary + last_imaginary
+    a = real + last - (cosine * second + sine * first)
+    b = imaginary - last_imaginary + cosine * first - sine * second
+    a, b = _transformed((a.contiguous(), b.contiguous()), half, 1)
+    found = a.stack(b, dim=-1).reshape(*a.shape[:-1], size)
+    scale = _scale(size, norm, is_inverse)
+    return (found if scale == 1 else found * scale).movedim(-1, axis)
+
+
+def _turns(count: int, period: int, sign: int, like: Any) -> Pair:
+    """cos and sin of sign * 2 pi * k / period for k below `count`."""
+    cosine, sine = _waves(2, count, period, sign, like)
+    return cosine[1], sine[1]
 
 
 def _scale(length: int, norm: str | None, is_inverse: bool) -> float:

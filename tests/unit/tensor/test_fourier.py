@@ -89,3 +89,24 @@ def test_a_window_agrees_with_pytorch(name: str, periodic: bool) -> None:
     expected = getattr(torch, f"{name}_window")(9, periodic=periodic)
     found = getattr(Tensor, f"{name}_window")(9, periodic=periodic)
     np.testing.assert_allclose(found.numpy(), expected.numpy(), atol=1e-6)
+
+
+def test_real_numbers_of_even_length_are_transformed_by_half_of_it() -> None:
+    random = np.random.default_rng(5)
+    x = random.standard_normal((2, 66))
+    half = random.standard_normal((2, 34)) + 1j * random.standard_normal((2, 34))
+    parts = Tensor(np.stack([half.real, half.imag], -1))
+    for found, expected in (
+        (Tensor(x).rfft(norm="ortho"), np.fft.rfft(x, norm="ortho")),
+        (Tensor(x).ihfft(), np.fft.ihfft(x)),
+    ):
+        values = found.numpy()
+        np.testing.assert_allclose(values[..., 0] + 1j * values[..., 1], expected, atol=1e-13)
+    np.testing.assert_allclose(parts.irfft().numpy(), np.fft.irfft(half), atol=1e-13)
+    np.testing.assert_allclose(parts.hfft().numpy(), np.fft.hfft(half), atol=1e-13)
+    signal = Tensor(x, requires_grad=True)
+    (found,) = (signal.rfft() * parts).sum().gradient(signal)
+    # The adjoint of the half transform, of which the ends occur once and the rest twice.
+    doubled = half.copy()
+    doubled[:, 0], doubled[:, -1] = 2 * half[:, 0], 2 * half[:, -1]
+    np.testing.assert_allclose(found.numpy(), np.fft.irfft(doubled) * 33, atol=1e-12)
