@@ -80,7 +80,7 @@ def run(words: list[int], *, blocks: int = 3) -> tuple[np.ndarray, memoryview]:
     result, ones = np.zeros(1301, np.float32), np.ones(1301, np.float32)
     told = memoryview(bytearray(np.array(words, np.uint64).tobytes()))
     run_blocks(
-        kernel.linear, [memoryview(result).cast("B"), memoryview(ones).cast("B"), told],
+        kernel.linear, [result.data.cast("B"), ones.data.cast("B"), told],
         blocks=blocks,
     )  # fmt: skip
     return result, told
