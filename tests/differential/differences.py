@@ -144,7 +144,7 @@ _no_fit = Difference(_REFUSED, fault="DTypeError: .*the number does not fit")
 _unsigned = Difference(
     "integers without a sign add up to such, as in NumPy", _is_bytes, _as(torch.uint64)
 )
-_wrapped = Difference("computed in floats, where PyTorch's bytes wrap", _is_bytes, _IN_FLOATS)
+_wrapped = Difference("computed in floats, where PyTorch's bytes wrap", _is_words, _IN_FLOATS)
 _same_shape = Difference(
     "a sum over no axis is the tensor itself",
     _keeps_its_shape,

@@ -127,12 +127,23 @@ def _first_ranks(
     return found.narrow(dim, 0, k) if x.ndim else found
 
 
+def _last_mode(x: torch.Tensor, dim: int = -1, keepdim: bool = False) -> torch.Tensor:
+    """What `mode` gives, of equals the last: PyTorch's does not say whose gradient it is."""
+    if not x.ndim:
+        return torch.mode(x, dim, keepdim)[0]
+    found = torch.mode(x.detach(), dim, True)[0]
+    places = torch.arange(x.shape[dim]).reshape(-1, *[1] * (x.ndim - 1)).movedim(0, dim)
+    last = torch.where(x == found, places, -1).amax(dim, keepdim=True)
+    chosen = x.gather(dim, last)
+    return chosen if keepdim else chosen.squeeze(dim)
+
+
 #: What PyTorch's side is called by, where that is not the operator itself.
 THEIRS: dict[str, Callable[..., Any]] = {
     "linalg.eigh": _up_to_sign(torch.linalg.eigh, 1),
     "linalg.svd": _up_to_sign(torch.linalg.svd, 0, 2),
     "svd": _up_to_sign(torch.svd, 0, 2),
-    "mode": lambda *args, **kwargs: torch.mode(*args, **kwargs)[0],
+    "mode": _last_mode,
     "topk": _first_ranks,
     "kthvalue": lambda *args, **kwargs: torch.kthvalue(*args, **kwargs)[0],
     "sort": _stable(torch.sort),
