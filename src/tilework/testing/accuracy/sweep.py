@@ -205,7 +205,9 @@ def sweep(
         chunks = [(at, min(2**32, at + size), step) for at in range(0, 2**32, size)]
     with tempfile.TemporaryDirectory() as folder:
         program, report = build(name, dtype, Path(folder), sanitize=sanitize)
-        report.found.update(_in_chunks(program, chunks, kept_in))
+        # Of one source, but of other code: what the one has shown the other has not.
+        own = kept_in / "sanitized" if sanitize else kept_in
+        report.found.update(_in_chunks(program, chunks, own))
     return report
 
 
@@ -246,6 +248,9 @@ def main() -> None:
     parser.add_argument("--float64", action="store_true")
     parser.add_argument("--float16", action="store_true", help="all pairs of float16")
     parser.add_argument("--zone", action="store_true", help="angles from 30 to 39800 alone")
+    parser.add_argument(
+        "--sanitize", action="store_true", help="end at the first operation that C does not define"
+    )
     parser.add_argument("--state", type=Path, default=Path(tempfile.gettempdir(), "sweeps"))
     parser.add_argument("--save", type=Path, help="JSON file that collects the reports")
     arguments = parser.parse_args()
@@ -263,6 +268,7 @@ def main() -> None:
                 step=arguments.step,
                 count=arguments.count,
                 seed=arguments.seed,
+                sanitize=arguments.sanitize,
             )
         line = json.dumps({"operations": report.operations, **report.found})
         sys.stdout.write(f"{name} {dtype} {line}\n")

@@ -101,3 +101,12 @@ def test_TRN_14_a_sanitizer_of_undefined_behaviour_finds_nothing(
 ) -> None:
     report = sweep(name, dtype, tmp_path, step=2**10, count=10**6, sanitize=True)
     assert report.found["count"] >= 10**6
+
+
+@pytest.mark.slow
+@pytest.mark.needs("program:gcc")
+def test_TRN_14_what_other_code_has_found_does_not_count_for_the_sanitizer(tmp_path: Path) -> None:
+    for sanitize in (False, True):
+        sweep("exp", "float32", tmp_path, step=2**16, sanitize=sanitize)
+    kept = [path.relative_to(tmp_path).parent.name for path in tmp_path.rglob("*.json")]
+    assert sorted(kept) == ["", "sanitized"]
