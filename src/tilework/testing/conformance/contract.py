@@ -69,6 +69,12 @@ def _spec(bench: Bench) -> str:
     expect(spec.key() == replace(spec).key(), "two equal specs have different keys")
     expect(spec.limits.max_kernel_buffers > 0, "no kernel may have buffers")
     expect({"float32", "int32", "bool"} <= spec.storage_dtypes, "a basic dtype cannot be stored")
+    alignment = spec.limits.buffer_alignment_bytes
+    buffers = [bench.device.allocate(size) for size in (1, 3, 65, 300, 5000)]
+    expect(
+        not any(buffer.address % alignment for buffer in buffers),
+        f"memory does not start at multiples of {alignment} bytes",
+    )
     return spec.name
 
 
