@@ -12,7 +12,7 @@ from collections import deque
 from contextvars import ContextVar
 from typing import Any, Final
 
-from tilework.engine.foreign import is_a
+from tilework.engine.foreign import is_a, is_foreign_code
 
 _COLLECTIONS: Final = frozenset({
     "argparse", "asyncio.locks", "asyncio.queues", "collections", "concurrent.futures._base",
@@ -99,11 +99,14 @@ def is_closed(value: object) -> bool:
 
 
 def remembered_by(function: object) -> tuple[object, ...] | None:
-    """What `functools.lru_cache` has kept of a function, and the function; None for others.
+    """What `functools.lru_cache` has kept of a user's function, and it; None for others.
 
     Results that are kept are objects that a call gives out without running any code.
     """
-    if not is_a(function, functools._lru_cache_wrapper):
+    if type(function) is not functools._lru_cache_wrapper:
+        return None
+    code = getattr(function.__wrapped__, "__code__", None)
+    if code is None or is_foreign_code(code):
         return None
     return tuple(part for part in gc.get_referents(function) if not isinstance(part, type))
 

@@ -68,7 +68,8 @@ def is_foreign_code(code: types.CodeType) -> bool:
     name = getattr(code, "co_qualname", code.co_name)
     if code.co_filename == "<string>" and name.startswith("__"):
         # What dataclasses generate compares and shows fields; to set them is to read nothing.
-        return code.co_name not in _COMPARING
+        # The code of our own records has plain names.
+        return not (name.startswith("__create_fn__.") and code.co_name in _COMPARING)
     return is_foreign(code.co_filename)
 
 

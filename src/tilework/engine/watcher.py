@@ -643,7 +643,7 @@ def _open(cls: type) -> list[str]:
     return [key for key in list(cls.__dict__) if not key.startswith("__")]
 
 
-def _objects_of(value: object) -> Iterable[object]:
+def _objects_of(value: Any) -> Iterable[object]:
     """An object, or those in a container that is given back."""
     if is_a(value, dict):
         return list(value.values()) if len(value) <= _MAX_ITEMS else ()

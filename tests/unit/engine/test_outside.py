@@ -37,6 +37,8 @@ from tilework import Tensor, dtypes, jit
 from tilework.base import trace
 from tilework.base.errors import CaptureError
 from tilework.engine.contents import bytes_of
+from tilework.engine.watcher import Watcher
+from tilework.ir.ops.index import VariableAttrs
 
 X = [1.0, 2.0, 3.0]
 METHOD: Any = Tensor.relu
@@ -285,6 +287,14 @@ def test_fields_that_python_reads_for_the_function_are_watched() -> None:
     )
     check(lambda x: x * (2 if options == other else 1), lambda: setattr(other, "factor", 4.0))
     check(lambda x: x * number.factor, lambda: setattr(number, "factor", 3.0))
+
+
+def test_how_our_own_records_compare_is_not_watched() -> None:
+    first, second = VariableAttrs("n", 1, 8), VariableAttrs("n", 1, 9)
+    watcher = Watcher(lambda value: False)
+    with watcher.watching():
+        assert first != second
+    assert not [entry.name for entry in watcher.guards().entries if "minimum" in entry.name]
 
 
 def test_functions_by_the_types_of_their_arguments_may_come_later() -> None:
