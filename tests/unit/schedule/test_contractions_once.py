@@ -6,13 +6,13 @@ import pytest
 from tilework import Tensor
 from tilework.ir.node import Node, sweep
 from tilework.schedule import cache
-from tilework.schedule.passes import cost
+from tilework.schedule.passes import cost, variation
 
 
 @pytest.mark.parametrize("layers", [1, 6])
 def test_a_contraction_is_looked_into_once(layers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Node] = []
-    look = cost.varying_axes
+    look = variation.varying_axes
 
     def note(node: Node, fuel: int) -> frozenset[int]:
         asked.append(node)
