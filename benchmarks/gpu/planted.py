@@ -5,6 +5,8 @@
 `outside` writes behind its buffer, `race` reads shared memory that another warp writes, with no
 barrier between, `divergent` has a barrier that half of a warp leaves out; `astray` writes to an
 address that is nobody's, and `spin` keeps the card busy for as many nanoseconds as it is told.
+`handed_by_all`, `handed_by_one` and `handed_bare` hand shared memory back by mbarriers: each reader
+signals, or one after a barrier of all (both right), or one with no barrier before it.
 They go the way of every kernel: NVIDIA's compiler, `load` and `submit`.
 """
 
@@ -24,7 +26,47 @@ from tilework.target.cuda_code import SOURCE_HEAD
 from tilework.toolchain.nvrtc import NvrtcToolchain
 
 THREADS = 64
+#: One warp writes cells eight times, the other one reads them and hands them back.
+_HANDED = """
+    __shared__ long long cells[64];
+    __shared__ unsigned long long full, empty;
+    const unsigned f = (unsigned)__cvta_generic_to_shared(&full);
+    const unsigned e = (unsigned)__cvta_generic_to_shared(&empty);
+    auto make = [](unsigned signal, unsigned count) {
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(signal), "r"(count));
+    };
+    auto wait = [](unsigned signal, unsigned parity) {
+      asm volatile("{ .reg .pred q;\\nagain_%=:\\n"
+                   "mbarrier.try_wait.parity.shared::cta.b64 q, [%0], %1;\\n"
+                   "@!q bra again_%=;\\n}" ::"r"(signal), "r"(parity) : "memory");
+    };
+    auto arrive = [](unsigned signal) {
+      asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(signal) : "memory");
+    };
+    if (threadIdx.x == 0) { make(f, 32); make(e, COUNT); }
+    __syncthreads();
+    long long sum = 0;
+    for (int i = 0; i < 8; i++) {
+      if (threadIdx.x < 32) {
+        wait(e, (i & 1) ^ 1); cells[threadIdx.x] = number + i; arrive(f);
+      } else {
+        wait(f, i & 1); sum += cells[63 - threadIdx.x];
+        DONE
+      }
+    }
+    out[threadIdx.x] = sum;"""
+_BARRIER = 'asm volatile("bar.sync 1, 32;" ::: "memory");'
+_ONE = "if (threadIdx.x == 32) arrive(e);"
+
+
+def _handed(count: int, done: str) -> str:
+    return _HANDED.replace("COUNT", str(count)).replace("DONE", done)
+
+
 _BODIES = {
+    "handed_by_all": _handed(32, "arrive(e);"),
+    "handed_by_one": _handed(1, _BARRIER + _ONE),
+    "handed_bare": _handed(1, _ONE),
     "right": "out[threadIdx.x] = number;",
     "outside": "out[threadIdx.x + (1 << 20)] = number;",
     "race": """
