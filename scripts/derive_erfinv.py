@@ -17,7 +17,7 @@ def quotient(log: np.ndarray) -> np.ndarray:
     """Return erfinv(x) / x."""
     rest = np.exp(-log)
     x = np.sqrt(-np.expm1(-log))
-    return np.where(x > 0.5, special.erfcinv(rest / (1 + x)), special.erfinv(x)) / x
+    return np.asarray(np.where(x > 0.5, special.erfcinv(rest / (1 + x)), special.erfinv(x)) / x)
 
 
 def fit(low: float, high: float, middle: float, degree: int) -> None:

@@ -40,11 +40,6 @@ class Decompositions(Eliminating):
             raise DTypeError(f"{what}: needs floats", got=self.dtype.name, try_=".float()")
         return self._wide()
 
-    @property
-    def _flipped(self) -> Self:
-        """The matrices with rows and columns exchanged."""
-        return self.transpose(-2, -1)
-
     # --- triangular systems ------------------------------------------------------------------
 
     def solve_triangular(

@@ -28,6 +28,11 @@ class Eliminating(Arranging):
 
     # --- lines -------------------------------------------------------------------------------
 
+    @property
+    def _flipped(self) -> Self:
+        """The matrices with rows and columns exchanged."""
+        return self.transpose(-2, -1)
+
     def _rows(self) -> Self:
         """The number of the row of each element."""
         return self._positions(self.ndim - 2)

@@ -49,7 +49,7 @@ def compute(*state: Any) -> None:
         realize(versions)
 
 
-def settled(*parts: Any) -> tuple[Any, ...]:
+def settled(*parts: T) -> tuple[T, ...]:
     """The tensors as arrays of their own, computed at once and without a history.
 
     What is computed from them is a schedule of its own, which others of these shapes share.

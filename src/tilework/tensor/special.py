@@ -124,17 +124,17 @@ class Special(CrossEntropy):
     def _inverse_in_single(self) -> Self:
         """erfinv of float32: this one times a smooth function of log(1 - self ** 2)."""
         log = -(-self)._apply(ops.MULACC, self, self.ones_like()).log()
-
-        def part(middle: float, value: tuple[float, float], terms: Sequence[float]) -> Self:
-            away, (first, further) = log - middle, value
-            rest = away._fused_polynomial((further, *terms))
-            # What is largest takes no part in the rounding of the rest.
-            return self._apply(ops.MULACC, self._number(first, self.dtype), self * rest)
-
-        near = part(erfinv.NEAR_MIDDLE, erfinv.NEAR_VALUE, erfinv.NEAR)
-        far = part(erfinv.FAR_MIDDLE, erfinv.FAR_VALUE, erfinv.FAR)
+        near = self._times_smooth(log - erfinv.NEAR_MIDDLE, erfinv.NEAR_VALUE, erfinv.NEAR)
+        far = self._times_smooth(log - erfinv.FAR_MIDDLE, erfinv.FAR_VALUE, erfinv.FAR)
         found = (log < erfinv.LIMIT).where(near, far)
         return self.eq(0).where(self, log.eq(math.inf).where(self * math.inf, found))
+
+    def _times_smooth(self, away: Self, value: tuple[float, float], terms: Sequence[float]) -> Self:
+        """This one times `value` (in two parts) plus what `terms` add at a distance from there."""
+        first, further = value
+        rest = away._fused_polynomial((further, *terms))
+        # What is largest takes no part in the rounding of the rest.
+        return self._apply(ops.MULACC, self._number(first, self.dtype), self * rest)
 
     def _fused_polynomial(self, terms: Sequence[float]) -> Self:
         """The sum of terms[k] * self ** k, by multiply-adds."""
