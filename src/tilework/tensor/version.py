@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tilework.base.errors import UserError
 from tilework.base.records import dataclass
-from tilework.ir.node import Attrs, make
+from tilework.ir.node import Attrs, make, sweep
 from tilework.ir.ops import tensor
 from tilework.ir.ops.index import VARIABLE
 from tilework.ir.ops.memory import AFTER, BUFFER, STORE, BufferAttrs
@@ -41,6 +41,7 @@ Chain = tuple[tuple["OpDef", "Attrs | None"], ...]
 NO_VIEW: Final[Chain] = ()
 
 _buffer_numbers = itertools.count(1)
+_BUFFERS_BETWEEN_SWEEPS: Final = 4096
 _serials = itertools.count(1)
 _MOST_ORIGINS: Final = 256
 _MANY_HOLDERS: Final = 16
@@ -328,8 +329,10 @@ def next_epoch() -> None:
 
 def new_buffer_node(device: str, shape: Shape, dtype: DType) -> Node:
     """A BUFFER with a number of its own."""
-    attrs = BufferAttrs(next(_buffer_numbers), shape, dtype, device)
-    return make(BUFFER, (), attrs)
+    number = next(_buffer_numbers)
+    if number % _BUFFERS_BETWEEN_SWEEPS == 0:
+        sweep()  # programs that only replay captures realize nothing, which sweeps otherwise
+    return make(BUFFER, (), BufferAttrs(number, shape, dtype, device))
 
 
 def new_group_node(layout: Layout, shape: Shape, dtype: DType) -> Node:
