@@ -47,7 +47,7 @@ class InTorch(torch.nn.Module):
     """The same net of PyTorch's layers."""
 
     def __init__(self, kind: Any) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         net = kind(torch.nn)
         for name, layer in vars(net).items():
             setattr(self, name, layer)

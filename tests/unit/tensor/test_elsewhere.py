@@ -15,14 +15,16 @@ from tilework.base.errors import DTypeError, ShapeError
 from tilework.tensor.elsewhere import OF_LAYERS, OF_NN, OF_TENSORS
 
 LAYER: Any = nn.Linear(2, 2)
+SEQUENCE: Any = nn.Sequential(LAYER)
+X: Any = Tensor([1.0])
 ASKED: dict[str, tuple[Callable[[], Any], str]] = {
-    "an address": (lambda: Tensor([1.0]).data_ptr, "x.numpy"),
-    "a named pair": (lambda: Tensor([1.0]).max(0).values, "argmax"),
+    "an address": (lambda: X.data_ptr, "x.numpy"),
+    "a named pair": (lambda: X.max(0).values, "argmax"),
     "parameters": (lambda: LAYER.parameters(), r"get_parameters\(layer\)"),
-    "modes": (lambda: nn.Sequential(LAYER).eval(), "Tensor.training"),
+    "modes": (lambda: SEQUENCE.eval(), "Tensor.training"),
     "a base class": (lambda: nn.Module, "plain objects"),
     "a function of tensors": (lambda: tilework.no_grad, "Tensor.no_grad"),
-    "nothing known": (lambda: Tensor([1.0]).frobnicate, "no attribute 'frobnicate'$"),
+    "nothing known": (lambda: X.frobnicate, "no attribute 'frobnicate'$"),
 }
 
 

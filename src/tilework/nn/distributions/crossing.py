@@ -74,15 +74,17 @@ def _of_gamma(p: Distribution, q: Gamma) -> Tensor | None:
     if logarithm is None:
         return None
     a = q.concentration
-    return a * q.rate.log() + (a - 1) * logarithm(p) - q.rate * p.mean - a.lgamma()
+    mean: Tensor = logarithm(p)
+    return a * q.rate.log() + (a - 1) * mean - q.rate * p.mean - a.lgamma()
 
 
 def _of_beta(p: Distribution, q: Beta) -> Tensor | None:
     logarithm, of_rest = find(LOGARITHMS, p), find(LOGARITHMS_OF_REST, p)
     if logarithm is None or of_rest is None:
         return None
-    to_one, to_zero = q.concentration1 - 1, q.concentration0 - 1
-    return to_one * logarithm(p) + to_zero * of_rest(p) - q._log_beta()
+    means: tuple[Tensor, Tensor] = logarithm(p), of_rest(p)
+    of_draws = (q.concentration1 - 1) * means[0] + (q.concentration0 - 1) * means[1]
+    return of_draws - q._log_beta()
 
 
 def _of_uniform(p: Distribution, q: Uniform) -> Tensor:
@@ -93,16 +95,18 @@ def _of_pareto(p: Distribution, q: Pareto) -> Tensor | None:
     logarithm = find(LOGARITHMS, p)
     if logarithm is None:
         return None
-    return q.alpha.log() + q.alpha * q.scale.log() - (q.alpha + 1) * logarithm(p)
+    mean: Tensor = logarithm(p)
+    return q.alpha.log() + q.alpha * q.scale.log() - (q.alpha + 1) * mean
 
 
 def _of_gumbel(p: Distribution, q: Gumbel) -> Tensor | None:
-    exponential: Any = find(EXPONENTIALS, p)
+    exponential = find(EXPONENTIALS, p)
     if exponential is None:
         return None
     rate = q.scale.reciprocal()
     middle = (q.loc - p.mean) * rate
-    return middle - (q.loc * rate).exp() * exponential(p, rate) - q.scale.log()
+    mean: Tensor = exponential(p, rate)
+    return middle - (q.loc * rate).exp() * mean - q.scale.log()
 
 
 def _of_poisson(p: Distribution, q: Poisson) -> Tensor | None:

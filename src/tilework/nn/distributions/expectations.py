@@ -24,7 +24,7 @@ from tilework.tensor.tensor import Tensor
 
 _EULER: Final = 0.57721566490153286
 
-Table = dict[type, Callable[[Any], Any]]
+Table = dict[type, Callable[..., Any]]
 
 _EVERYWHERE: Final = (-math.inf, math.inf)
 _ABOVE_ZERO: Final = (0.0, math.inf)
@@ -48,7 +48,7 @@ COUNTS: Final[Table] = {
 }
 
 
-def find(table: Table, law: Distribution) -> Callable[[Any], Any] | None:
+def find(table: Table, law: Distribution) -> Callable[..., Any] | None:
     """The entry of the kind of a law, or of the nearest kind that it is made of."""
     return next((table[kind] for kind in type(law).__mro__ if kind in table), None)
 
@@ -86,7 +86,7 @@ def _exponential_of_uniform(law: Uniform, rate: Tensor) -> Tensor:
 
 
 #: The mean of exp(-rate * draw), as a function of the law and the rate.
-EXPONENTIALS: Final[dict[type, Callable[[Any, Tensor], Tensor]]] = {
+EXPONENTIALS: Final[Table] = {
     Exponential: lambda law, rate: law.rate / (law.rate + rate),
     Gamma: lambda law, rate: (-law.concentration * (rate / law.rate).log1p()).exp(),
     Normal: lambda law, rate: ((rate * law.scale).square() / 2 - rate * law.loc).exp(),

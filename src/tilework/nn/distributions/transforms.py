@@ -99,7 +99,7 @@ class Transform:
         """Whether the other one is of this kind and has the same parameters."""
         if type(self) is not type(other):
             return False
-        mine, theirs = self._parameters(), other._parameters()  # type: ignore[attr-defined]
+        mine, theirs = self._parameters(), other._parameters()
         return mine.keys() == theirs.keys() and all(
             value is theirs[name]
             or (not isinstance(value, Tensor) and not isinstance(theirs[name], Tensor)
@@ -310,8 +310,8 @@ class AffineTransform(Transform):
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         """The logarithm of the magnitude of the slope."""
-        magnitude = abs(self.scale)
-        slope = magnitude.log() if isinstance(magnitude, Tensor) else math.log(magnitude)
+        scale = self.scale
+        slope = scale.abs().log() if isinstance(scale, Tensor) else math.log(abs(scale))
         return sum_of_last(x.zeros_like() + slope, self.domain_dim)
 
 
