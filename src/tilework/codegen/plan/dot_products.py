@@ -28,7 +28,7 @@ from tilework.codegen.plan.contraction import (
     vector_product,
 )
 from tilework.codegen.plan.extents import ceil_div, least_size, product, size
-from tilework.codegen.plan.matrix_tiling import instruction_of
+from tilework.codegen.plan.matrix_tiling import has_stores_alone, instruction_of
 from tilework.codegen.plan.offset_factors import OffsetFactor, float_factor, offset_factor
 from tilework.codegen.plan.single_products import with_single_products
 from tilework.codegen.plan.staging import under_gates
@@ -153,7 +153,7 @@ def _in_words(kernel: Kernel, contraction: Contraction, target: TargetSpec) -> l
         if along is not None:
             sinks = [_with_words(kernel, contraction, grouping, along)]
             break
-    if not contraction.m:
+    if not contraction.m or not has_stores_alone(kernel):
         return sinks
     for_matrices = [
         _with_words(kernel, contraction, grouping, along)
@@ -168,7 +168,7 @@ def _in_words(kernel: Kernel, contraction: Contraction, target: TargetSpec) -> l
 def _floats_in_words(kernel: Kernel, contraction: Contraction, target: TargetSpec) -> list[Node]:
     """The kernel as it is, and with pairs of floats in words, if matrix registers take them."""
     a, b = (float_factor(factor) for factor in (contraction.a, contraction.b))
-    if a is None or b is None or not contraction.m:
+    if a is None or b is None or not contraction.m or not has_stores_alone(kernel):
         return []
     if instruction_of(target, bfloat16, bfloat16, float32) is None:
         return []

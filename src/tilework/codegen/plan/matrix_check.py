@@ -9,6 +9,7 @@ from tilework.codegen.plan.contraction import orientations
 from tilework.codegen.plan.extents import number, size
 from tilework.codegen.plan.matrix_tiling import (
     fills_deep,
+    has_stores_alone,
     instruction_for,
     lies_in_rows,
     most_steps,
@@ -16,7 +17,6 @@ from tilework.codegen.plan.matrix_tiling import (
 )
 from tilework.codegen.plan.windows import deep_range, windows_of
 from tilework.ir.ops.index import Unit
-from tilework.ir.ops.memory import STORE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +44,9 @@ def check_matrix(plan: Plan, kernel: Kernel, target: TargetSpec) -> None:
             got=plan.matrix,
             expected="none" if instruction is None else instruction.name,
         )
-    if not plan.rolled or plan.ahead or any(node.op is not STORE for node in kernel.sink.src):
+    if not has_stores_alone(kernel):
+        raise PlanError("plan: results of matrix registers are stored, and nothing else is done")
+    if not plan.rolled or plan.ahead:
         raise PlanError(
             "plan: results of matrix registers go through memory, and nothing is fetched ahead",
             got=f"rolled {plan.rolled}, ahead {plan.ahead}",

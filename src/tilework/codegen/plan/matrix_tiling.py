@@ -20,7 +20,7 @@ from tilework.codegen.plan.windows import deep_range
 from tilework.dtypes import bfloat16, by_name, int8, int32, uint8
 from tilework.ir.ops import math
 from tilework.ir.ops.index import Unit
-from tilework.ir.ops.memory import LOAD
+from tilework.ir.ops.memory import LOAD, STORE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,6 +78,11 @@ def instruction_of(
         if kinds == (a.name, b.name, total.name):
             return found
     return None
+
+
+def has_stores_alone(kernel: Kernel) -> bool:
+    """Does nothing but stores follow the sums?  Only those find results in memory."""
+    return all(effect.op is STORE for effect in kernel.sink.src)
 
 
 def parts_of_words(contraction: Contraction) -> tuple[DType, DType]:

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Final
 from tilework.base import settings
 from tilework.codegen.plan.contraction import Contraction, orientations
 from tilework.codegen.plan.extents import least_size, size
-from tilework.codegen.plan.matrix_tiling import MatrixTiling, instruction_for, matrix_shapes
+from tilework.codegen.plan.matrix_tiling import (
+    MatrixTiling,
+    has_stores_alone,
+    instruction_for,
+    matrix_shapes,
+)
 from tilework.codegen.plan.tile_contraction import Tiling
 from tilework.ir.ops import math
 
@@ -71,7 +76,7 @@ def _matrix_tilings(
 ) -> Iterator[tuple[float, Plan]]:
     """Tilings by the target's matrix instruction for the factors, if it has one."""
     instruction = instruction_for(contraction, target)
-    if instruction is None or contraction.corrections:
+    if instruction is None or contraction.corrections or not has_stores_alone(kernel):
         return
     for row in [row for row in contraction.m if size(row) > 1]:
         for shape in matrix_shapes(instruction):

@@ -17,10 +17,11 @@ from tilework.dtypes import bfloat16, float32, int32
 from tilework.ir.build import cast, const_bits, const_index
 from tilework.ir.interpret.kernels import run_kernel
 from tilework.ir.interpret.linear import run_linear
-from tilework.ir.node import Node, in_use
+from tilework.ir.node import Node, in_use, toposort
 from tilework.ir.ops import math
 from tilework.ir.ops.index import RANGE, RangeAttrs
 from tilework.ir.ops.memory import INDEX, LOAD, PARAM, SINK, STORE, ParamAttrs
+from tilework.ir.ops.program import FAULT_IF, FaultAttrs
 from tilework.ir.ops.tensor import REDUCE, Fold, ReduceAttrs
 from tilework.ir.symbolic import simplify
 from tilework.render.llvm_ir import LlvmRenderer
@@ -271,3 +272,14 @@ def test_a_convolution_with_its_gradients_keeps_the_bound() -> None:
     limit = 2.0**-8 * np.abs(of_weights) + 1e-4 * np.abs(patches).sum((0, 2, 3))
     assert weights.grad is not None
     assert (np.abs(as_float32(weights.grad) - of_weights) <= limit).all()
+
+
+def test_a_product_beside_which_something_is_checked_stays_with_vectors() -> None:
+    """Results of matrix registers go through memory, where only stores find them."""
+    sink = product(64, 64, 64)
+    (store,) = sink.src
+    row = next(node for node in toposort(sink) if node.op is RANGE)
+    limits = math.LT(const_index(64), row)
+    checked = SINK(store, FAULT_IF(limits, attrs=FaultAttrs(1)))
+    assert "matrix='tdpbf16ps'" in plan_of(sink)
+    assert "matrix=''" in plan_of(checked)
