@@ -337,7 +337,7 @@ class Watcher:
         """Note the environment of the process, if it is given."""
         held = attributes_of(environment)
         own = None if held is None else held.get("_data")
-        if is_a(own, dict):
+        if own is not None and is_a(own, dict):
             self._note("pairs", own, None, (list(own), list(own.values())), "os.environ")
 
     def _note_cells(
@@ -619,7 +619,7 @@ class Watcher:
         space = self._spaces.setdefault(cls, cls.__dict__)
         self._note("item", space, key, part, name)
         function = getattr(part, "__func__", None)
-        if is_a(function, types.FunctionType):
+        if function is not None and is_a(function, types.FunctionType):
             self._note_function(function, name)
         if is_a(part, functools.singledispatchmethod):
             registry = part.dispatcher.registry  # the user's functions by their types

@@ -127,7 +127,7 @@ class Hashing(Familiar):
         words = marked.bitcast(dtypes.uint64).reshape(rows.shape[0], count, rate // 8)
         lanes = words.pad(((0, 0), (0, 0), (0, _LANES - rate // 8)))
         (found,) = settled(lanes.permute(1, 2, 0))
-        return found  # type: ignore[no-any-return]  # of this class
+        return found
 
     def hash(self) -> Self:
         """16 bytes that tell this tensor's bytes from others (a tree of SHAKE-128 hashes).
