@@ -15,8 +15,9 @@ warning says why.
 
 What a capture cannot see: arrays of more than 64 KiB that somebody changes in place, and items of
 containers beyond the first 4096, both of which `explain()` lists; what C code keeps (whether a lock
-is held, the interpreter's and `decimal`'s settings, levels of loggers); functions of Python itself, and methods of tilework's classes, that somebody replaces
-after the capture.  Give such values as arguments.
+is held, the interpreter's and `decimal`'s settings, levels of loggers); functions of Python itself,
+and methods of tilework's classes, that somebody replaces after the capture.  Give such values as
+arguments.
 """
 
 from __future__ import annotations
