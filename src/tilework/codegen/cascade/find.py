@@ -204,25 +204,36 @@ def _is_product(node: Node, free: FreeRanges, rows: int) -> bool:
 
 
 def _with_shared_stores(sink: Node, rows: tuple[Node, ...]) -> Node:
-    """Stores run over the names of folds where they then compute what those do."""
+    """Stores run over the names of folds where they then compute what those do.
+
+    Those that run over the same ranges do so afterwards too: they stand in the same loops.
+    """
     free = FreeRanges(toposort(sink))
     known = [node for node in free.mask if node.op is REDUCE]
     # In an order of their own: sets of nodes have another one in each process.
     bodies = dict.fromkeys(toposort(*(node.src[0] for node in known))) if known else {}
-    stores: list[Node] = []
+    together: dict[tuple[Node, ...], list[Node]] = {}
     for store in sink.src:
-        own = [range_ for range_ in free.of(store) if range_ not in rows]
-        stores.append(_renamed(store, own, rows, bodies, free))
-    return SINK(*stores)
+        own = tuple([range_ for range_ in free.of(store) if range_ not in rows])
+        together.setdefault(own, []).append(store)
+    new: dict[Node, Node] = {}
+    for own, stores in together.items():
+        new.update(zip(stores, _renamed(stores, own, rows, bodies, free), strict=True))
+    return SINK(*[new[store] for store in sink.src])
 
 
 def _renamed(
-    store: Node, own: list[Node], rows: tuple[Node, ...], bodies: dict[Node, None], free: FreeRanges
-) -> Node:
+    stores: list[Node],
+    own: tuple[Node, ...],
+    rows: tuple[Node, ...],
+    bodies: dict[Node, None],
+    free: FreeRanges,
+) -> list[Node]:
+    """Stores over the ranges `own` over those of a fold that one of them shares a value with."""
     sizes = [size(range_) for range_ in own]
     tried: set[tuple[Node, ...]] = set()
-    if not own or store.op is not STORE:
-        return store
+    if not own or any(store.op is not STORE for store in stores):
+        return stores
     for node in bodies:
         if not node.op.elementwise or not node.src:
             continue
@@ -230,15 +241,16 @@ def _renamed(
         if along in tried or [size(range_) for range_ in along] != sizes:
             continue
         tried.add(along)
-        if _binds(store, own, along, free):
+        if any(_binds(store, own, along, free) for store in stores):
             continue
-        new = substitute_ranges(store, dict(zip(own, along, strict=True)), {})
-        if any(_is_shared(part, along, bodies, free) for part in toposort(new)):
+        values = dict(zip(own, along, strict=True))
+        new = [substitute_ranges(store, values, {}) for store in stores]
+        if any(_is_shared(part, along, bodies, free) for part in toposort(*new)):
             return new
-    return store
+    return stores
 
 
-def _binds(store: Node, own: list[Node], along: tuple[Node, ...], free: FreeRanges) -> bool:
+def _binds(store: Node, own: tuple[Node, ...], along: tuple[Node, ...], free: FreeRanges) -> bool:
     """Does a fold in a store, which depends on its ranges `own`, bind one of `along`?"""
     return any(
         part.op is REDUCE and _reads(free, part, own) and not set(along).isdisjoint(part.src[1:])

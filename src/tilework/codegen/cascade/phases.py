@@ -194,7 +194,7 @@ class Phases:
         """The phases in order."""
         if not self.tile.block:
             sinks = [self._placed(self._map(node), {}) for node in self.memories]
-            return [Group([*sinks, self._placed(self._stores(), {})])]
+            return [Group([*sinks, *self._last_phases()])]
         made = [self._first_group()]
         blocks = Group([])
         for node in self.memories:
@@ -211,7 +211,7 @@ class Phases:
             else:
                 blocks.sinks.append(self._map(node))
         made += self._in_blocks(blocks)
-        made[-1].sinks.append(self._placed(self._stores(), {}))
+        made[-1].sinks += self._last_phases()
         return made
 
     def _first_group(self) -> Group:
@@ -355,16 +355,27 @@ class Phases:
         address = INDEX(memory.param, self._offset(memory))
         return SINK(STORE(address, combine(node.attrs.fold, LOAD(address), self._body(node))))
 
-    def _stores(self) -> Node:
-        return SINK(
-            *[
-                STORE(
-                    INDEX(store.src[0].src[0], self._value(store.src[0].src[1])),
-                    self._value(store.src[1]),
-                )
-                for store in self.cascade.stores
-            ]
-        )
+    def _last_phases(self) -> list[Node]:
+        """The stores: in one phase, but for those whose loops do not nest in the others'."""
+        free = self.cascade.kernel.free
+        phases: list[list[Node]] = []
+        for store in self.cascade.stores:
+            mask = free.mask[store]
+            fitting = (
+                stores
+                for stores in phases
+                if all(mask & free.mask[other] in (mask, free.mask[other]) for other in stores)
+            )
+            found = next(fitting, None)
+            if found is None:
+                phases.append([store])
+            else:
+                found.append(store)
+        return [self._placed(SINK(*map(self._store, stores)), {}) for stores in phases]
+
+    def _store(self, store: Node) -> Node:
+        address, value = store.src
+        return STORE(INDEX(address.src[0], self._value(address.src[1])), self._value(value))
 
     def _offset(self, memory: Memory) -> Node:
         total = const_index(0)

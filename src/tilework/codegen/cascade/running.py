@@ -218,7 +218,7 @@ class RunningPhases(Phases):
                 started.sinks.append(self._placed(self._map(node), {}))
         made = [started, *self._in_blocks(blocks)]
         self._local = self._final_values()
-        made[-1].sinks.append(self._placed(self._stores(), {}))
+        made[-1].sinks += self._last_phases()
         return made
 
     # ---- phases
