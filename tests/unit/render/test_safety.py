@@ -111,11 +111,13 @@ def lowered_ops() -> list[str]:
 @pytest.mark.parametrize("name", lowered_ops())
 def test_CST_05_no_op_that_must_be_lowered_reaches_text(name: str) -> None:
     op = OPS[name]
-    dtype = int32 if name in ("idiv", "mod") else float32
-    x = const(2, dtype)
+    of_words = name == "dot_bfloat16_pairs"
+    x = const(2, int32 if of_words or name in ("idiv", "mod") else float32)
+    other = {"condition": const(True, dtypes.bool_)}
+    if of_words:
+        other["z"] = const(2, float32)
     names = [one for one in op.operands if not one.endswith("?")]
-    operands = tuple([const(True, dtypes.bool_) if one == "condition" else x for one in names])
-    kernel = with_statements(make(op, operands, None))
+    kernel = with_statements(make(op, tuple([other.get(one, x) for one in names]), None))
     for renderer in (ClangRenderer, LlvmRenderer):
         with pytest.raises((RenderError, VerifyError)):
             renderer().render(kernel)
