@@ -25,6 +25,7 @@ NOT_OF_COMPILED = (
     "only_its_own_module_sets_the_fields",
     "verifying_grows_linearly",
     "attributes_hold_only_what_can_be_printed",
+    "a_contraction_is_looked_into_once",
 )
 
 

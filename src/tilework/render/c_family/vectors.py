@@ -305,7 +305,9 @@ def emit_compress(node: Node, names: Names) -> str:
     chosen = mask(node.src[1], names, 8)
     bits = " | ".join(f"(({chosen})[{i}] & 1) << {i}" for i in range(lanes))
     name = f"__builtin_ia32_compress{letter}i{lanes * dtype.bits}_mask"
-    signed = f"{integer_vector('i', dtype, lanes)}"
+    # gcc wants these very types, and `long` is another one than `long long`.
+    element = {32: "int", 64: "long long"}[dtype.bits]
+    signed = f"{element} __attribute__((vector_size({lanes * dtype.itemsize})))"
     return f"({kind}){name}(({signed}){x}, ({signed}){{}}, {bits})"
 
 

@@ -182,7 +182,7 @@ def test_large_tiles_are_turned_on_their_way_and_shared_by_warps_of_fours(
     a, b = numbers(m, k), numbers(n, k) if transposed else numbers(k, n)
     sink = kernel_of(lambda x, y: x @ (y.T if transposed else y), a, b)
     plan = choose_gpu_plan(analyse(normalise_ranges(sink)), SMALL)
-    assert (plan.threads, plan.depth, plan.resident) == (256, 8, 2)
+    assert (plan.threads, plan.depth, plan.resident) == (256, 16, 2)
     want = a.astype(np.float64) @ (b.T if transposed else b)
     assert np.allclose(computed(sink, (m, n), a, b, target=SMALL), want, atol=1e-4)
 
