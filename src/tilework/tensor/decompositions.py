@@ -234,8 +234,8 @@ class Decompositions(Eliminating):
         count = min(rows, columns)
         low = self[..., :, :count].tril(-1)
         low = low + (low._rows() == low._columns()).cast(low.dtype)
-        square = self.detach()[..., :, :1].expand(*self.shape[:-1], rows)
-        permutation = (square._rows() == order.unsqueeze(-2)).cast(self.dtype)
+        places = order.unsqueeze(-2).expand(*self.shape[:-1], rows)
+        permutation = (places._rows() == places).cast(self.dtype)
         return LU(permutation, low, self[..., :count, :].triu())
 
     # --- QR ----------------------------------------------------------------------------------

@@ -83,11 +83,11 @@ class Solving(Decompositions):
         size, count = self._fixed_size(-2, "lu"), pivots._fixed_size(-1, "lu")
         if not size:
             return type(self).zeros(*self.shape[:-2], 0, dtype=dtypes.index, device=self.device)
-        square = self.detach()[..., :, :1].expand(*self.shape[:-1], size)
         lead = self._dims[:-2]
         swaps = pivots.cast(dtypes.index) - 1
         swaps = swaps._broadcast_to((*lead, *swaps._dims[-1:]), swaps._bindings, "lu")
-        order = square._columns()[..., 0, :]
+        places = type(self).arange(size, dtype=dtypes.index, device=self.device)
+        order = places.expand(*self.shape[:-2], size)
         for number in range(count):
             place = swaps[..., number : number + 1]
             own = order[..., number : number + 1]

@@ -151,6 +151,23 @@ def test_a_law_of_an_interval_is_infinitely_far_where_it_reaches_beyond() -> Non
 # --- what laws have in common ---------------------------------------------------------------------
 
 
+def test_laws_without_a_variance_are_infinitely_far_from_a_normal_one() -> None:
+    normal = distributions.Normal(0.0, 1.0)
+    cauchy = distributions.kl_divergence(distributions.Cauchy(0.0, 1.0), normal)
+    student = distributions.StudentT(Tensor([1.0, 2.0, 3.0]))
+    found = distributions.kl_divergence(student, normal).numpy()
+    assert cauchy.item() == math.inf
+    np.testing.assert_allclose(found, [math.inf, math.inf, 0.6454610], rtol=1e-5)
+
+
+def test_a_kind_that_is_another_one_with_fixed_parameters_has_its_divergences() -> None:
+    p, q = distributions.Exponential(1.3), distributions.Chi2(3.0)
+    want = torch.distributions.kl_divergence(
+        torch.distributions.Exponential(1.3), torch.distributions.Chi2(3.0)
+    )
+    check(distributions.kl_divergence(p, q), want)
+
+
 def test_entropies_of_trials_of_different_numbers() -> None:
     counts, chances = np.array([1.0, 7.0, 300.0]), np.array([[0.0], [0.3], [0.9]])
     law = distributions.Binomial(Tensor(counts), Tensor(chances))

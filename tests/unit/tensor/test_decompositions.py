@@ -119,6 +119,15 @@ def test_matrices_without_elements_are_allowed(name: str) -> None:
     assert first.shape[0] == 2
 
 
+def test_lu_of_rows_without_elements_leaves_them_in_their_order() -> None:
+    matrix = Tensor.zeros(2, 3, 0)
+    identity = np.broadcast_to(np.eye(3, dtype=np.float32), (2, 3, 3))
+    packed, swaps = matrix.lu_factor()
+    for found in (matrix.lu(), Tensor.lu_unpack(packed, swaps)):
+        assert [part.shape for part in found] == [(2, 3, 3), (2, 3, 0), (2, 0, 0)]
+        np.testing.assert_array_equal(found[0].numpy(), identity)
+
+
 @pytest.mark.parametrize("size", [1, 2, 7, 33])
 def test_eigenvalues_of_any_size_agree_with_numpy(size: int) -> None:
     a = np.random.default_rng(size).standard_normal((size, size))

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from tilework.nn.distributions.continuous import (
     Beta,
+    Cauchy,
     Exponential,
     Gamma,
     Laplace,
@@ -27,7 +28,7 @@ from tilework.nn.distributions.expectations import (
     find,
     reaches_beyond,
 )
-from tilework.nn.distributions.tails import Gumbel, Pareto
+from tilework.nn.distributions.tails import Gumbel, Pareto, StudentT
 from tilework.tensor.tensor import Tensor
 
 
@@ -42,7 +43,7 @@ def crossing(p: Distribution, q: Distribution) -> Tensor | None:
     if is_beyond is True:
         shape = Tensor.broadcast_shapes(p.batch_shape, q.batch_shape)
         return p.mean.full_like(math.inf).expand(*shape)
-    mean = _MEANS.get(type(q))
+    mean = find(_MEANS, q)
     found = None if mean is None or is_beyond is None else mean(p, q)
     if found is None:
         return None
@@ -52,6 +53,10 @@ def crossing(p: Distribution, q: Distribution) -> Tensor | None:
 
 def _of_normal(p: Distribution, q: Normal) -> Tensor:
     square = p.variance + (p.mean - q.loc).square()
+    if isinstance(p, Cauchy):  # no mean, so that draws are infinitely far on average
+        square = square.full_like(math.inf)
+    elif isinstance(p, StudentT):
+        square = (p.df > 2).where(square, math.inf)
     return square / q.scale.square() * -0.5 - q.scale.log() - 0.5 * math.log(2 * math.pi)
 
 
