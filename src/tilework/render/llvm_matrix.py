@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tilework.base.errors import RenderError
-from tilework.dtypes import bfloat16, float16, int8, uint8
+from tilework.dtypes import bfloat16, int8, uint8
 from tilework.ir.node import Node
 from tilework.ir.ops import control
 from tilework.ir.ops.index import RANGE
@@ -36,7 +36,6 @@ _PRODUCTS: Final = {
     (uint8, int8): "tdpbusd",
     (uint8, uint8): "tdpbuud",
     (bfloat16, bfloat16): "tdpbf16ps",
-    (float16, float16): "tdpfp16ps",
 }
 
 

@@ -1,7 +1,6 @@
 """Tilings of a contraction by matrix registers of a processor, and their cost.
 
-A tile is some registers of rows times some of columns; its factors are words of four
-bytes.  Rows
+A tile is some registers of rows times some of columns; its factors are words of four bytes.  Rows
 of the first factor are read where they lie, if words lie side by side along k, else from a copy;
 the second factor is read from panels, as for vectors: one row of a register is a vector of words.
 """
@@ -53,7 +52,7 @@ _PARTS_OF_WORDS: Final[Mapping[OpDef, tuple[DType, DType]]] = {
 
 
 def instruction_for(contraction: Contraction, target: TargetSpec) -> MatrixInstruction | None:
-    """The instruction of the target whose factors are those of a contraction in words of bytes."""
+    """The instruction of the target whose factors are those of a contraction in words."""
     product = contraction.reduce.src[0]
     if product.op not in _PARTS_OF_WORDS:
         return None
