@@ -27,6 +27,12 @@ def written_slots(kernel: Node) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
+def scan_words(kernel: Node) -> frozenset[int]:
+    """Return the slots by which blocks that share a scan tell each other; they are no results."""
+    scans = [n for n in toposort(kernel) if n.op is SCAN and len(n.src) > 2]
+    return frozenset([_slot_of(scan.src[2]) for scan in scans])
+
+
 def _slot_of(target: Node) -> int:
     while target.op is INDEX or target.op is AFTER:
         target = target.src[0]

@@ -18,6 +18,7 @@ from tilework.codegen.analysis import analyse, stride
 from tilework.codegen.gpu.neighbours import block_neighbours
 from tilework.codegen.gpu.pipeline import choose_block_plan, has_own_design
 from tilework.codegen.gpu.plan import GpuPlan
+from tilework.codegen.gpu.scans import is_in_tiles
 from tilework.codegen.matrix.choose import all_rings, ring_cycles
 from tilework.codegen.matrix.warp_cost import tiles_cycles
 from tilework.codegen.matrix.warps import all_tiles
@@ -78,10 +79,11 @@ class BlockAlternatives(Alternatives):
 def block_alternatives(sink: Node, target: TargetSpec) -> BlockAlternatives | None:
     """The plans that a kernel may have; None where there is nothing to choose.
 
-    That is so of sorts, whose tiles are computed, and of what streams or chains products
-    (attention and its gradients), whose cuts are not named by a plan yet.
+    That is so of sorts, whose tiles are computed; of scans whose tiles have blocks, since they run
+    once on words that another kernel has cleared; and of what streams or chains products (attention
+    and its gradients), whose cuts are not named by a plan yet.
     """
-    if is_sort(sink) or is_sort_pass(sink):
+    if is_sort(sink) or is_sort_pass(sink) or is_in_tiles(sink):
         return None
     with in_use():
         kernel = analyse(normalise_ranges(loosen(rewrite(sink, SIMPLIFY), target)))

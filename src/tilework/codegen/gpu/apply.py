@@ -112,7 +112,7 @@ class _Application:
         self.local = self._range(plan.unit_size(Unit.LOCAL), Unit.LOCAL)
         gate = simplify.TRUE
         value = task if simplify.value_of(total) != 1 else const_index(0)
-        words = [node.src[2] for node in self.kernel.order if node.op is SCAN and len(node.src) > 2]
+        words = [scan.src[2] for scan in self.kernel.order if self._is_in_tiles(scan)]
         if words:  # blocks wait for those whose tiles come before
             value = TASK_IN_ORDER(task, words[0])
         if plan.block:
@@ -127,6 +127,12 @@ class _Application:
         for number in numbers[plan.tasks :]:
             positions[number] = self._range(counts[number], Unit.LOOP)
         return positions, gate
+
+    def _is_in_tiles(self, node: Node) -> bool:
+        """Is it a scan with words for its blocks, under a plan whose tasks are tiles of it?"""
+        if node.op is not SCAN or len(node.src) < 3:
+            return False
+        return self.plan.split_of(int(node.src[1].attrs.number)).tile_size > 1
 
     def _count(self, number: int) -> Node:
         """How many tiles a range has."""
@@ -169,7 +175,7 @@ class _Application:
         done: dict[Node, Node] = {}
         for node in self.kernel.order:
             src = tuple([done[source] for source in node.src])
-            if node.op is SCAN and len(node.src) > 2:
+            if self._is_in_tiles(node):
                 done[node] = self._scan_blocks(node, *src)
             elif node.op is SCAN and node.src[1] in shared:
                 done[node] = SCAN_THREADS(src[0], *self.parts[node.src[1]], attrs=node.attrs)

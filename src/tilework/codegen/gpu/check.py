@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tilework.base.errors import PlanError
 from tilework.codegen.gpu.contract import tile_size
 from tilework.codegen.gpu.plan import THREADS, GpuPlan
-from tilework.codegen.gpu.scans import group_of
+from tilework.codegen.gpu.scans import group_of, tile_of
 from tilework.codegen.plan.check import MOST_COPIES, check_lanes
 from tilework.codegen.plan.contraction import orientations
 from tilework.codegen.plan.extents import number
@@ -134,6 +134,7 @@ class _Check:
             all(len(scan.src) > 2 for scan in self.scans)
             and self.plan.nest[-1] == (split.number, 0)
             and neighbours == NEIGHBOURS
+            and split.tile_size == tile_of(self.scans[0])  # which says how many words there are
             and warps & (warps - 1) == 0
             and warps * neighbours >= group_of()
         )

@@ -17,6 +17,7 @@ from tilework.codegen.plan.plan import Part, Split
 from tilework.codegen.plan.prepack import Pack, Prepacked
 from tilework.dtypes import uint64
 from tilework.ir.build import const_bits, const_index
+from tilework.ir.node import toposort
 from tilework.ir.ops.index import RANGE, RangeAttrs, Unit
 from tilework.ir.ops.memory import INDEX, LOAD, PARAM, SINK, STORE, ParamAttrs
 from tilework.ir.ops.scan import MOST_IN_GROUP, SHARED_BITS, words_of_row
@@ -54,6 +55,11 @@ def scan_of(kernel: Kernel) -> Node | None:
     return (
         None if None in sizes or any(effect.op is not STORE for effect in kernel.sink.src) else scan
     )
+
+
+def is_in_tiles(sink: Node) -> bool:
+    """Does a kernel have a scan with words, which has to find them cleared?"""
+    return any(node.op is SCAN and len(node.src) > 2 for node in toposort(sink))
 
 
 def tile_of(scan: Node) -> int:

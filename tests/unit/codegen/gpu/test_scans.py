@@ -10,15 +10,20 @@ from tests.emulated_cards import emulated_cards
 from tests.unit.codegen.gpu.test_plans import HOPPER, kernel_of, numbers
 
 from tilework import Tensor
-from tilework.base.errors import InternalError
+from tilework.base.errors import InternalError, PlanError
+from tilework.base.records import replace
 from tilework.base.settings import override
+from tilework.codegen.alternatives import alternatives
+from tilework.codegen.analysis import analyse
 from tilework.codegen.gpu import scans
-from tilework.codegen.gpu.scans import scan_in_tiles
+from tilework.codegen.gpu.check import check_gpu_plan
+from tilework.codegen.gpu.scans import is_in_tiles, scan_in_tiles, tiled_scan_plan
+from tilework.codegen.passes.normalise import normalise_ranges
 from tilework.codegen.pipeline import lower_kernel
-from tilework.engine import splits
+from tilework.engine import splits, tune
 from tilework.engine.kernels import written_slots
 from tilework.ir.interpret.blocks import run_blocks
-from tilework.ir.ops.index import TASK_IN_ORDER
+from tilework.ir.ops.index import TASK_IN_ORDER, Unit
 from tilework.ir.ops.scan import SCAN_BLOCKS, words_of_row
 from tilework.render.c_family.cuda import CudaRenderer
 from tilework.schedule.passes import split_scan
@@ -128,3 +133,32 @@ def test_scans_of_the_greatest_start_at_an_infinity_that_nvidias_compiler_knows(
         text = CudaRenderer(HOPPER.limits.shared_memory_bytes).render(lower_kernel(kernel, HOPPER))
         assert "__builtin" not in text
         assert NvrtcToolchain(HOPPER).compile(text)
+
+
+@pytest.mark.usefixtures("library")
+def test_a_scan_in_tiles_is_not_tuned_since_it_runs_once_on_cleared_words() -> None:
+    x = Tensor(numbers(1301), device="CUDA").realize()
+    calls = tune.collect(lambda: x.cumsum(0).realize())
+    shared = [call.kernel for call in calls if call.kernel and is_in_tiles(call.kernel)]
+    assert len(shared) == 1
+    assert alternatives(shared[0], HOPPER) is None
+
+
+def test_a_plan_with_tiles_of_another_size_is_refused() -> None:
+    found = scan_in_tiles(kernel_of(lambda a: a.cumsum(-1), numbers(1301)))
+    assert found is not None
+    kernel = analyse(normalise_ranges(found.kernel))
+    plan = tiled_scan_plan(kernel, 4)
+    assert plan is not None
+    check_gpu_plan(plan, kernel, HOPPER)
+    (split,) = plan.splits
+    half = tuple([replace(p, size=p.size // (1 + (p.unit is Unit.LANE))) for p in split.tile])
+    with pytest.raises(PlanError):  # twice as many tiles have no words
+        check_gpu_plan(replace(plan, splits=(replace(split, tile=half),)), kernel, HOPPER)
+
+
+@pytest.mark.usefixtures("library")
+def test_validation_compares_what_a_scan_in_tiles_stores_and_not_its_words() -> None:
+    x = Tensor(np.ones(1301, np.float32), device="CUDA").realize()
+    with override(validate=True):
+        assert x.cumsum(0).numpy()[-1] == 1301.0
