@@ -551,9 +551,12 @@ class Watcher:
         is_dynamic = reads_any(names)
         if is_a(value, threading.local):
             # Its attributes are those of the thread that asks.
-            for key in names:
+            held = own or {}
+            for key in names.union(held) if is_dynamic else names:
                 self._note("slot", value, key, getattr(value, key, MISSING), f"{name}.{key}")
-            found += [(part, name) for part in (own or {}).values()]
+            if own is not None and is_dynamic:  # what is not there yet, in this thread
+                self._note("pairs", own, None, (list(own), list(own.values())), name)
+            found += [(part, name) for part in held.values()]
             own = None
         if own is not None:
             wanted = own.keys() if is_dynamic or is_collection(value) else names & own.keys()

@@ -339,6 +339,16 @@ def test_each_thread_has_attributes_of_its_own() -> None:
     assert step(x).item() == 2.0
 
 
+def test_attributes_of_a_thread_are_seen_by_computed_names_and_where_there_were_none() -> None:
+    own, name = threading.local(), "scale"
+    captured = jit(lambda x: x * getattr(own, name, 1.0))
+    x = Tensor([2.0])
+    assert [captured(x).item() for _ in range(3)] == [2.0] * 3
+    for scale in (3.0, 5.0):
+        own.scale = scale
+        assert [captured(x).item() for _ in range(3)] == [2 * scale] * 3
+
+
 # --- the environment, and what the standard library keeps -----------------------------------------
 
 READS: dict[str, Callable[[], str | None]] = {
