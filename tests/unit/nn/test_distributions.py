@@ -21,7 +21,7 @@ SHARES = np.array([[1.0, 2.0, 1.0], [0.5, 0.0, 0.5]], np.float32)
 COVARIANCE = np.array([[2.0, 0.5, 0.1], [0.5, 1.0, 0.2], [0.1, 0.2, 3.0]], np.float32)
 
 #: Kinds of which PyTorch says no entropy, or gives it by another way.
-NO_ENTROPY = {"Poisson", "FisherSnedecor", "NegativeBinomial"}
+NO_ENTROPY = {"Poisson", "FisherSnedecor", "NegativeBinomial", "Binomial"}
 #: Kinds of which no moments are compared: they are infinite, or draws tell little of them.
 NO_MOMENTS = {"Cauchy", "HalfCauchy", "Pareto", "InverseGamma", "FisherSnedecor", "StudentT"}
 

@@ -28,3 +28,20 @@ def test_cosines_of_rows_that_repeat_have_pytorchs_values_and_gradients(
     wanted = [theirs, *torch.autograd.grad((theirs * torch.tensor(weight)).sum(), (p, q))]
     for ours, expected in zip(found, wanted, strict=True):
         np.testing.assert_allclose(ours.numpy(), expected.detach().numpy(), rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (4, 3)])
+def test_second_gradients_of_normalised_rows_are_pytorchs(shape: tuple[int, ...]) -> None:
+    """Kernels with several results, of which one needs what another of them is needed for."""
+    draw = np.random.default_rng(0)
+    x, first, second = (draw.standard_normal(shape).astype(np.float32) for _ in range(3))
+    a = Tensor(x)
+    rows = a.normalize(2.0, 1)
+    (once,) = (rows * Tensor(first)).sum().gradient(a)
+    (twice,) = (once * Tensor(second)).sum().gradient(a)
+    Tensor.realize(rows, once, twice)
+    p = torch.tensor(x, dtype=torch.float64, requires_grad=True)
+    total = (torch.nn.functional.normalize(p, 2.0, 1) * torch.tensor(first)).sum()
+    (theirs,) = torch.autograd.grad(total, p, create_graph=True)
+    (wanted,) = torch.autograd.grad((theirs * torch.tensor(second)).sum(), p)
+    np.testing.assert_allclose(twice.numpy(), wanted.numpy(), rtol=2e-4, atol=2e-5)

@@ -25,7 +25,7 @@ from tilework.schedule.schedule import kind_of
 
 if TYPE_CHECKING:
     from tilework.ir.node import Node
-    from tilework.schedule.passes.kernel_graph import Buffer, Kernel, Step
+    from tilework.schedule.passes.kernel_graph import Buffer, Kernel, Step, Store
     from tilework.schedule.passes.movement import Index
     from tilework.schedule.passes.prepare import Layout
     from tilework.schedule.passes.steps import Key
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _NO_VALUE = frozenset((memory.STORE, memory.SINK))
 #: How many kernels are looked at to prove that two kernels do not depend on each other.
-_SEARCH = 64
+_SEARCH = 1024
 #: How many values are looked at to find what a reduction is computed from.
 _UPSTREAM = 256
 #: A result of a reduction is small if the kernel that needs it has this many times its elements.
@@ -55,6 +55,14 @@ class Rangeify(StepMaker):
         self.again = find_recomputed(layout, limits)
         self.cascades = find_cascades(layout, limits, self.again.ends)
         store_operands(layout, limits.matrix_units_on, self.again.values | set(self.cascades))
+        roots = {node for node, _, _ in layout.roots}
+        self._places = {node: at for at, node in enumerate(layout.order) if node in roots}
+        #: Kernels with several results, or with one that anybody may read.
+        self._hosts: dict[Kernel, None] = {}
+        #: From where to where those lead, in order; None where it has to be found again.
+        self._spans: list[tuple[int, int]] | None = None
+        #: What is read by kernels whose places say nothing.
+        self._outputs: set[Buffer] = set()
         #: The kernels that compute the last fold of each cascade.
         self.ends: dict[Node, list[Kernel]] = {last: [] for last in self.cascades.values()}
         for node, buffer, reason in layout.roots:
@@ -273,7 +281,7 @@ class Rangeify(StepMaker):
         """Does `goal` need what `kernel` writes, directly or not?  True if that is not clear."""
         if not goal.reads and all(not store.version for store in goal.stores):
             return False  # it needs nothing that any kernel writes
-        latest = _latest(goal)
+        latest = self._latest_before(goal)
         seen = {kernel}
         stack = [kernel]
         while stack:
@@ -285,8 +293,59 @@ class Rangeify(StepMaker):
                     stack.append(reader)
         return False
 
+    def _latest_before(self, goal: Kernel) -> int:
+        """The last position of a value that may be needed for `goal`.
+
+        What is read stands before its readers.  A kernel with several results needs what stands
+        before the last of them for the first one too.
+        """
+        latest = max(map(self._place, goal.stores), default=len(self.layout.order))
+        if self._spans is None:
+            self._hosts = dict.fromkeys([kernel.find() for kernel in self._hosts])
+            self._spans = sorted(filter(None, map(self._span, self._hosts)))
+        for first, last in self._spans:
+            if first > latest:
+                break
+            latest = max(latest, last)
+        return latest
+
+    def _span(self, kernel: Kernel) -> tuple[int, int] | None:
+        """Where the first and the last of a kernel's results stand; None if nobody reads any.
+
+        Whoever reads one whose place is unknown, an output of the function, may stand anywhere.
+        """
+        first = [store.position for store in kernel.stores if store.position is not None]
+        unknown = [store for store in kernel.stores if store.position is None]
+        if any(set(s.buffer.users_of(s.version)) - {kernel} for s in unknown):
+            first.append(-1)
+        return (min(first), max(map(self._place, kernel.stores))) if first else None
+
+    def _place(self, store: Store) -> int:
+        """Where the node stands that is stored, behind all that it is computed from."""
+        if store.position is not None:
+            return store.position
+        return self._places.get(store.step.node, len(self.layout.order))
+
+    def _load(self, step: Step, buffer: Buffer, version: int) -> None:
+        if buffer in self._outputs:
+            self._spans = None
+        super()._load(step, buffer, version)
+
+    def _store(
+        self, kernel: Kernel, buffer: Buffer, version: int, offset: Node, step: Step, reason: str
+    ) -> Store:
+        store = super()._store(kernel, buffer, version, offset, step, reason)
+        if store.position is None:
+            self._outputs.add(buffer)
+        if store.position is None or len(kernel.stores) > 1 or buffer in self._outputs:
+            self._hosts[kernel] = None
+            self._spans = None
+        return store
+
     def _absorb(self, host: Kernel, other: Kernel) -> None:
         """Make `other` a part of `host`."""
+        self._hosts[host] = None
+        self._spans = None
         other.parent = host
         host.stores += other.stores
         host.steps += other.steps
@@ -414,23 +473,13 @@ def _is_awaited_by(user: Kernel, buffer: Buffer) -> bool:
     return bool(places) and (user.device != buffer.device or len(places) > 1)
 
 
-def _latest(kernel: Kernel) -> int | None:
-    """The last position of what a kernel writes, so of all its nodes; None if that is unknown."""
-    latest = 0
-    for store in kernel.stores:
-        if store.position is None:
-            return None
-        latest = max(latest, store.position)
-    return latest if kernel.stores else None
-
-
-def _consumers(kernel: Kernel, latest: int | None) -> list[Kernel]:
+def _consumers(kernel: Kernel, latest: int) -> list[Kernel]:
     """The kernels that need what `kernel` writes, as far as they stand before `latest`.
 
-    What is read stands before its readers, so nothing from there on leads back.
+    See `_latest_before`: nothing from there on leads back.
     """
     found = []
     for store in kernel.stores:
-        if latest is None or store.position is None or store.position <= latest:
+        if store.position is None or store.position <= latest:
             found += store.buffer.users_of(store.version)
     return [reader for reader in found if reader is not kernel]
