@@ -33,7 +33,7 @@ from tilework.codegen.gpu.copies import (
     with_one_k,
     with_slots,
 )
-from tilework.codegen.gpu.scans import scan_in_tiles
+from tilework.codegen.gpu.scans import pays_in_tiles, scan_in_tiles
 from tilework.codegen.gpu.sort_passes import sort_in_passes
 from tilework.codegen.matrix.operands import narrowed, of_one_dtype
 from tilework.codegen.matrix.products import Product, best_product, unit_of
@@ -114,11 +114,11 @@ def divide(sink: Node, target: TargetSpec) -> Prepacked | None:
 
 def _scan_in_tiles(sink: Node, target: TargetSpec) -> Prepacked | None:
     """A scan whose rows many blocks share, where a block holds no row or rows are few and long."""
-    found = scan_in_tiles(sink)
-    if found is None:
-        return None
+    kernel = analyse(_prepared(sink))
     most = target.limits.max_workgroup_threads
-    return found if scan_plan(analyse(_prepared(sink)), most) is None else None
+    if scan_plan(kernel, most) is not None or not pays_in_tiles(kernel, target):
+        return None
+    return scan_in_tiles(sink)
 
 
 def _without_rest(sink: Node, chosen: Prepacked | None, target: TargetSpec) -> Prepacked | None:

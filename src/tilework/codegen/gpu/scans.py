@@ -12,7 +12,7 @@ from tilework.codegen.analysis import analyse
 from tilework.codegen.gpu.copies import with_slots
 from tilework.codegen.gpu.plan import GpuPlan
 from tilework.codegen.passes.normalise import normalise_ranges
-from tilework.codegen.plan.extents import ceil_div, number
+from tilework.codegen.plan.extents import ceil_div, number, product
 from tilework.codegen.plan.plan import Part, Split
 from tilework.codegen.plan.prepack import Pack, Prepacked
 from tilework.dtypes import uint64
@@ -30,12 +30,16 @@ from tilework.ir.symbolic import simplify
 if TYPE_CHECKING:
     from tilework.codegen.analysis import Kernel
     from tilework.ir.node import Node
+    from tilework.target.spec import TargetSpec
 
 #: Threads of a block, and bytes that each of them holds of a tile: 128 in flight hide the waiting.
 THREADS: Final = 256
 _HELD_BYTES: Final = 128
 #: Blocks on a multiprocessor where a thread holds little but its elements, by their bits.
 _RESIDENT: Final = {32: 5, 64: 4}
+#: Cycles that a block spends on a tile of which little is used, and a thread on one element of a
+#: row that it scans by itself; threads of a multiprocessor that do so at a time.
+_TILE_CYCLES, _STEP_CYCLES, _BUSY = 8000, 500, 2048
 
 
 def scan_of(kernel: Kernel) -> Node | None:
@@ -92,6 +96,23 @@ def scan_in_tiles(sink: Node) -> Prepacked | None:
     size_bytes = count * uint64.itemsize
     pack = Pack(with_slots(cleared, {slot: 0}), (), slot, size_bytes, False, 0.0)
     return Prepacked(whole, (pack,))
+
+
+def pays_in_tiles(kernel: Kernel, target: TargetSpec) -> bool:
+    """Are tiles of a scan's rows done before threads that scan a row each, one after the other?
+
+    Many short rows leave most of a tile empty, and give all threads a row.
+    """
+    scan = scan_of(kernel)
+    if scan is None:
+        return False
+    length = simplify.value_of(scan.src[1].src[0]) or 1
+    rows = product([range_ for range_ in kernel.outputs if range_ is not scan.src[1]])
+    units = max(target.unit("grid").count, 1)
+    tiles = rows * ceil_div(length, tile_of(scan))
+    in_tiles = ceil_div(tiles, units * _RESIDENT[scan.type.dtype.bits]) * _TILE_CYCLES
+    by_threads = ceil_div(rows, units * _BUSY) * length * _STEP_CYCLES
+    return in_tiles < by_threads
 
 
 def tiled_scan_plan(kernel: Kernel, lanes: int) -> GpuPlan | None:

@@ -17,6 +17,7 @@ from tilework.codegen.alternatives import alternatives
 from tilework.codegen.analysis import analyse
 from tilework.codegen.gpu import scans
 from tilework.codegen.gpu.check import check_gpu_plan
+from tilework.codegen.gpu.divide import divide
 from tilework.codegen.gpu.scans import is_in_tiles, scan_in_tiles, tiled_scan_plan
 from tilework.codegen.passes.normalise import normalise_ranges
 from tilework.codegen.pipeline import lower_kernel
@@ -26,7 +27,9 @@ from tilework.ir.interpret.blocks import run_blocks
 from tilework.ir.ops.index import TASK_IN_ORDER, Unit
 from tilework.ir.ops.scan import SCAN_BLOCKS, words_of_row
 from tilework.render.c_family.cuda import CudaRenderer
+from tilework.schedule.call import transform_to_call
 from tilework.schedule.passes import split_scan
+from tilework.schedule.pipeline import create_schedule
 from tilework.testing.emulators.cuda import EmulatedCuda
 from tilework.toolchain.nvrtc import NvrtcToolchain, compiler_version
 
@@ -162,3 +165,14 @@ def test_validation_compares_what_a_scan_in_tiles_stores_and_not_its_words() -> 
     x = Tensor(np.ones(1301, np.float32), device="CUDA").realize()
     with override(validate=True):
         assert x.cumsum(0).numpy()[-1] == 1301.0
+
+
+@pytest.mark.parametrize(
+    ("shape", "is_in_tiles"), [((3, 9), False), ((1 << 20, 9), False), ((3, 1001), True)]
+)
+def test_many_short_rows_are_scanned_by_a_thread_each(
+    shape: tuple[int, ...], is_in_tiles: bool
+) -> None:
+    call = transform_to_call([Tensor.empty(*shape).cumsum(1).node])
+    sink = create_schedule(call.function).linear.src[-1].src[0]
+    assert (divide(sink, HOPPER) is not None) is is_in_tiles
