@@ -25,7 +25,7 @@ from tilework.base.integers import round_up
 from tilework.base.records import dataclass
 
 MAGIC: Final = b"TWEXPORT"
-VERSION: Final = 2
+VERSION: Final = 3
 ALIGNMENT: Final = 64
 PAGE: Final = 4096
 #: magic, version, bytes of the description, of the data and of the signature, both checksums.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from tilework.base.errors import TileworkError
+from tilework.base.errors import OutOfMemoryError, TileworkError
 from tilework.codegen.gpu.plan import has_blocks
 from tilework.codegen.plan.extents import ceil_div
 from tilework.engine.bench_data import contents, index_limits
@@ -60,10 +60,13 @@ class KernelBench:
         ]
         #: Copies of the operands; results are read from the first.
         self._copies: list[list[Buffer]] = []
-        for _ in range(self._count_of_copies()):
-            self._copies.append([])
-            for data in self._contents:
-                self._copies[-1].append(device.allocate(max(len(data), 1), zero=True))
+        for number in range(self._count_of_copies()):
+            try:
+                self._copies.append(self._allocated())
+            except OutOfMemoryError:
+                if not number:
+                    raise
+                break  # fewer have to do
         self._fill(self._copies[0])
         for buffers in self._copies[1:]:  # on the device: its memory is faster than the way to it
             device.driver.time([Copy(*pair) for pair in zip(buffers, self._copies[0], strict=True)])
@@ -148,6 +151,18 @@ class KernelBench:
         for buffers in self._copies:
             for buffer in buffers:
                 buffer.close()
+
+    def _allocated(self) -> list[Buffer]:
+        """Memory for all operands, or for none."""
+        buffers: list[Buffer] = []
+        try:
+            for data in self._contents:
+                buffers.append(self._device.allocate(max(len(data), 1), zero=True))  # noqa: PERF401
+        except OutOfMemoryError:
+            for buffer in buffers:
+                buffer.close()
+            raise
+        return buffers
 
     def _count_of_copies(self) -> int:
         """So many that each has left the cache when its turn comes again."""

@@ -275,14 +275,15 @@ def test_what_is_no_list_of_parameters_is_refused(parameters: Any) -> None:
 @pytest.mark.parametrize(
     ("kind", "options", "words"),
     [
-        (optim.Adam, {"eps": -1e-8}, "eps is negative"),
-        (optim.SparseAdam, {"eps": -1e-8}, "eps is negative"),
+        (optim.Adam, {"eps": -1e-8}, "eps is no number from 0 on"),
+        (optim.SparseAdam, {"eps": -1e-8}, "eps is no number from 0 on"),
         (optim.SparseAdam, {"eps": 0.0}, "eps is 0"),
-        (optim.RMSprop, {"alpha": -0.9}, "alpha is negative"),
-        (optim.Adagrad, {"lr_decay": -1.0}, "lr_decay is negative"),
+        (optim.RMSprop, {"alpha": -0.9}, "alpha is no number from 0 on"),
+        (optim.Adagrad, {"lr_decay": -1.0}, "lr_decay is no number from 0 on"),
         (optim.Adadelta, {"rho": 1.5}, "rho is above 1"),
-        (optim.NAdam, {"momentum_decay": -1.0}, "momentum_decay is negative"),
-        (optim.Adafactor, {"eps": (-1.0, 1e-3)}, "eps is negative"),
+        (optim.NAdam, {"momentum_decay": -1.0}, "momentum_decay is no number from 0 on"),
+        (optim.Adam, {"eps": float("nan")}, "eps is no number from 0 on"),
+        (optim.Adafactor, {"eps": (-1.0, 1e-3)}, "eps is no number from 0 on"),
     ],
 )
 def test_numbers_that_make_no_sense_are_told(

@@ -215,9 +215,9 @@ def _check_ranges(kind: str, given: Mapping[str, Any]) -> None:
     for name in _NEVER_NEGATIVE & given.keys():
         parts = given[name] if isinstance(given[name], tuple | list) else (given[name],)
         numbers = [part for part in parts if isinstance(part, int | float)]
-        if any(number < 0 for number in numbers):
+        if not all(number >= 0 for number in numbers):  # nor is NaN
             raise UserError(
-                f"{kind}: {name} is negative", got=given[name], expected="a number from 0 on"
+                f"{kind}: {name} is no number from 0 on", got=given[name], expected="0 or more"
             )
         if name in _SHARES and any(number > 1 for number in numbers):
             raise UserError(
