@@ -32,7 +32,7 @@ from tilework.ir.rewrite import rewrite
 from tilework.ir.rules import SIMPLIFY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from tilework.codegen.analysis import Kernel
     from tilework.ir.node import Node
@@ -160,17 +160,22 @@ def _kind(kernel: Kernel, plan: Plan, target: TargetSpec) -> str:
         return "contraction"
     if choose_window_plan(kernel, target) is not None:
         return "window"
-    if any(node.op is SCAN for node in kernel.order):
-        return "scan"
-    if kernel.reduces:
-        return "reduction"
-    offsets = [access.src[0].src[1] for access in (*kernel.loads, *kernel.stores)]
     lanes = [
         range_
         for range_ in kernel.outputs
         if any(part.unit is Unit.LANE for part in plan.split_of(int(range_.attrs.number)).tile)
     ]
-    steps = {stride(offset, lane) for offset in offsets for lane in lanes}
+    return kind_of_rest(kernel, lanes)
+
+
+def kind_of_rest(kernel: Kernel, along: Sequence[Node]) -> str:
+    """The class of a kernel without products and windows, by its steps along some ranges."""
+    if any(node.op is SCAN for node in kernel.order):
+        return "scan"
+    if kernel.reduces:
+        return "reduction"
+    offsets = [access.src[0].src[1] for access in (*kernel.loads, *kernel.stores)]
+    steps = {stride(offset, range_) for offset in offsets for range_ in along}
     if None in steps:
         return "gather"
     return "elementwise" if steps <= {0, 1} else "transpose"
@@ -186,4 +191,4 @@ def _number(entry: tuple[int, Plan]) -> int:
     return entry[0]
 
 
-__all__ = ["Alternatives", "alternatives"]
+__all__ = ["Alternatives", "alternatives", "kind_of_rest"]

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from tilework.base.errors import TileworkError
 from tilework.base.records import dataclass, field
-from tilework.codegen.alternatives import Alternatives
-from tilework.codegen.analysis import analyse, stride
+from tilework.codegen.alternatives import Alternatives, kind_of_rest
+from tilework.codegen.analysis import analyse
 from tilework.codegen.gpu.neighbours import block_neighbours
 from tilework.codegen.gpu.pipeline import choose_block_plan, has_own_design
 from tilework.codegen.gpu.plan import GpuPlan
@@ -28,7 +28,6 @@ from tilework.codegen.pipeline import loosen, lower_kernel
 from tilework.codegen.plan.choose import estimate_work
 from tilework.codegen.sort.kernels import is_sort, is_sort_pass
 from tilework.ir.node import in_use
-from tilework.ir.ops.tensor import SCAN
 from tilework.ir.rewrite import rewrite
 from tilework.ir.rules import SIMPLIFY
 
@@ -91,7 +90,8 @@ def block_alternatives(sink: Node, target: TargetSpec) -> BlockAlternatives | No
             return None
         plan = choose_block_plan(kernel, target)
         costs = _costs(kernel, target) if plan.matrix else {}
-        kind = _kind(kernel, plan)
+        is_product = plan.matrix or plan.depth
+        kind = "contraction" if is_product else kind_of_rest(kernel, kernel.outputs[-1:])
         name = kernel_name(sink, kernel)
         return BlockAlternatives(sink, target, name, kind, plan, kernel, costs)
 
@@ -104,19 +104,3 @@ def _costs(kernel: Kernel, target: TargetSpec) -> dict[AnyPlan, float]:
     ]
     found.sort(key=lambda entry: entry[0])
     return {plan: cycles for cycles, plan in found}
-
-
-def _kind(kernel: Kernel, plan: GpuPlan) -> str:
-    """The kernel's class, as it is called on processors."""
-    if plan.matrix or plan.depth:
-        return "contraction"
-    if any(node.op is SCAN for node in kernel.order):
-        return "scan"
-    if kernel.reduces:
-        return "reduction"
-    offsets = [access.src[0].src[1] for access in (*kernel.loads, *kernel.stores)]
-    along = kernel.outputs[-1:]
-    steps = {stride(offset, range_) for offset in offsets for range_ in along}
-    if None in steps:
-        return "gather"
-    return "elementwise" if steps <= {0, 1} else "transpose"
