@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tilework.base import settings
 from tilework.base.records import dataclass
@@ -12,6 +12,9 @@ from tilework.ir.node import Node
 from tilework.runtime.driver import Driver, Probe
 from tilework.runtime.registry import DeviceName
 from tilework.target.spec import TargetSpec
+
+if TYPE_CHECKING:
+    from tilework.ir.lowered import LoweredKernel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +31,18 @@ class KernelSource:
     variables: tuple[str, ...]
     num_buffers: int
     scratch_bytes: int
+
+
+def source_of(lowered: LoweredKernel, text: str) -> KernelSource:
+    """A lowered kernel as its text for a toolchain."""
+    return KernelSource(
+        name=lowered.name,
+        text=text,
+        tasks=lowered.tasks,
+        variables=lowered.variables,
+        num_buffers=lowered.parameters,
+        scratch_bytes=lowered.scratch_bytes,
+    )
 
 
 @dataclass(frozen=True, slots=True)

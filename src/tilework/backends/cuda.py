@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tilework.backends.contract import Backend, KernelSource, Opened, WorkerToolchain, tuned_key
+from tilework.backends.contract import (
+    Backend,
+    KernelSource,
+    Opened,
+    WorkerToolchain,
+    source_of,
+    tuned_key,
+)
 from tilework.base import settings
 from tilework.base.errors import DeviceUnavailableError
 from tilework.base.records import replace
@@ -59,14 +66,7 @@ class CudaCompiler:
         if self._renderer is None:
             self._renderer = CudaRenderer(self.target.limits.shared_memory_bytes)
         lowered = lower_as_tuned(kernel, self.target, plan, is_plain=is_plain)
-        return KernelSource(
-            name=lowered.name,
-            text=self._renderer.render(lowered),
-            tasks=lowered.tasks,
-            variables=lowered.variables,
-            num_buffers=lowered.parameters,
-            scratch_bytes=lowered.scratch_bytes,
-        )
+        return source_of(lowered, self._renderer.render(lowered))
 
     def plan_key(self, kernel: Node) -> str:
         """What tuning adds to the key of a kernel's code."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from tilework.backends.contract import KernelSource, WorkerToolchain, tuned_key
+from tilework.backends.contract import KernelSource, WorkerToolchain, source_of, tuned_key
 from tilework.base import settings
 from tilework.base.collection import no_collection
 from tilework.base.diskcache import DiskCache
@@ -246,14 +246,7 @@ class NativeCompiler:
         from tilework.codegen.tuned import lower_as_tuned
 
         lowered = lower_as_tuned(kernel, self.target, plan, is_plain=is_plain)
-        return KernelSource(
-            name=lowered.name,
-            text=self._renderer.render(lowered),
-            tasks=lowered.tasks,
-            variables=lowered.variables,
-            num_buffers=lowered.parameters,
-            scratch_bytes=lowered.scratch_bytes,
-        )
+        return source_of(lowered, self._renderer.render(lowered))
 
     def plan_key(self, kernel: Node) -> str:
         """What tuning adds to the key of a kernel's code."""

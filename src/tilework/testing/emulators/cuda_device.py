@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tilework.backends.contract import Backend, KernelSource, Opened, WorkerToolchain
+from tilework.backends.contract import Backend, KernelSource, Opened, WorkerToolchain, source_of
 from tilework.backends.cuda import BACKEND, CudaCompiler, open_with
 from tilework.base.records import replace
 from tilework.codegen.plan.kinds import AnyPlan
@@ -39,14 +39,7 @@ class EmulatedCompiler(CudaCompiler):
         """The head of the rendered source, then the statements."""
         lowered = lower_as_tuned(kernel, self.target, plan, is_plain=is_plain)
         head = self.renderer.render(lowered).partition("\n")[0]
-        return KernelSource(
-            name=lowered.name,
-            text=f"{head}\n{format_node(lowered.linear)}",
-            tasks=lowered.tasks,
-            variables=lowered.variables,
-            num_buffers=lowered.parameters,
-            scratch_bytes=lowered.scratch_bytes,
-        )
+        return source_of(lowered, f"{head}\n{format_node(lowered.linear)}")
 
     def build(self, source: KernelSource) -> bytes:
         """The head and the statements as code."""
