@@ -115,7 +115,14 @@ def main() -> int:
             return check(calls, target)
         if not options.confirm:
             spent = time.perf_counter() - start
-            rows = tune.Tuner(max(options.seconds - spent, 1.0)).run(calls)
+            tuner = tune.Tuner(max(options.seconds - spent, 1.0))
+            rows = tuner.run(calls)
+            for row in rows:
+                gain = row.default_seconds / row.seconds
+                print(f"{gain:6.2f}  {row.kind:12} {row.name}, {row.tried} plans")
+            for name, error in tuner.failed:
+                print(f"{name} was not tuned: {error}")
+            print(f"{len(calls)} kernels collected in {spent:.0f} s")
             print(f"{sum(row.is_done for row in rows)} of {len(calls)} kernels are through")
             return 0
         kept, left = confirm(calls, start + options.seconds)

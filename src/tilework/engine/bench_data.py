@@ -78,21 +78,23 @@ def _follow(node: Node, itself: dict[Node, int], limits: dict[int, int]) -> None
             limits[slot] = min(limit, limits.get(slot, limit))
 
 
-def contents(dtype: DType | None, size_bytes: int, limit: int | None) -> bytes:
-    """Memory full of numbers.
+def pattern(dtype: DType | None, size_bytes: int, limit: int | None) -> bytes:
+    """Numbers that memory is filled with, again and again: some thousands, or all that fit.
 
     Args:
         dtype: of the elements; None for zeros.
-        size_bytes: how much.
+        size_bytes: how much memory there is.
         limit: of indices; None for other numbers.
+
+    Returns:
+        At most `size_bytes` bytes.
     """
     if dtype is None:
-        return bytes(size_bytes)
+        return bytes(min(size_bytes, _VALUES))
     generator = random.Random(0)
     longest = _VALUES if limit is None else _INDICES
     if dtype.is_packed:
-        row = generator.randbytes(min(longest, size_bytes + 1))
-        return (row * (size_bytes // len(row) + 1))[:size_bytes]
+        return generator.randbytes(min(longest, size_bytes))
     count = min(longest, size_bytes // dtype.itemsize + 1)
     values: list[float] | list[int]
     if dtype.is_float:
@@ -105,7 +107,7 @@ def contents(dtype: DType | None, size_bytes: int, limit: int | None) -> bytes:
     else:
         values = [generator.randint(1, _LARGEST) for _ in range(count)]
     row = b"".join([encode(value, dtype).to_bytes(dtype.itemsize, "little") for value in values])
-    return (row * (size_bytes // len(row) + 1))[:size_bytes]
+    return row[:size_bytes]
 
 
 def longest_sum(sink: Node) -> int:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
 from tilework.base import settings, trace
@@ -120,6 +121,8 @@ class Tuner:
         self._deadline = now() + seconds
         #: Whether the user stopped the last run.
         self.is_stopped = False
+        #: The kernels that do not run under their own plan, and why, of the last run.
+        self.failed: list[tuple[str, TileworkError]] = []
 
     def run(
         self,
@@ -128,22 +131,23 @@ class Tuner:
     ) -> list[Row]:
         """Tune, the costly kernels first, each for its share of the time that is left.
 
+        One kernel has memory at a time.  One that does not run under its own plan stands in
+        `failed`, and the others are tuned.
+
         Args:
             calls: From `collect`.
             progress: Called with a kernel's name before and after each measurement; and with its
                 row once it is through.
         """
         tell = progress or _ignore
+        self.failed = []
         jobs: list[_Job] = []
         rows: list[Row] = []
         try:
             for call, launches in calls.items():
                 if self._now() >= self._deadline and jobs:
                     break  # what was not looked at is the next run's
-                job = _job(call, launches)
-                if job is not None:
-                    jobs.append(job)
-                    tell(job.plans.name, None)
+                jobs += self._jobs(call, launches, tell)
             jobs.sort(key=lambda job: -job.cost)
             for number, job in enumerate(jobs):
                 left = sum(other.weight for other in jobs[number:])
@@ -151,58 +155,59 @@ class Tuner:
                 until = self._now() + share * max(self._deadline - self._now(), 0.0)
                 try:
                     job.search(self._now, until, tell)
+                except TileworkError as error:
+                    self.failed.append((job.plans.name, error))
                 finally:
                     rows.append(job.row())
                 tell(job.plans.name, rows[-1])
         except KeyboardInterrupt:
             self.is_stopped = True
             rows += [job.row() for job in jobs[len(rows) :]]
-        finally:
-            for job in jobs:
-                job.close()
         return rows
+
+    def _jobs(
+        self, call: KernelCall, launches: int, tell: Callable[[str, Row | None], object]
+    ) -> list[_Job]:
+        """What tunes the kernel of a call; nothing where there is nothing to be chosen."""
+        plans = None
+        if call.kernel is not None:
+            plans = alternatives(call.kernel, Device[call.device].spec)
+        if plans is None:
+            return []
+        tell(plans.name, None)
+        try:
+            job = _Job(call, plans, launches)
+        except TileworkError as error:
+            self.failed.append((plans.name, error))
+            return []
+        return [job] if job.record.default_seconds >= LEAST_SECONDS else []
 
 
 def _ignore(name: str, row: Row | None) -> None:
     """No progress is shown."""
 
 
-def _job(call: KernelCall, launches: int) -> _Job | None:
-    """What tunes the kernel of a call; None where there is nothing to be chosen."""
-    if call.kernel is None:
-        return None
-    plans = alternatives(call.kernel, Device[call.device].spec)
-    if plans is None:
-        return None
-    job = _Job(call, plans, launches)
-    if job.record.default_seconds < LEAST_SECONDS:
-        job.close()
-        return None
-    return job
-
-
 class _Job:
-    """The search for one kernel: from the best plan to a better neighbour, again and again."""
+    """One kernel, what is known of its plans, and how much of the time it is worth."""
 
     def __init__(self, call: KernelCall, plans: Alternatives, launches: int) -> None:
         self.plans = plans
         self.launches = launches
         self.default = plans.default
-        #: So many plans are compiled beside each other before they are measured.
-        self.together = _plans_together(Device[call.device])
-        self.bench = KernelBench(call, plans.sink, Device[call.device])
+        self._call = call
+        self._device = Device[call.device]
         known = database().find(plans.sink, plans.target)
-        seconds = self.bench.seconds(self.default)
-        self.expected = self.bench.results()
-        self.summands = longest_sum(plans.sink)
+        #: Whether an earlier run has measured plans of it.
+        self.was_known = known is not None
+        with closing(self._bench()) as bench:
+            seconds = bench.seconds(self.default, 0.0)
         self.record = known or Record(None, seconds, seconds, {plan_digest(self.default)})
         self.record.default_seconds = seconds
         if self.record.plan is None:
             self.record.seconds = seconds
-        shipped = None if known else shipped_plan(plans.sink, plans.target)
-        if shipped is not None:
-            self.record.tried.add(plan_digest(shipped))
-            self._try(shipped)
+
+    def _bench(self) -> KernelBench:
+        return KernelBench(self._call, self.plans.sink, self._device)
 
     @property
     def cost(self) -> float:
@@ -218,68 +223,13 @@ class _Job:
         self, now: Callable[[], float], until: float, tell: Callable[[str, Row | None], object]
     ) -> None:
         """Measure neighbours until the time is over or none is left, and keep what was found."""
-        record = self.record
+        if self.record.is_done or now() >= until:
+            return
         try:
-            while not record.is_done and now() < until:
-                ahead = self._ahead(record.plan or self.default, now, until)
-                record.is_done = not ahead
-                for place, plan in enumerate(ahead):
-                    if now() >= until:
-                        break
-                    if place % self.together == 0 and self.together > 1:
-                        self.bench.prepare(ahead[place : place + self.together])
-                    is_better = self._try(plan)
-                    record.tried.add(plan_digest(plan))
-                    tell(self.plans.name, None)
-                    if is_better:
-                        break  # look around from there
+            with closing(self._bench()) as bench:
+                _Search(self, bench, self._device).run(now, until, tell)
         finally:
-            database().put(self.plans.sink, self.plans.target, record)
-
-    def _ahead(self, here: AnyPlan, now: Callable[[], float], until: float) -> list[AnyPlan]:
-        """The plans to measure next, those first of which the cost model thinks best.
-
-        Predicting takes about as long as measuring, so it stops when a part of the time is over;
-        plans that it has not reached come after the better half of the others.
-        """
-        new = [plan for plan in self.plans.near(here) if plan_digest(plan) not in self.record.tried]
-        stop = now() + _PREDICTING * (until - now())
-        known: list[tuple[float, int]] = []
-        count = 0
-        for count, plan in enumerate(new, 1):
-            cycles = self.plans.predicted(plan)
-            if cycles is not None:
-                known.append((cycles, count - 1))
-            if now() >= stop:
-                break
-        known.sort()
-        half = -(-len(known) // 2)
-        order = [*known[:half], *((0.0, at) for at in range(count, len(new))), *known[half:]]
-        return [new[at] for _, at in order]
-
-    def _try(self, plan: AnyPlan) -> bool:
-        """Measure a plan, and take it if it is right and faster."""
-        record = self.record
-        try:
-            seconds = self.bench.seconds(plan)
-            if seconds >= record.seconds * GAIN or not self._is_right():
-                return False
-            seconds, best = self.bench.compared(plan, record.plan or self.default)
-        except (PlanError, TileworkError):
-            return False
-        record.seconds = min(record.seconds, best) if record.plan is None else best
-        if seconds >= best * GAIN:
-            return False
-        record.plan, record.seconds = plan, seconds
-        return True
-
-    def _is_right(self) -> bool:
-        return all(
-            agree(got, wanted, dtype, self.summands)
-            for got, (wanted, dtype) in zip(
-                [data for data, _ in self.bench.results()], self.expected, strict=True
-            )
-        )
+            database().put(self.plans.sink, self.plans.target, self.record)
 
     def row(self) -> Row:
         """What was found."""
@@ -295,9 +245,89 @@ class _Job:
             self.launches,
         )
 
-    def close(self) -> None:
-        """Give the memory back."""
-        self.bench.close()
+
+class _Search:
+    """One kernel on memory of its own, and the results that every plan must have."""
+
+    def __init__(self, job: _Job, bench: KernelBench, device: OpenDevice) -> None:
+        self._plans = job.plans
+        self._record = job.record
+        self._bench = bench
+        #: So many plans are compiled beside each other before they are measured.
+        self._together = _plans_together(device)
+        self._summands = longest_sum(job.plans.sink)
+        bench.seconds(job.plans.default)
+        self._expected = bench.results()
+        shipped = None if job.was_known else shipped_plan(job.plans.sink, job.plans.target)
+        if shipped is not None:
+            self._record.tried.add(plan_digest(shipped))
+            self._try(shipped)
+
+    def run(
+        self, now: Callable[[], float], until: float, tell: Callable[[str, Row | None], object]
+    ) -> None:
+        """Measure neighbours of the best plan, and of the one that is better, until none is."""
+        record = self._record
+        while not record.is_done and now() < until:
+            ahead = self._ahead(record.plan or self._plans.default, now, until)
+            record.is_done = not ahead
+            for place, plan in enumerate(ahead):
+                if now() >= until:
+                    break
+                if place % self._together == 0 and self._together > 1:
+                    self._bench.prepare(ahead[place : place + self._together])
+                is_better = self._try(plan)
+                record.tried.add(plan_digest(plan))
+                tell(self._plans.name, None)
+                if is_better:
+                    break  # look around from there
+
+    def _ahead(self, here: AnyPlan, now: Callable[[], float], until: float) -> list[AnyPlan]:
+        """The plans to measure next, those first of which the cost model thinks best.
+
+        Predicting takes about as long as measuring, so it stops when a part of the time is over;
+        plans that it has not reached come after the better half of the others.
+        """
+        new = [
+            plan for plan in self._plans.near(here) if plan_digest(plan) not in self._record.tried
+        ]
+        stop = now() + _PREDICTING * (until - now())
+        known: list[tuple[float, int]] = []
+        count = 0
+        for count, plan in enumerate(new, 1):
+            cycles = self._plans.predicted(plan)
+            if cycles is not None:
+                known.append((cycles, count - 1))
+            if now() >= stop:
+                break
+        known.sort()
+        half = -(-len(known) // 2)
+        order = [*known[:half], *((0.0, at) for at in range(count, len(new))), *known[half:]]
+        return [new[at] for _, at in order]
+
+    def _try(self, plan: AnyPlan) -> bool:
+        """Measure a plan, and take it if it is right and faster."""
+        record = self._record
+        try:
+            seconds = self._bench.seconds(plan, record.seconds * GAIN)
+            if seconds >= record.seconds * GAIN or not self._is_right():
+                return False
+            seconds, best = self._bench.compared(plan, record.plan or self._plans.default)
+        except (PlanError, TileworkError):
+            return False
+        record.seconds = min(record.seconds, best) if record.plan is None else best
+        if seconds >= best * GAIN:
+            return False
+        record.plan, record.seconds = plan, seconds
+        return True
+
+    def _is_right(self) -> bool:
+        return all(
+            agree(got, wanted, dtype, self._summands)
+            for got, (wanted, dtype) in zip(
+                [data for data, _ in self._bench.results()], self._expected, strict=True
+            )
+        )
 
 
 def _plans_together(device: OpenDevice) -> int:

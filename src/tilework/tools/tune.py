@@ -73,6 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
         rows = tuner.run(calls, _Bar(progress, arguments.seconds).show)
     after = latency.seconds() if any(row.seconds < row.default_seconds for row in rows) else before
     _print(console, str(script), rows, (before, after))
+    for name, error in tuner.failed:
+        console.text(f"{name} was not tuned: {error}")
     if tuner.is_stopped:
         console.text("stopped: what was measured is kept; run it again to go on")
         return _STOPPED

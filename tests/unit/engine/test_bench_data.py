@@ -6,7 +6,7 @@ import pytest
 from tilework import Tensor, dtypes
 from tilework.dtypes import DType, bfloat16, bool_, float16, float32, float64, int8, int32, uint8
 from tilework.engine import link, tune
-from tilework.engine.bench_data import agree, contents, index_limits, longest_sum
+from tilework.engine.bench_data import agree, index_limits, longest_sum, pattern
 from tilework.ir.node import Node
 from tilework.schedule import cache
 
@@ -50,31 +50,33 @@ def test_integers_that_are_computed_with_are_no_indices() -> None:
 
 
 def test_memory_for_indices_is_filled_with_different_ones_in_range() -> None:
-    data = np.frombuffer(contents(int32, 4000, 37), dtype=np.int32)
+    data = np.frombuffer(pattern(int32, 4000, 37), dtype=np.int32)
     assert set(data.tolist()) == set(range(37))
 
 
 @pytest.mark.parametrize("dtype", [int8, uint8])
 def test_indices_are_numbers_of_their_dtype(dtype: DType) -> None:
-    data = np.frombuffer(contents(dtype, 4000, 1 << 20), dtype=dtype.name)
+    data = np.frombuffer(pattern(dtype, 4000, 1 << 20), dtype=dtype.name)
     assert data.min() >= 0
     assert data.max() == dtype.maximum
 
 
 def test_integers_that_are_no_indices_are_neither_equal_nor_zero() -> None:
-    data = np.frombuffer(contents(int32, 4000, None), dtype=np.int32)
+    data = np.frombuffer(pattern(int32, 4000, None), dtype=np.int32)
     assert len(set(data.tolist())) > 50
     assert 0 not in data
 
 
 @pytest.mark.parametrize("dtype", [bool_, int8, float16, bfloat16, float32, float64, dtypes.uint4])
 @pytest.mark.parametrize("size_bytes", [0, 1, 8, 12344])
-def test_memory_is_filled_to_the_end(dtype: DType, size_bytes: int) -> None:
-    assert len(contents(dtype, size_bytes, None)) == size_bytes
+def test_a_pattern_fits_its_memory_and_has_whole_elements(dtype: DType, size_bytes: int) -> None:
+    size = len(pattern(dtype, size_bytes, None))
+    assert min(size_bytes, 4000) <= size <= size_bytes
+    assert size in (size_bytes, size // dtype.itemsize * dtype.itemsize)
 
 
 def test_truth_values_are_0_and_1() -> None:
-    assert set(contents(bool_, 1000, None)) == {0, 1}
+    assert set(pattern(bool_, 1000, None)) == {0, 1}
 
 
 def test_the_longest_sum_counts_all_ranges_of_a_reduction() -> None:

@@ -59,7 +59,7 @@ class Scripted:
 def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], float]], Scripted]:
     def script(seconds: Callable[[int], float]) -> Scripted:
         made = Scripted(seconds)
-        monkeypatch.setattr(KernelBench, "seconds", lambda bench, plan: made(plan))
+        monkeypatch.setattr(KernelBench, "seconds", lambda bench, plan, below=0.0: made(plan))
         monkeypatch.setattr(
             KernelBench, "compared", lambda bench, plan, other: (made(plan), made(other))
         )
@@ -125,6 +125,26 @@ def test_a_finished_kernel_is_not_searched_again(
     again = measured(lambda place: 1e-3)
     tune.Tuner(1e9).run({call: 1})
     assert len(again.order) == 1
+
+
+def test_a_kernel_that_does_not_run_is_named_and_the_others_are_tuned(
+    measured: Callable[[Callable[[int], float]], Scripted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = product(), tune.collect(lambda: (Tensor(X) @ Tensor(X).transpose()).numpy())
+    measured(lambda place: 1e-3)
+    seconds = KernelBench.seconds
+
+    def failing(bench: KernelBench, plan: AnyPlan, below: float = 0.0) -> float:
+        if bench._sink is first.kernel:
+            raise PlanError("it does not run")
+        return seconds(bench, plan, below)
+
+    monkeypatch.setattr(KernelBench, "seconds", failing)
+    tuner = tune.Tuner(1e9)
+    rows = tuner.run({first: 1, **second})
+    assert [name for name, _ in tuner.failed] == [first.code.name]
+    assert rows
+    assert all(row.is_done for row in rows)
 
 
 def test_real_measurements_end_in_time_and_give_right_results() -> None:

@@ -64,14 +64,14 @@ def test_a_stopped_run_keeps_and_prints_what_it_has(
 ) -> None:
     calls = 0
 
-    def interrupted(job: tune._Job, plan: object) -> bool:
+    def interrupted(search: tune._Search, plan: object) -> bool:
         nonlocal calls
         calls += 1
         if calls > 2:
             raise KeyboardInterrupt
         return False
 
-    monkeypatch.setattr(tune._Job, "_try", interrupted)
+    monkeypatch.setattr(tune._Search, "_try", interrupted)
     cache = f"cache_dir={tmp_path / 'cache'}"
     assert main(["--set", cache, "tune", script, "--seconds", "60", "--json"]) == STOPPED
     found = json.loads(capsys.readouterr().out)
