@@ -6,7 +6,9 @@
 
 A kernel is run on memory of its own, filled with small numbers, so tuning needs no data.  A plan
 must give the same results as the cost model's choice (floats but for rounding) and be faster by
-more than what measurements vary.  What was measured is kept in the database of plans after each
+more than what measurements vary; and its accesses must be proven to lie inside of their buffers,
+if those of the cost model's choice are, since one that is wrong would end the process or the
+device.  What was measured is kept in the database of plans after each
 kernel, so that a run that was stopped, by its time or by the user, goes on where it was.
 """
 
@@ -19,9 +21,10 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
 from tilework.base import settings, trace
-from tilework.base.errors import PlanError, TileworkError
+from tilework.base.errors import DeviceLostError, PlanError, TileworkError
 from tilework.base.records import dataclass
 from tilework.codegen.alternatives import alternatives
+from tilework.codegen.pipeline import lower_kernel
 from tilework.codegen.plan.database import Record, database, plan_digest
 from tilework.codegen.plan.shipped import shipped_plan
 from tilework.engine.bench_data import agree, longest_sum
@@ -132,7 +135,7 @@ class Tuner:
         """Tune, the costly kernels first, each for its share of the time that is left.
 
         One kernel has memory at a time.  One that does not run under its own plan stands in
-        `failed`, and the others are tuned.
+        `failed`, and the others are tuned; a lost device ends the run with what there is.
 
         Args:
             calls: From `collect`.
@@ -156,13 +159,15 @@ class Tuner:
                 try:
                     job.search(self._now, until, tell)
                 except TileworkError as error:
-                    self.failed.append((job.plans.name, error))
+                    self._note(job.plans.name, error)
                 finally:
                     rows.append(job.row())
                 tell(job.plans.name, rows[-1])
         except KeyboardInterrupt:
             self.is_stopped = True
             rows += [job.row() for job in jobs[len(rows) :]]
+        except DeviceLostError:
+            pass  # it stands in `failed`, with the kernel that met it
         return rows
 
     def _jobs(
@@ -178,9 +183,15 @@ class Tuner:
         try:
             job = _Job(call, plans, launches)
         except TileworkError as error:
-            self.failed.append((plans.name, error))
+            self._note(plans.name, error)
             return []
         return [job] if job.record.default_seconds >= LEAST_SECONDS else []
+
+    def _note(self, name: str, error: TileworkError) -> None:
+        """Keep why a kernel was not tuned; raise what ends the run."""
+        self.failed.append((name, error))
+        if isinstance(error, DeviceLostError):
+            raise error
 
 
 def _ignore(name: str, row: Row | None) -> None:
@@ -256,6 +267,8 @@ class _Search:
         #: So many plans are compiled beside each other before they are measured.
         self._together = _plans_together(device)
         self._summands = longest_sum(job.plans.sink)
+        #: Where accesses are proven under the default plan, they are under each that is measured.
+        self._proves = _is_proven(job.plans)
         bench.seconds(job.plans.default)
         self._expected = bench.results()
         shipped = None if job.was_known else shipped_plan(job.plans.sink, job.plans.target)
@@ -267,6 +280,12 @@ class _Search:
         self, now: Callable[[], float], until: float, tell: Callable[[str, Row | None], object]
     ) -> None:
         """Measure neighbours of the best plan, and of the one that is better, until none is."""
+        with settings.override(prove_accesses=self._proves):
+            self._run(now, until, tell)
+
+    def _run(
+        self, now: Callable[[], float], until: float, tell: Callable[[str, Row | None], object]
+    ) -> None:
         record = self._record
         while not record.is_done and now() < until:
             ahead = self._ahead(record.plan or self._plans.default, now, until)
@@ -313,6 +332,9 @@ class _Search:
             if seconds >= record.seconds * GAIN or not self._is_right():
                 return False
             seconds, best = self._bench.compared(plan, record.plan or self._plans.default)
+        except DeviceLostError:
+            record.tried.add(plan_digest(plan))  # the next run goes on behind it
+            raise
         except (PlanError, TileworkError):
             return False
         record.seconds = min(record.seconds, best) if record.plan is None else best
@@ -328,6 +350,15 @@ class _Search:
                 [data for data, _ in self._bench.results()], self._expected, strict=True
             )
         )
+
+
+def _is_proven(plans: Alternatives) -> bool:
+    try:
+        with settings.override(prove_accesses=True):
+            lower_kernel(plans.sink, plans.target, plans.default)
+    except TileworkError:
+        return False  # it has indices from memory, say
+    return True
 
 
 def _plans_together(device: OpenDevice) -> int:

@@ -8,7 +8,7 @@ import pytest
 
 from tilework import Tensor
 from tilework.base import settings
-from tilework.base.errors import PlanError
+from tilework.base.errors import DeviceLostError, PlanError
 from tilework.codegen.plan.database import Record, database, plan_digest, tuned_plan
 from tilework.codegen.plan.kinds import AnyPlan
 from tilework.codegen.plan.plan import Plan
@@ -145,6 +145,51 @@ def test_a_kernel_that_does_not_run_is_named_and_the_others_are_tuned(
     assert [name for name, _ in tuner.failed] == [first.code.name]
     assert rows
     assert all(row.is_done for row in rows)
+
+
+def test_other_plans_are_measured_with_their_accesses_proven(
+    measured: Callable[[Callable[[int], float]], Scripted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = product()
+    measured(lambda place: 1e-3)
+    seconds = KernelBench.seconds
+    proven: list[bool] = []
+
+    def noting(bench: KernelBench, plan: AnyPlan, below: float = 0.0) -> float:
+        proven.append(settings.current().prove_accesses)
+        return seconds(bench, plan, below)
+
+    monkeypatch.setattr(KernelBench, "seconds", noting)
+    tune.Tuner(1e9).run({call: 1})
+    assert proven[:2] == [False, False]  # the default's
+    assert all(proven[2:])
+    assert len(proven) > 3
+
+
+def test_a_lost_device_ends_the_run_and_its_plan_is_not_tried_again(
+    measured: Callable[[Callable[[int], float]], Scripted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = product()
+    measured(lambda place: 1e-3)
+    seconds = KernelBench.seconds
+    fatal: list[AnyPlan] = []
+
+    def losing(bench: KernelBench, plan: AnyPlan, below: float = 0.0) -> float:
+        if fatal or below == 1e-3 * tune.GAIN:
+            fatal.append(plan)
+            raise DeviceLostError("the device is lost")
+        return seconds(bench, plan, below)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KernelBench, "seconds", losing)
+        tuner = tune.Tuner(1e9)
+        (row,) = tuner.run({call: 1})
+    assert len(fatal) == 1
+    assert not row.is_done
+    assert [type(error) for _, error in tuner.failed] == [DeviceLostError]
+    second = measured(lambda place: 1e-3)
+    tune.Tuner(1e9).run({call: 1})
+    assert plan_digest(fatal[0]) not in second.order
 
 
 def test_real_measurements_end_in_time_and_give_right_results() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilework.base.errors import PlanError
-from tilework.codegen.gpu.contract import tile_size
+from tilework.codegen.gpu.contract import tile_size, turning_threads, turns_factors
 from tilework.codegen.gpu.plan import THREADS, GpuPlan
 from tilework.codegen.gpu.scans import group_of, tile_of
 from tilework.codegen.plan.check import MOST_COPIES, check_lanes
-from tilework.codegen.plan.contraction import orientations
+from tilework.codegen.plan.contraction import load_stride, orientations
 from tilework.codegen.plan.extents import number
 from tilework.ir.ops.index import Unit
 from tilework.ir.ops.tensor import SCAN
@@ -171,6 +171,8 @@ class _Check:
                     "plan: the threads of a block cannot share the copy of a tile evenly",
                     got=f"{side} x {plan.depth} elements, {plan.threads} threads",
                 )
+            if turns_factors(plan) and load_stride(factor, contraction.k[-1]) == 1:
+                _check_turned(plan, side)
             total += side * plan.depth * factor.type.dtype.itemsize
         limit = self.target.limits.shared_memory_bytes
         if total > limit:
@@ -234,3 +236,14 @@ class _Check:
                     "plan: a scan's loop stands outside of a range that it depends on",
                     got=f"range {own} before {around}",
                 )
+
+
+def _check_turned(plan: GpuPlan, side: int) -> None:
+    """The threads that load pieces of rows have whole rows each time, and none is left over."""
+    rows, pieces = turning_threads(plan)
+    if not pieces or rows * pieces != plan.threads or side % rows:
+        raise PlanError(
+            "plan: the threads of a block cannot turn a tile on its way evenly",
+            got=f"{side} rows, {pieces} threads on each of {rows} at once",
+            expected=f"{plan.threads} threads on a number of rows that divides {side}",
+        )

@@ -230,6 +230,20 @@ def thread_places(plan: GpuPlan, warp: Node, local: Node) -> list[Node | None]:
     return found
 
 
+def turns_factors(plan: GpuPlan) -> bool:
+    """Whether factors that lie along k are turned on their way into shared memory."""
+    return any(part.unit is Unit.LOCAL for part in plan.rows)
+
+
+def turning_threads(plan: GpuPlan) -> tuple[int, int]:
+    """How many rows of a factor that is turned are loaded at once, by how many threads each.
+
+    Neighbouring threads load pieces of one row.  No threads where a row has not even one piece.
+    """
+    pieces = plan.depth * _WORD_BYTES // _ACCESS_BYTES
+    return plan.threads // max(pieces, 1), pieces
+
+
 class _Side:
     """One side of the tile: where it starts, what a thread holds of it, and whether it is inside.
 
@@ -258,11 +272,10 @@ class _Tiling:
         self.number = max((int(r.attrs.number) for r in kernel.free.ranges), default=-1) + 1
         self.warps = plan.unit_size(Unit.WARP)
         self.local = plan.unit_size(Unit.LOCAL)
-        #: Are factors turned on their way?  Then neighbouring threads load pieces of one row.
-        self.turns = any(part.unit is Unit.LOCAL for part in plan.rows)
+        #: Are factors turned on their way?
+        self.turns = turns_factors(plan)
         if self.turns:
-            self.local = plan.depth * _WORD_BYTES // _ACCESS_BYTES
-            self.warps = plan.threads // self.local
+            self.warps, self.local = turning_threads(plan)
 
     def _range(self, size: int, unit: Unit) -> Node:
         if size == 1 and unit is not Unit.THREAD:

@@ -96,13 +96,22 @@ def _scaled(tile: tuple[Part, ...], unit: Unit, up: int, down: int) -> tuple[Par
     return tuple([Part(p.unit, p.size * up // down) if p.unit is unit else p for p in tile])
 
 
+def _last_scaled(tile: tuple[Part, ...], unit: Unit, up: int, down: int) -> tuple[Part, ...]:
+    """The same of the last part alone: a side of a contraction may have two parts of a unit."""
+    places = [at for at, part in enumerate(tile) if part.unit is unit]
+    return tuple(
+        Part(part.unit, part.size * up // down) if at in places[-1:] else part
+        for at, part in enumerate(tile)
+    )
+
+
 def _other_copies(tile: tuple[Part, ...]) -> Iterator[tuple[Part, ...]]:
     """Twice and half as many copies of a thread's statements, and copies where there are none."""
     if tile and not any(part.unit is Unit.UNROLL for part in tile):
         yield (Part(Unit.UNROLL, 2), *tile)
     for unit in (Unit.UNROLL, Unit.LANE):
         for up, down in ((2, 1), (1, 2)):
-            yield tuple([part for part in _scaled(tile, unit, up, down) if part.size])
+            yield tuple([part for part in _last_scaled(tile, unit, up, down) if part.size])
 
 
 def _trades(tile: tuple[Part, ...]) -> Iterator[tuple[Part, ...]]:
@@ -110,7 +119,7 @@ def _trades(tile: tuple[Part, ...]) -> Iterator[tuple[Part, ...]]:
     for less, more in _TRADES:
         units = [part.unit for part in tile]
         if less in units and more in units:
-            yield _scaled(_scaled(tile, less, 1, 2), more, 2, 1)
+            yield _last_scaled(_last_scaled(tile, less, 1, 2), more, 2, 1)
 
 
 def _with_tile(plan: GpuPlan, index: int, tile: tuple[Part, ...]) -> GpuPlan:

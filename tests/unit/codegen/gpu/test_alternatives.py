@@ -10,16 +10,22 @@ from tests.emulated_cards import emulated_cards
 
 from tilework import Tensor
 from tilework.base import settings
+from tilework.base.errors import PlanError
+from tilework.base.records import replace
 from tilework.codegen.alternatives import Alternatives, alternatives
+from tilework.codegen.gpu.contract import tile_size
+from tilework.codegen.gpu.plan import GpuPlan
 from tilework.codegen.pipeline import lower_kernel
 from tilework.codegen.plan.database import Record, database, plan_digest
+from tilework.codegen.plan.plan import Part
 from tilework.codegen.plan.serialise import plan_from_json, plan_to_json
-from tilework.dtypes import bfloat16
+from tilework.dtypes import DType, bfloat16, float32
 from tilework.engine import kernel_bench, tune
 from tilework.engine.bench_data import agree, longest_sum
 from tilework.engine.device import Device
 from tilework.engine.kernel_bench import KernelBench
 from tilework.ir.node import Node
+from tilework.ir.ops.index import Unit
 from tilework.schedule.call import transform_to_call
 from tilework.schedule.pipeline import create_schedule
 from tilework.target.known.cuda import cuda_spec
@@ -31,9 +37,9 @@ PROGRAMS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def square(size: int = 512) -> Node:
-    """The kernel of a product that matrix units take."""
-    a, b = (Tensor.empty(size, size, dtype=bfloat16) for _ in range(2))
+def square(size: int = 512, dtype: DType = bfloat16) -> Node:
+    """The kernel of a product: of 16-bit numbers one that matrix units take."""
+    a, b = (Tensor.empty(size, size, dtype=dtype) for _ in range(2))
     call = transform_to_call([(a @ b).node])
     return create_schedule(call.function).linear.src[-1].src[0]
 
@@ -65,6 +71,25 @@ def test_products_on_matrix_units_are_proposed_in_the_order_of_their_costs(capab
     for plan in near[:: len(near) // 3]:
         assert plan_from_json(plan_to_json(plan)) == plan
         assert lower_kernel(plans.sink, plans.target, plan).plan == repr(plan)
+
+
+def test_no_neighbour_of_a_product_by_plain_arithmetic_leaves_its_factors() -> None:
+    """Fewer rows than threads can turn at once made threads store beside the tile."""
+    sink, target = square(2048, float32), cuda_spec(90)
+    plans = alternatives(sink, target)
+    assert plans is not None
+    near = [plan for plan in plans.near(plans.default) if isinstance(plan, GpuPlan)]
+    assert isinstance(plans.default, GpuPlan)
+    few = [plan for plan in near if tile_size(plan.rows) < tile_size(plans.default.rows)]
+    assert few
+    assert len(near) > len(few)
+    with settings.override(prove_accesses=True):
+        for plan in [*few, near[-1]]:
+            assert lower_kernel(sink, target, plan).plan == repr(plan)
+    rows = (Part(Unit.LOCAL, 4), Part(Unit.UNROLL, 1), Part(Unit.LOCAL, 4), Part(Unit.UNROLL, 2))
+    for plan in (replace(plans.default, rows=rows), replace(plans.default, depth=2)):
+        with pytest.raises(PlanError, match="turn a tile on its way evenly"):
+            lower_kernel(sink, target, plan)
 
 
 @pytest.mark.usefixtures("_card")
