@@ -103,19 +103,23 @@ def compare(net: str, name: str, options: dict[str, Any], steps: int) -> None:
     noise = random.standard_normal((steps, BATCH, 16))
     data = (centres[labels] + noise).astype(np.float32)
     torch.manual_seed(0)
-    single = InTorch(NETS[net])
+    single, again = InTorch(NETS[net]), InTorch(NETS[net])
     double = InTorch(NETS[net]).double()
-    double.load_state_dict(single.state_dict())
+    for other in (double, again):
+        other.load_state_dict(single.state_dict())
     state = {key: value.detach().clone().numpy() for key, value in single.state_dict().items()}
     ours = losses_here(NETS[net], state, name, options, data, labels)
     theirs = losses_there(single, name, options, data, labels)
     exact = losses_there(double, name, options, data, labels)
-    # Rounding grows from step to step, in both: by the worst so far, and the mean of the end.
-    worst = np.maximum.accumulate(np.abs(theirs - exact)) + 1e-5
+    # The same sums in another order: how far rounding alone can lead, where training is unstable.
+    backwards = losses_there(again, name, options, data[:, ::-1].copy(), labels[:, ::-1].copy())
+    # Rounding grows from step to step, in all: by the worst so far, and the mean of the end.
+    errors = np.maximum(np.abs(theirs - exact), np.abs(backwards - exact))
+    worst = np.maximum.accumulate(errors) + 1e-5
     assert (np.abs(ours - exact) <= 8 * worst).all()
     end = slice(-(steps // 10), None)
     assert abs(ours[end].mean() - exact[end].mean()) <= 2 * worst[end].mean()
-    assert exact[end].mean() < exact[: steps // 10].mean()
+    assert exact[end].mean() < exact[: max(steps // 100, 4)].mean()
 
 
 @pytest.mark.parametrize(

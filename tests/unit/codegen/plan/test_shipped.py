@@ -14,13 +14,18 @@ from tilework.codegen.plan import shipped
 from tilework.codegen.plan.database import Record, database, record_key, tuned_plan
 from tilework.codegen.plan.serialise import FORMAT
 from tilework.codegen.plan.shipped import Shipped, machine_class, plans_from_json, plans_to_json
+from tilework.codegen.tuned import lower_as_tuned
+from tilework.dtypes import bfloat16
 from tilework.engine import link, tune
 from tilework.engine.compile import clear_memory
 from tilework.engine.device import Device
 from tilework.ir.digest import digest
 from tilework.ir.node import Node
 from tilework.schedule import cache
+from tilework.schedule.call import transform_to_call
+from tilework.schedule.pipeline import create_schedule
 from tilework.target.known.cpu import Caches, x86_level_spec
+from tilework.target.known.cuda import cuda_spec
 
 X = np.arange(40 * 56, dtype=np.float32).reshape(40, 56) % 7
 
@@ -108,3 +113,20 @@ def test_every_shipped_file_is_whole_and_states_its_margin() -> None:
         assert len(plans) == len(document["plans"]) > 0
         assert document["margin"] > 1.0
         assert all(row.gain >= document["margin"] for row in plans.values())
+
+
+def test_the_plans_of_an_h200_are_those_of_its_kernels() -> None:
+    target = cuda_spec(90)
+    path = shipped.FOLDER / f"{machine_class(target)}.json"
+    plans = json.loads(path.read_text(encoding="utf-8"))["plans"]
+    x, w = (Tensor.empty(*shape, dtype=bfloat16) for shape in ((16, 768), (2304, 768)))
+    function = transform_to_call([(x @ w.transpose()).node]).function
+    kernel = create_schedule(function).linear.src[-1].src[0]
+    assert digest(kernel).hex() in plans
+    plan = tuned_plan(kernel, target)
+    found = alternatives(kernel, target)
+    assert plan is not None
+    assert found is not None
+    assert plan != found.default
+    with settings.override(prove_accesses=True):
+        assert lower_as_tuned(kernel, target).plan == repr(plan)
