@@ -33,8 +33,11 @@ class Elementwise(Conversion):
 
     __slots__ = ()
 
-    #: Lets NumPy leave `array + tensor` to the tensor.
-    __array_ufunc__ = None
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """NumPy's operators of arrays and tensors give tensors, its other functions arrays."""
+        from tilework.tensor.numpy_calls import numpy_call  # who calls it has NumPy
+
+        return numpy_call(ufunc, method, inputs, options)
 
     # --- bringing operands together ------------------------------------------------------------
 

@@ -298,10 +298,10 @@ class Spectral(Solving):
             found = x.norm(dim=(-2, -1))
         elif ord in (2, -2, "nuc"):
             s = x.svdvals()
-            found = s.sum(-1) if ord == "nuc" else (s.max(-1) if ord == 2 else s.min(-1))
+            found = s.sum(-1) if ord == "nuc" else (_greatest(s) if ord == 2 else s.min(-1))
         elif ord in (1, -1, math.inf, -math.inf):
             sums = x.abs().sum(-2 if abs(ord) == 1 else -1)
-            found = sums.max(-1) if ord > 0 else sums.min(-1)
+            found = _greatest(sums) if ord > 0 else sums.min(-1)
         else:
             raise UserError("matrix_norm: unknown norm", got=repr(ord))
         if not keepdim:
@@ -311,6 +311,11 @@ class Spectral(Solving):
     def vector_norm(self, ord: float = 2, dim: Any = None, keepdim: bool = False) -> Self:
         """The p-norm of vectors along `dim` (all elements by default)."""
         return self.norm(ord, dim, keepdim)
+
+
+def _greatest(sizes: Any) -> Any:
+    """The greatest of each row; of none, as of a matrix without rows, 0."""
+    return sizes.max(-1) if sizes.shape[-1] else sizes.sum(-1)
 
 
 def _next_pairs(size: int) -> list[int]:

@@ -107,9 +107,12 @@ def test_a_schedule_gives_the_rates_of_pytorchs(name: str, first: float) -> None
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
-def test_nesterovs_momentum_with_dampening_is_refused() -> None:
-    with pytest.raises(UserError, match="dampening"):
-        optim.SGD([Tensor([1.0])], momentum=0.9, nesterov=True, dampening=0.1)
+@pytest.mark.parametrize("options", [{"momentum": 0.9, "dampening": 0.1}, {"momentum": 0.0}])
+def test_nesterovs_momentum_is_above_0_and_has_no_dampening(options: dict[str, float]) -> None:
+    with pytest.raises(UserError, match="no dampening, and is above 0"):
+        optim.SGD([Tensor([1.0])], nesterov=True, **options)
+    with pytest.raises(ValueError, match="Nesterov"):
+        torch.optim.SGD([torch.ones(1)], lr=0.1, nesterov=True, **options)
 
 
 @pytest.mark.parametrize("share", [0.1, 1.0])

@@ -76,8 +76,9 @@ class SGD(optim.SGD):
         fused: bool = False,
     ) -> None:
         super().__init__(
-            params, lr, momentum, weight_decay=weight_decay, nesterov=nesterov, classic=classic,
-            device=device, fused=fused,
+            params, lr, momentum, weight_decay=weight_decay,
+            nesterov=nesterov and momentum > 0,  # without momentum tinygrad does not ask
+            classic=classic, device=device, fused=fused,
         )  # fmt: skip
 
 

@@ -61,6 +61,14 @@ def load_model(source: Source) -> Model:
         raise ModelFileError("onnx: the file holds no graph", got=_describe(source))
     opsets = {canonical_domain(row.domain): row.version for row in proto.opset_import}
     opsets.setdefault("", 1)
+    newest = onnx.defs.onnx_opset_version()
+    if not 1 <= opsets[""] <= newest:
+        raise UnsupportedError(
+            "onnx: the file is of an operator set that nobody knows here",
+            got=opsets[""],
+            expected=f"1 to {newest}, the newest of the installed onnx package",
+            try_="export it for an older one, or update onnx",
+        )
     reader = _Reader(opsets)
     functions = {}
     for function in proto.functions:

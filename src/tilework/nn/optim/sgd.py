@@ -151,7 +151,7 @@ class SGD(LARS):
         fused: see `Optimizer`.
 
     Raises:
-        UserError: Nesterov's momentum with dampening.
+        UserError: Nesterov's momentum with dampening, or of 0.
     """
 
     def __init__(  # noqa: PLR0913  # the arguments that programs give
@@ -168,9 +168,11 @@ class SGD(LARS):
         device: str | None = None,
         fused: bool | None = None,
     ) -> None:
-        if nesterov and dampening:
+        if nesterov and (dampening or not momentum):
             raise UserError(
-                "optimizer: Nesterov's momentum has no dampening", got=dampening, expected="0"
+                "optimizer: Nesterov's momentum has no dampening, and is above 0",
+                got=f"momentum {momentum}, dampening {dampening}",
+                try_="momentum=0.9",
             )
         super().__init__(
             params, lr, momentum, weight_decay, 0, None, nesterov, classic,

@@ -47,3 +47,11 @@ def test_GEN_01_operators_of_one_processors_layout_are_refused_with_what_to_save
     nodes = [node("ReorderInput", ["x"], ["y"], domain=domain)]
     with pytest.raises(UnsupportedError, match="ORT_ENABLE_EXTENDED"):
         OnnxRunner(model(nodes, [value("x")], [value("y")], domains=[domain]))
+
+
+@pytest.mark.parametrize("opset", [0, 9999])
+def test_GEN_01_an_operator_set_that_does_not_exist_is_refused(opset: int) -> None:
+    made = model([node("Relu", ["x"], ["y"])], [value("x", shape=[2])], [value("y")])
+    made.opset_import[0].version = opset
+    with pytest.raises(UnsupportedError, match="operator set that nobody knows"):
+        OnnxRunner(made)
