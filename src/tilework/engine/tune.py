@@ -148,7 +148,7 @@ class Tuner:
         rows: list[Row] = []
         try:
             for call, launches in calls.items():
-                if self._now() >= self._deadline and jobs:
+                if self._is_lost or (self._now() >= self._deadline and jobs):
                     break  # what was not looked at is the next run's
                 jobs += self._jobs(call, launches, tell)
             jobs.sort(key=lambda job: -job.cost)
@@ -157,18 +157,22 @@ class Tuner:
                 share = job.weight / left if left else 1.0
                 until = self._now() + share * max(self._deadline - self._now(), 0.0)
                 try:
-                    job.search(self._now, until, tell)
+                    if not self._is_lost:
+                        job.search(self._now, until, tell)
                 except TileworkError as error:
-                    self._note(job.plans.name, error)
+                    self.failed.append((job.plans.name, error))
                 finally:
                     rows.append(job.row())
                 tell(job.plans.name, rows[-1])
         except KeyboardInterrupt:
             self.is_stopped = True
             rows += [job.row() for job in jobs[len(rows) :]]
-        except DeviceLostError:
-            pass  # it stands in `failed`, with the kernel that met it
         return rows
+
+    @property
+    def _is_lost(self) -> bool:
+        """Whether the device was lost, so that nothing else would run."""
+        return bool(self.failed) and isinstance(self.failed[-1][1], DeviceLostError)
 
     def _jobs(
         self, call: KernelCall, launches: int, tell: Callable[[str, Row | None], object]
@@ -183,15 +187,9 @@ class Tuner:
         try:
             job = _Job(call, plans, launches)
         except TileworkError as error:
-            self._note(plans.name, error)
+            self.failed.append((plans.name, error))
             return []
         return [job] if job.record.default_seconds >= LEAST_SECONDS else []
-
-    def _note(self, name: str, error: TileworkError) -> None:
-        """Keep why a kernel was not tuned; raise what ends the run."""
-        self.failed.append((name, error))
-        if isinstance(error, DeviceLostError):
-            raise error
 
 
 def _ignore(name: str, row: Row | None) -> None:

@@ -345,6 +345,9 @@ def _row_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan | None:
     if alongs is None:
         return None
     rows, columns = _rows_and_columns(kernel)
+    if any(_is_folded_by_some(kernel, column) for column in columns):
+        # A result of its own fold and of one that all share: each block makes the shared one too.
+        rows, columns = list(kernel.outputs), []
     if len(columns) > 1:
         return None
     lengths = {_known(r) for r in alongs} | {_known(r) for r in columns}
@@ -407,6 +410,11 @@ def _contiguous_bound(kernel: Kernel) -> list[Node] | None:
             return None
         found[best] = None
     return list(found)
+
+
+def _is_folded_by_some(kernel: Kernel, column: Node) -> bool:
+    """Does what some reduction folds depend on a range that not all of them depend on?"""
+    return any(kernel.free.mask[node] & kernel.free.bit(column) for node in kernel.reduces)
 
 
 def _rows_and_columns(kernel: Kernel) -> tuple[list[Node], list[Node]]:
