@@ -225,11 +225,6 @@ def batch_norm(
             raise UserError("batch_norm: there are no running statistics", try_="training=True")
         return input.batchnorm(weight, bias, running_mean, (running_var + eps).rsqrt())
     count = elements_of_channel(input)
-    if count == 1:
-        raise ShapeError(
-            "batch_norm: a training batch needs several elements in each channel",
-            got=f"{input.shape}",
-        )
     mean, variance = batch_statistics(input)
     take_in(running_mean, mean, momentum)
     take_in(running_var, variance * (count / max(count - 1, 1)), momentum)
@@ -237,7 +232,16 @@ def batch_norm(
 
 
 def batch_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean and the variance (divided by the count) of each channel, axis 1, in float32."""
+    """The mean and the variance (divided by the count) of each channel, axis 1, in float32.
+
+    Raises: ShapeError where a channel has one element, which is its mean: all results would be 0.
+    """
+    if elements_of_channel(x) == 1:
+        raise ShapeError(
+            "batch_norm: a training batch needs several elements in each channel",
+            got=f"{x.shape}",
+            try_="a larger batch, or call it while not training",
+        )
     axes = tuple([axis for axis in range(x.ndim) if axis != 1])
     wide = x if x.dtype is dtypes.float64 else x.float()
     mean = wide.mean(axes)

@@ -34,6 +34,7 @@ class BatchNorm:
 
     Raises:
         UserError: an argument that is True or False is a number.
+        ShapeError: a channel of a training batch has one element.
     """
 
     @also_named(num_features="sz")
