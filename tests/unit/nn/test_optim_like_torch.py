@@ -108,7 +108,7 @@ def test_a_schedule_gives_the_rates_of_pytorchs(name: str, first: float) -> None
 
 
 @pytest.mark.parametrize("options", [{"momentum": 0.9, "dampening": 0.1}, {"momentum": 0.0}])
-def test_nesterovs_momentum_is_above_0_and_has_no_dampening(options: dict[str, float]) -> None:
+def test_nesterovs_momentum_is_above_0_and_has_no_dampening(options: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="no dampening, and is above 0"):
         optim.SGD([Tensor([1.0])], nesterov=True, **options)
     with pytest.raises(ValueError, match="Nesterov"):
