@@ -269,10 +269,9 @@ class _Search:
         self._proves = _is_proven(job.plans)
         bench.seconds(job.plans.default)
         self._expected = bench.results()
-        shipped = None if job.was_known else shipped_plan(job.plans.sink, job.plans.target)
-        if shipped is not None:
-            self._record.tried.add(plan_digest(shipped))
-            self._try(shipped)
+        self._shipped = None
+        if not job.was_known:
+            self._shipped = shipped_plan(job.plans.sink, job.plans.target)
 
     def run(
         self, now: Callable[[], float], until: float, tell: Callable[[str, Row | None], object]
@@ -285,6 +284,9 @@ class _Search:
         self, now: Callable[[], float], until: float, tell: Callable[[str, Row | None], object]
     ) -> None:
         record = self._record
+        if self._shipped is not None:
+            self._try(self._shipped)
+            record.tried.add(plan_digest(self._shipped))
         while not record.is_done and now() < until:
             ahead = self._ahead(record.plan or self._plans.default, now, until)
             record.is_done = not ahead

@@ -180,7 +180,7 @@ def _flat_plan(kernel: Kernel, block: int, target: TargetSpec) -> GpuPlan:
     if parallel and not kernel.reduces and not scanned:
         lane = parallel[-1]
         lanes = _lanes(kernel, lane, _accesses(kernel))
-        tile = () if rest else _vectors_of_thread(kernel, lane, lanes, target)
+        tile = () if rest else _vectors_of_thread(kernel, lane, lanes, block, target)
         if tile:
             split = Split(number(lane), (Part(Unit.LOOP),), tile)
             return GpuPlan((split,), _nest_of(parallel), len(parallel), (), overlap=False)
@@ -198,7 +198,7 @@ def _flat_plan(kernel: Kernel, block: int, target: TargetSpec) -> GpuPlan:
 
 
 def _vectors_of_thread(
-    kernel: Kernel, lane: Node, lanes: int, target: TargetSpec
+    kernel: Kernel, lane: Node, lanes: int, block: int, target: TargetSpec
 ) -> tuple[Part, ...]:
     """The tile along `lane` of a block whose threads have several vectors; none where one does.
 
@@ -208,22 +208,18 @@ def _vectors_of_thread(
     neighbouring vectors, and blocks are fewer, which takes enough of them.
     """
     known = _known(lane)
-    vectors = product(kernel.outputs) // lanes
+    results = product(kernel.outputs)
     units = max(target.unit("grid").count, 1)
-    waves = vectors // (units * _BUSY)
-    bit = kernel.free.bit(lane)
-    moved = sum(
-        access.src[0].type.dtype.itemsize
-        for access in _accesses(kernel)
-        if kernel.free.mask[access] & bit
-    )
-    work = estimate_work(kernel) / max(vectors * lanes, 1)
-    if not known or waves < _WAVES_OF_TWO or kernel.serial or work < _HEAVY * moved:
+    waves = results // (lanes * units * _BUSY)
+    if not known or waves < _WAVES_OF_TWO or kernel.serial:
         return ()
-    most = 4 if waves >= _WAVES_OF_FOUR else 2
-    for count in (most, most - 1):
+    accesses = [a for a in _accesses(kernel) if _depends(kernel, a, lane)]
+    moved = sum(access.src[0].type.dtype.itemsize for access in accesses)
+    if estimate_work(kernel) < _HEAVY * moved * results:
+        return ()
+    for count in (4, 3) if waves >= _WAVES_OF_FOUR else (2,):
         for threads in _SHARING:
-            if count > 1 and known % (count * threads * lanes) == 0:
+            if threads <= block and known % (count * threads * lanes) == 0:
                 tile = (Part(Unit.UNROLL, count), Part(Unit.LOCAL, threads))
                 return (*tile, Part(Unit.LANE, lanes)) if lanes > 1 else tile
     return ()
@@ -344,10 +340,9 @@ def _row_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan | None:
     alongs = _contiguous_bound(kernel)
     if alongs is None:
         return None
-    rows, columns = _rows_and_columns(kernel)
-    if any(_is_folded_by_some(kernel, column) for column in columns):
-        # A result of its own fold and of one that all share: each block makes the shared one too.
-        rows, columns = list(kernel.outputs), []
+    # A fold that several rows share is made by the block of each of them.
+    folded = [r for r in kernel.outputs if any(_depends(kernel, n, r) for n in kernel.reduces)]
+    columns = [r for r in kernel.outputs if r not in folded]
     if len(columns) > 1:
         return None
     lengths = {_known(r) for r in alongs} | {_known(r) for r in columns}
@@ -356,8 +351,8 @@ def _row_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan | None:
     length = max(lengths)
     lanes = min(_lanes(kernel, r, _accesses(kernel)) for r in {*alongs, *columns})
     is_held = bool(columns) or len(kernel.reduces) > 1
-    each = _HELD if is_held else _streamed(kernel, product(rows), target)
-    if product(rows) < max(target.unit("grid").count, 1):
+    each = _HELD if is_held else _streamed(kernel, product(folded), target)
+    if product(folded) < max(target.unit("grid").count, 1):
         each = _FEW  # few rows: let each thread do little, since most would do nothing
     threads = _WARP
     while threads < most and threads * max(each // 2, lanes) < length:
@@ -374,7 +369,7 @@ def _row_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan | None:
         Split(number(r), (Part(Unit.LOOP),), tuple(tile))
         for r in sorted({*alongs, *columns}, key=number)
     ]
-    return GpuPlan(tuple(splits), _nest_of([*rows, *columns]), len(rows), (), overlap=False)
+    return GpuPlan(tuple(splits), _nest_of([*folded, *columns]), len(folded), (), overlap=False)
 
 
 def _streamed(kernel: Kernel, rows: int, target: TargetSpec) -> int:
@@ -412,15 +407,13 @@ def _contiguous_bound(kernel: Kernel) -> list[Node] | None:
     return list(found)
 
 
-def _is_folded_by_some(kernel: Kernel, column: Node) -> bool:
-    """Does what some reduction folds depend on a range that not all of them depend on?"""
-    return any(kernel.free.mask[node] & kernel.free.bit(column) for node in kernel.reduces)
+def _depends(kernel: Kernel, node: Node, range_: Node) -> bool:
+    return bool(kernel.free.mask[node] & kernel.free.bit(range_))
 
 
 def _rows_and_columns(kernel: Kernel) -> tuple[list[Node], list[Node]]:
     """Output ranges on which every reduction depends, and the others."""
-    mask, bit = kernel.free.mask, kernel.free.bit
-    rows = [r for r in kernel.outputs if all(mask[n] & bit(r) for n in kernel.reduces)]
+    rows = [r for r in kernel.outputs if all(_depends(kernel, n, r) for n in kernel.reduces)]
     return rows, [r for r in kernel.outputs if r not in rows]
 
 

@@ -93,6 +93,27 @@ def test_elementwise_work_moves_sixteen_bytes_at_once() -> None:
     assert plan.splits[0].tile == (Part(Unit.LANE, 4),)
 
 
+@pytest.mark.parametrize(
+    ("rows", "columns", "tile"),
+    [
+        (1, 16384, (Part(Unit.UNROLL, 2), Part(Unit.LOCAL, 128), Part(Unit.LANE, 4))),
+        (16, 1056, (Part(Unit.UNROLL, 2), Part(Unit.LOCAL, 96), Part(Unit.LANE, 4))),
+        (16, 1028, (Part(Unit.LANE, 4),)),
+        (1, 8192, (Part(Unit.LANE, 4),)),
+    ],
+)
+def test_threads_that_compute_long_on_few_bytes_have_several_vectors(
+    rows: int, columns: int, tile: tuple[Part, ...]
+) -> None:
+    """Where neighbours fill a block and blocks are enough; what moves more than it computes not."""
+    x = numbers(rows, columns)
+    heavy, light = kernel_of(lambda a: a.sin(), x), kernel_of(lambda a: a + 1.0, x)
+    plans = [choose_gpu_plan(analyse(normalise_ranges(kernel)), SMALL) for kernel in (heavy, light)]
+    assert plans[0].splits[0].tile == tile
+    assert plans[1].splits[0].tile == (Part(Unit.LANE, 4),)
+    assert np.allclose(computed(heavy, x.shape, x, target=SMALL), np.sin(x), atol=1e-6)
+
+
 @pytest.mark.parametrize("columns", [32, 64, 96, 77])
 def test_a_row_is_folded_by_the_threads_of_a_block(columns: int) -> None:
     x = numbers(3, columns)
