@@ -1,6 +1,7 @@
 """What a function reads besides its arguments, and whether it is still the same.
 
-`engine.watcher` notes it while the function is captured, one `Entry` for each thing that was read.
+`engine.watcher` sees it while the function is captured, and `engine.notes` keeps it, one `Entry`
+for each thing that was read.
 `Guards.changed` compares all of it with what it was, in well under a microsecond for a small
 function, and names the first difference.
 
