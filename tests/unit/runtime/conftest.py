@@ -24,6 +24,7 @@ SIGNATURE = "(ptr %buffers, ptr %variables, i64 %begin, i64 %end, ptr %scratch) 
 # hold: stores 1 in its first cell, and ends once its second cell is not 0.
 # meet: adds 1 to the cell of its first buffer, waits until it holds variables[1], and then stores 1
 # for its task.  Both give up after a minute.
+# measure: adds the number of its tasks to the cell of its first task.
 # scribble: fills its scratch of 1000 bytes, then stores task + 1.
 KERNELS = f"""
 define void @copy_scaled{SIGNATURE} {{
@@ -126,6 +127,14 @@ done:
   ret void
 }}
 
+define void @measure{SIGNATURE} {{
+  %target = load ptr, ptr %buffers
+  %to = getelementptr i64, ptr %target, i64 %begin
+  %size = sub i64 %end, %begin
+  %before = atomicrmw add ptr %to, i64 %size seq_cst
+  ret void
+}}
+
 define void @thirds{SIGNATURE} {{
   %target = load ptr, ptr %buffers
   %x.at = getelementptr double, ptr %target, i64 1
@@ -136,7 +145,7 @@ define void @thirds{SIGNATURE} {{
   ret void
 }}
 """
-NAMES = ("copy_scaled", "report", "nap", "hold", "meet", "scribble", "thirds")
+NAMES = ("copy_scaled", "report", "nap", "hold", "meet", "scribble", "measure", "thirds")
 
 
 @pytest.fixture(scope="session")

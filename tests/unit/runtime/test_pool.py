@@ -48,6 +48,16 @@ def test_each_task_is_done_exactly_once(
     assert total.values == [13] * tasks + [0] * (1000 - tasks)
 
 
+def test_pieces_become_smaller_so_that_a_slow_core_holds_up_little(
+    pool: ThreadPool, kernels: LoadedCode, numbers: MakeNumbers
+) -> None:
+    # Whoever takes from a range takes a third of its rest: the cuts do not depend on the threads.
+    sizes = numbers(*[0] * 48)
+    launch = KernelLaunch(kernels.address_of("measure"), (sizes.address,), tasks=48)
+    pool.run(LaunchTable([launch], 0))
+    assert sizes.values == [6, 0, 0, 0, 0, 0, 4, 0, 0, 0, 2, 0, 2, 0, 2, 0] * 3
+
+
 def test_records_run_in_order_and_see_each_other(
     pool: ThreadPool, kernels: LoadedCode, numbers: MakeNumbers
 ) -> None:

@@ -7,8 +7,11 @@ How a parallel launch works.  The word `gate` holds, in its high half, a counter
 while a job is open, and in its low half the number of workers inside.  The caller writes the job,
 opens the gate, works itself, closes the gate and waits until the low half is zero.  A worker that
 comes too late finds the gate closed and stays out, so a sleeping worker never delays a launch.
-The chunks are dealt out in contiguous ranges, one per participant, so that a thread meets the
-same part of the data in each launch; who has finished takes chunks from the others' ranges.
+The work is dealt out in contiguous ranges of equal units, one range per participant, so that a
+thread meets the same part of the data in each launch; who has finished takes from the others'
+ranges.  Each takes a share of what is left of a range at once: large pieces first, which cost few
+calls, and single units at the end, so that a thread whose core is slow or shared holds the others
+up for one unit alone (guided self-scheduling, Polychronopoulos and Kuck 1987).
 
 Idle workers spin for a moment and then sleep in a futex on the high half of the gate.  All
 hand-overs are sequentially consistent read-modify-writes of `gate`, `sleepers` or `waiting`.
@@ -58,6 +61,12 @@ from tilework.target.features import AARCH64, X86_64
 # A caller waits so many times as long as an idle worker before it sleeps: until chunks end that
 # have begun, and a wake-up costs more than the rest of most of them.
 CALLER_PATIENCE: Final = 16
+
+# Each participant's range has so many units, of which it takes a share of the rest at a time,
+# rounded up: 3, 2, 1, 1, 1 of eight.  Measured beside four pieces of one size, on a busy machine and
+# on an idle one (docs/performance.md); 16 units and halves were no better.
+UNITS_PER_RANGE: Final = 8
+SHARE_OF_REST: Final = 3
 
 _X86_PARTS: Final = {
     "futex": "202",
@@ -124,7 +133,8 @@ define internal i64 @now() nounwind {
   ret i64 %sum
 }
 
-; Take chunks until none is left: first of the own range, then of the others'.
+; Take units until none is left: first of the own range, then of the others', a share of what is left
+; of a range at a time.
 define internal void @work(ptr %pool, i64 %self, ptr %scratch) nounwind {
 entry:
   %record.at = getelementptr i8, ptr %pool, i64 $record
@@ -155,15 +165,19 @@ victim:
   br label %look
 look:
   %seen = load atomic i64, ptr %next.at monotonic, align 8
-  %may = icmp slt i64 %seen, %end
+  %left = sub i64 %end, %seen
+  %may = icmp sgt i64 %left, 0
   br i1 %may, label %claim, label %exhausted
 claim:
-  %chunk = atomicrmw add ptr %next.at, i64 1 monotonic
-  %mine = icmp slt i64 %chunk, %end
-  br i1 %mine, label %run, label %exhausted
+  %left.padded = add i64 %left, $share_less
+  %take = udiv i64 %left.padded, $share
+  %after = add i64 %seen, %take
+  %attempt = cmpxchg ptr %next.at, i64 %seen, i64 %after monotonic monotonic
+  %mine = extractvalue { i64, i1 } %attempt, 1
+  br i1 %mine, label %run, label %look
 run:
-  %begin = mul i64 %chunk, %grain
-  %full = add i64 %begin, %grain
+  %begin = mul i64 %seen, %grain
+  %full = mul i64 %after, %grain
   %over = icmp sgt i64 %full, %tasks
   %stop = select i1 %over, i64 %tasks, i64 %full
   call void %kernel(ptr %buffers, ptr %variables, i64 %begin, i64 %stop, ptr %scratch)
@@ -436,6 +450,9 @@ def pool_source(isa: str) -> str:
         "width": POOL_WIDTH,
         "spin": POOL_SPIN,
         "patience": CALLER_PATIENCE,
+        "units": UNITS_PER_RANGE,
+        "share": SHARE_OF_REST,
+        "share_less": SHARE_OF_REST - 1,
         "slots": POOL_SLOTS,
         "slot_bytes": SLOT_BYTES,
         "slot_end": SLOT_END,

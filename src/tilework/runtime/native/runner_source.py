@@ -55,7 +55,7 @@ launch:
 split:
   %grain.at = getelementptr i8, ptr %record, i64 $record_grain
   %grain.asked = load i64, ptr %grain.at
-  %pieces = shl i64 %width, 2
+  %pieces = mul i64 %width, $units
   %pieces.less = sub i64 %pieces, 1
   %rounded = add i64 %tasks, %pieces.less
   %even = udiv i64 %rounded, %pieces
