@@ -63,8 +63,8 @@ from tilework.target.features import AARCH64, X86_64
 CALLER_PATIENCE: Final = 16
 
 # Each participant's range has so many units, of which it takes a share of the rest at a time,
-# rounded up: 3, 2, 1, 1, 1 of eight.  Measured beside four pieces of one size, on a busy machine and
-# on an idle one (docs/performance.md); 16 units and halves were no better.
+# rounded up: 3, 2, 1, 1, 1 of eight.  Measured beside four pieces of one size with and without other
+# work on the machine (docs/performance.md); 16 units and halves were no better.
 UNITS_PER_RANGE: Final = 8
 SHARE_OF_REST: Final = 3
 
@@ -133,8 +133,8 @@ define internal i64 @now() nounwind {
   ret i64 %sum
 }
 
-; Take units until none is left: first of the own range, then of the others', a share of what is left
-; of a range at a time.
+; Take units until none is left: first of the own range, then of the others', a share of the rest of
+; a range at a time.
 define internal void @work(ptr %pool, i64 %self, ptr %scratch) nounwind {
 entry:
   %record.at = getelementptr i8, ptr %pool, i64 $record
