@@ -63,8 +63,8 @@ from tilework.target.features import AARCH64, X86_64
 CALLER_PATIENCE: Final = 16
 
 # Each participant's range has so many units, of which it takes a share of the rest at a time,
-# rounded up: 3, 2, 1, 1, 1 of eight.  Measured beside four pieces of one size with and without other
-# work on the machine (docs/performance.md); 16 units and halves were no better.
+# rounded up: 3, 2, 1, 1, 1 of eight.  Measured beside four pieces of one size with and without
+# other work on the machine (docs/performance.md); 16 units and halves were no better.
 UNITS_PER_RANGE: Final = 8
 SHARE_OF_REST: Final = 3
 
