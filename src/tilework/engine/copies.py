@@ -264,9 +264,12 @@ class PeerQueues(Protocol):
 
 
 def peer_queues(device: OpenDevice) -> PeerQueues | None:
-    """The queues of a device for copies from others, if it has some."""
-    found: PeerQueues | None = getattr(device.driver, "peers", None)
-    return found
+    """The queues of a device for copies from others, if its spec says that it has some."""
+    driver: Any = device.driver
+    if not driver.target.has_copy_queue:
+        return None
+    queues: PeerQueues = driver.peers
+    return queues
 
 
 def copy_in_order(

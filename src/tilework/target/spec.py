@@ -7,15 +7,18 @@ has a digest (`key`) that goes into every cache key of code made for it.  Nothin
 
 Every kind of machine is said in these words; plans and lowering ask for them, never for a name:
 
-- *CPU*: units `threads` > `lanes`; memories RAM > L3 > L2 > L1 (caches are not addressable).
+- *CPU*: units `threads` > `lanes`; memories RAM > L3 > L2 > L1.
 - *NVIDIA H200*: `grid` > `cluster` > `block` > `warp_group` > `warp` > `lane`; 227 KiB of shared
-  memory a block, 32 banks; `wgmma` shapes that read operands from shared memory in a swizzled
-  fragment layout; TMA as a copy engine with multicast over the cluster.
+  memory a block; `wgmma` shapes that read operands from shared memory in a swizzled
+  fragment layout; TMA as a copy engine.
 - *AMD RDNA and CDNA*: `grid` > `block` > `warp` (32 or 64) > `lane`; LDS; WMMA or MFMA shapes.
-- *Adreno*: `grid` > `block` > `warp` > `lane`; small local memory, images in `max_image`.
+- *Adreno*: `grid` > `block` > `warp` > `lane`; small local memory.
 - *Hexagon*: `threads` > `lanes` (1024-bit vectors); VTCM as an addressable memory; DMA as a copy
   engine.
 - *Apple GPUs*: `grid` > `block` > `warp` > `lane`; threadgroup memory; simdgroup matrices of 8 x 8.
+
+A field comes with its first reader (limits of images with the first renderer that has some).  That
+a kernel takes a part of a buffer is no field: memory is planned so, and each driver must do it.
 """
 
 from __future__ import annotations
@@ -59,10 +62,8 @@ class Memory:
     owner: str
     size_bytes: int
     width_bits: int = 0
-    banks: int = 1
     latency_cycles: int = 0
     bandwidth_bytes_per_cycle: int = 0
-    addressable: bool = True  # False: a cache, which plans use through blocking alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +90,6 @@ class MatrixInstruction:
     a_dtype: str
     b_dtype: str
     accumulator_dtype: str
-    a_memory: str = "register"
     b_memory: str = "register"
     fragment_layout: str = "row"
     registers: int = 0
@@ -106,7 +106,6 @@ class CopyEngine:
     target_memory: str
     granularity_bytes: int
     alignment_bytes: int
-    multicast: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +124,6 @@ class Limits:
     #: Memory of one thread beside its registers.
     private_bytes: int = 0
     max_scratch_bytes: int = 0
-    max_image: tuple[int, int] = (0, 0)
     buffer_alignment_bytes: int = 64
 
 
@@ -150,8 +148,7 @@ class TargetSpec:
     native_ops: frozenset[str]
     has_fma: bool = False
     keeps_subnormals: bool = True
-    has_views: bool = True
-    has_copy_queue: bool = False
+    has_copy_queue: bool = False  # copies from other devices run beside its kernels
     runs_code: bool = True  # False: compiles, checks contracts, runs nothing
     peer_group: str = ""
 

@@ -13,6 +13,7 @@ from tests.training_steps import random_batches, training_losses
 
 from tilework import Tensor, distributed, jit, nn
 from tilework.base.errors import BoundsError
+from tilework.base.records import replace
 from tilework.base.settings import override
 from tilework.engine import queued
 from tilework.engine.device import Device
@@ -54,6 +55,26 @@ def test_MDV_14_cards_without_a_link_copy_through_the_host(library: EmulatedCuda
     x = Tensor(values, device="CUDA:0").realize()
     library.calls.clear()
     assert np.array_equal(x.to("CUDA:1").numpy(), values)
+    assert "copy_between_cards" not in library.calls
+
+
+def test_BKE_03_cards_whose_specs_have_no_queue_for_copies_copy_through_the_host(
+    library: EmulatedCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for card in CARDS:
+        driver = Device[card].driver
+        monkeypatch.setattr(driver, "target", replace(driver.target, has_copy_queue=False))
+
+    @jit
+    def total(x: Tensor) -> Tensor:
+        return x.to("CUDA:1").sum(0) + 1
+
+    x = Tensor(numbers(6, 5), device="CUDA:0").realize()
+    library.calls.clear()
+    for _ in range(3):
+        found = total(x).numpy()
+    assert np.allclose(found, numbers(6, 5).sum(0) + 1, rtol=1e-5)
+    assert "copy_to_host" in library.calls
     assert "copy_between_cards" not in library.calls
 
 

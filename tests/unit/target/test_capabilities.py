@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +15,7 @@ from tests.unit.codegen.matrix.test_ring import product
 from tests.unit.codegen.sort.test_sort_rows import sort_kernel
 
 from tilework.base.errors import BoundsError, TileworkError, UnsupportedError
-from tilework.base.records import replace
+from tilework.base.records import fields, replace
 from tilework.base.settings import override
 from tilework.codegen.pipeline import lower_kernel
 from tilework.dtypes import float32
@@ -23,9 +27,24 @@ from tilework.ir.ops.memory import INDEX, LOAD, PARAM, SINK, STORE, ParamAttrs
 from tilework.runtime.driver import Launch, check_commands
 from tilework.target.known.cpu import x86_level_spec
 from tilework.target.known.cuda import cuda_spec
-from tilework.target.spec import TargetSpec
+from tilework.target.spec import (
+    CopyEngine,
+    Limits,
+    MatrixInstruction,
+    Memory,
+    ParallelUnit,
+    TargetSpec,
+)
 
 LAPTOP, HOPPER = x86_level_spec("x86-64-v3", cores=2), cuda_spec(90)
+
+
+@cache
+def attributes_read() -> frozenset[str]:
+    """Names that follow a point in some module: each attribute that is read, and some more."""
+    source = Path(inspect.getfile(TargetSpec)).parents[1]
+    texts = [path.read_text(encoding="utf-8") for path in source.rglob("*.py")]
+    return frozenset(name for text in texts for name in re.findall(r"(?<=\w)\.(\w+)", text))
 
 
 def ops_of(sink: Node, target: TargetSpec) -> set[object]:
@@ -37,6 +56,13 @@ def elementwise(make: Callable[[Node, Node], Node]) -> Node:
     place = RANGE(const_index(64), attrs=RangeAttrs(0))
     out, x, y = (INDEX(PARAM(attrs=ParamAttrs(slot, (64,), float32)), place) for slot in range(3))
     return SINK(STORE(out, make(LOAD(x), LOAD(y))))
+
+
+@pytest.mark.parametrize(
+    "record", [ParallelUnit, Memory, MatrixInstruction, CopyEngine, Limits, TargetSpec]
+)
+def test_BKE_03_each_field_of_a_spec_has_a_reader(record: type) -> None:
+    assert [each.name for each in fields(record) if each.name not in attributes_read()] == []
 
 
 def test_BKE_03_fused_products_and_sums_are_used_where_there_are_some() -> None:

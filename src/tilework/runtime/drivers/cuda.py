@@ -367,7 +367,10 @@ class CudaDriver(CountsMemory):
 
     def can_copy_from(self, other: object) -> bool:
         """Whether this card sees the memory of another one.  Raises: DeviceError."""
-        return isinstance(other, CudaDriver) and self.peers.can_reach(other)
+        if not isinstance(other, CudaDriver):
+            return False
+        has_queues = self.target.has_copy_queue and other.target.has_copy_queue
+        return has_queues and self.peers.can_reach(other)
 
     def close(self) -> None:
         """Wait for queued work and give everything back; buffers that live on are stale."""

@@ -50,7 +50,6 @@ def _memories(vector_bits: int, num_registers: int, caches: Caches) -> tuple[Mem
             width_bits=vector_bits,
             latency_cycles=5,
             bandwidth_bytes_per_cycle=vector_bits // 4,  # two loads a cycle
-            addressable=False,
         ),
         Memory(
             name="L2",
@@ -59,7 +58,6 @@ def _memories(vector_bits: int, num_registers: int, caches: Caches) -> tuple[Mem
             width_bits=line_bits,
             latency_cycles=14,
             bandwidth_bytes_per_cycle=32,
-            addressable=False,
         ),
         Memory(
             name="L3",
@@ -68,7 +66,6 @@ def _memories(vector_bits: int, num_registers: int, caches: Caches) -> tuple[Mem
             width_bits=line_bits,
             latency_cycles=50,
             bandwidth_bytes_per_cycle=16,
-            addressable=False,
         ),
         Memory(
             name="global",

@@ -116,7 +116,6 @@ def _wgmma(n: int, k: int, dtype: str, accumulator: str = "float32") -> MatrixIn
         a_dtype=dtype,
         b_dtype=dtype,
         accumulator_dtype=accumulator,
-        a_memory="shared",
         b_memory="shared",
         fragment_layout="swizzle-128",
     )
@@ -166,7 +165,6 @@ _BULK = CopyEngine(
     target_memory="shared",
     granularity_bytes=16,
     alignment_bytes=128,
-    multicast=True,
 )
 
 _KIB: Final = 1 << 10
@@ -343,7 +341,6 @@ def _memories(card: Card, found: _Capability) -> tuple[Memory, ...]:
             owner="block",
             size_bytes=found.shared_bytes,
             width_bits=32,
-            banks=32,
             latency_cycles=30,
             bandwidth_bytes_per_cycle=128,
         ),
@@ -354,7 +351,6 @@ def _memories(card: Card, found: _Capability) -> tuple[Memory, ...]:
             width_bits=256,
             latency_cycles=270,
             bandwidth_bytes_per_cycle=found.near_bytes,
-            addressable=False,
         ),
         Memory(
             name="global",

@@ -69,6 +69,8 @@ def _spec(bench: Bench) -> str:
     expect(spec.key() == replace(spec).key(), "two equal specs have different keys")
     expect(spec.limits.max_kernel_buffers > 0, "no kernel may have buffers")
     expect({"float32", "int32", "bool"} <= spec.storage_dtypes, "a basic dtype cannot be stored")
+    has_queues = getattr(bench.device.driver, "peers", None) is not None
+    expect(has_queues == spec.has_copy_queue, "it has other queues for copies than its spec says")
     alignment = spec.limits.buffer_alignment_bytes
     buffers = [bench.device.allocate(size) for size in (1, 3, 65, 300, 5000)]
     expect(
