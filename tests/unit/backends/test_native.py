@@ -63,7 +63,7 @@ def test_a_thread_that_dies_gives_no_code_and_its_error() -> None:
         compiled(Toolchain(MemoryError()))
 
 
-def test_the_pools_code_in_the_package_is_what_its_compiler_makes() -> None:
+def test_CST_18_the_pools_code_in_the_package_is_what_its_compiler_makes_on_any_machine() -> None:
     """Of another version of the compiler the package has nothing."""
     made = native.compiled_objects()
     assert len(made) == 2

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from tilework.base.errors import CompileError, RenderError, VerifyError
 from tilework.base.settings import override
 from tilework.codegen.pipeline import lower_kernel
 from tilework.dtypes import float32, int32
+from tilework.engine.build_records import content_hash
 from tilework.engine.device import Device
 from tilework.ir.build import const, const_index
 from tilework.ir.lowered import LoweredKernel
@@ -31,8 +33,9 @@ from tilework.render.c_family import clang
 from tilework.render.c_family.clang import ClangRenderer
 from tilework.render.llvm_expressions import EMITTERS
 from tilework.render.llvm_ir import STATEMENTS, LlvmRenderer
-from tilework.target.known.cpu import x86_level_spec
+from tilework.target.known.cpu import aarch64_spec, x86_level_spec
 from tilework.testing.kernels import Case, can_run, compile_to, execute, target
+from tilework.toolchain.llvm import LlvmToolchain
 
 TARGET = x86_level_spec("x86-64-v3", cores=2)
 RENDERERS = [ClangRenderer, LlvmRenderer]
@@ -276,6 +279,48 @@ print({renderer.__name__}().render(lower_kernel(sums(), x86_level_spec("x86-64-v
 def test_CST_18_two_builds_give_the_same_bytes() -> None:
     kernel = lower_kernel(sums(), target(LEVEL))
     assert compile_to("llvm", LEVEL, kernel) == compile_to("llvm", LEVEL, kernel)
+
+
+#: Machines that are named: what makes code for them is nothing that it may depend on.
+NAMED = [*(x86_level_spec(level, cores=2) for level in ("x86-64", "x86-64-v4")), aarch64_spec()]
+
+
+def builds() -> list[str]:
+    """Digests of the code of kernels for machines that are named, made by this process."""
+    found = []
+    for spec in NAMED:
+        for sink in (padded(), sums()):
+            text = LlvmRenderer().render(lower_kernel(sink, spec))
+            found.append(content_hash(LlvmToolchain(spec).compile(text)))
+    return found
+
+
+#: A host with one core in use, other caches, and no more than the baseline of its processor.
+ANOTHER_HOST = """
+import os, sys
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+sys.path[:0] = PATHS
+from tilework.runtime.platform_linux import LinuxHost
+LinuxHost.isa = lambda self: "x86-64"
+LinuxHost.cpu_features = lambda self: frozenset({"cmov", "cx8", "fxsr", "sse", "sse2"})
+LinuxHost.cache_bytes = lambda self: {"L1": 1 << 14, "L2": 1 << 17, "L3": 1 << 21}
+from tests.unit.render.test_safety import builds
+from tilework.runtime.host import host_spec
+assert host_spec().cores == 1 and host_spec().vector_bits == 128, host_spec()
+print(*builds())
+"""
+
+
+def test_CST_18_code_for_a_named_machine_is_the_same_whichever_machine_makes_it(
+    tmp_path: Path,
+) -> None:
+    environment = {"PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo", "LC_ALL": "C", "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", ANOTHER_HOST.replace("PATHS", repr(sys.path))],
+        env=environment, cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.split() == builds(), done.stderr
+    assert len({*builds()}) == 6
 
 
 def test_CST_23_a_kernel_that_cannot_be_built_gives_no_result(
