@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tilework.dtypes import DType
     from tilework.ir.node import Node
-    from tilework.ir.types import Shape
+    from tilework.ir.types import Dim, Shape
 
 POISON = 0xDB
 
@@ -35,6 +35,11 @@ def sizes_of(node: Node) -> tuple[int, ...]:
     """The shape of a node whose extents are numbers."""
     assert all(isinstance(size, int) for size in node.type.shape)
     return typed("tuple[int, ...]", node.type.shape)
+
+
+def greatest_size(node: Node) -> int:
+    """How many elements a node has at most."""
+    return dims.greatest(dims.product(node.type.shape))
 
 
 def to_bytes(value: Value) -> bytes:
@@ -68,7 +73,7 @@ def view_of(
     if base.op is memory.BUFFER_VIEW:
         offset = base.attrs.offset_bytes
         base = base.src[0]
-    size = dims.greatest(dims.product(argument.type.shape)) * argument.type.dtype.itemsize
+    size = greatest_size(argument) * argument.type.dtype.itemsize
     return memoryview(slots[base.attrs.slot])[offset : offset + size]
 
 
@@ -116,6 +121,30 @@ def decode_all(raw: bytes, value: Value) -> list[Any]:
     ]
 
 
+def joined(parts: Sequence[Node], axis: int) -> Node:
+    """Each part padded to the whole, and the right one chosen by position."""
+    total: Dim = 0
+    ends = [total := dims.add(total, part.type.shape[axis]) for part in parts]
+    padded = []
+    for part, end in zip(parts, ends, strict=True):
+        pads: list[tuple[Dim, Dim]] = [(0, 0)] * len(part.type.shape)
+        pads[axis] = (dims.sub(end, part.type.shape[axis]), dims.sub(total, end))
+        padded.append(tensor.PAD(part, attrs=tensor.PadAttrs(tuple(pads))))
+    result = padded[-1]
+    position = tensor.IOTA(attrs=tensor.IotaAttrs(result.type.shape, axis, index))
+    for part, end in zip(padded[-2::-1], ends[-2::-1], strict=True):
+        result = math.WHERE(math.LT(position, spread(end, result.type.shape)), part, result)
+    return result
+
+
+def spread(size: Dim, shape: Shape) -> Node:
+    """A size as a value of that shape."""
+    if isinstance(size, int):
+        return const(size, index, shape)
+    ones = tensor.RESHAPE(size, attrs=tensor.ShapeAttrs((1,) * len(shape)))
+    return tensor.EXPAND(ones, attrs=tensor.ShapeAttrs(shape))
+
+
 @dataclass
 class Graphs:
     """Makes random graphs of about `depth` ops."""
@@ -127,7 +156,8 @@ class Graphs:
     bindings: dict[Node, Value] = field(default_factory=dict)
 
     def shape(self) -> tuple[int, ...]:
-        return tuple(self.rng.choice((1, 2, 3, 4)) for _ in range(self.rng.randrange(0, 4)))
+        sizes = (1, 2, 3, 4) if self.rng.random() < 0.9 else (0, 1, 2)
+        return tuple(self.rng.choice(sizes) for _ in range(self.rng.randrange(0, 4)))
 
     def leaf(self) -> Node:
         rng = self.rng
@@ -151,11 +181,11 @@ class Graphs:
         moves = (
             self.elementwise, self.elementwise, self.elementwise, self.move, self.move, self.move,
             self.reduce, self.reduce, self.window, self.gather, self.scatter, self.write,
-            self.write, self.scan, self.other, self.product,
+            self.write, self.scan, self.other, self.product, self.join,
         )  # fmt: skip
         for _ in range(depth):
             made = rng.choice(moves)()
-            if made is not None and prod(sizes_of(made)) <= self.most:
+            if made is not None and greatest_size(made) <= self.most:
                 self.nodes.append(made)
         count = rng.randrange(1, 4)
         # What replaced an older version is used instead of it, as a tensor would.
@@ -257,6 +287,19 @@ class Graphs:
         left = tensor.EXPAND(tensor.RESHAPE(x, attrs=tensor.ShapeAttrs((m, k, 1))), attrs=wide)
         right = tensor.EXPAND(tensor.RESHAPE(y, attrs=tensor.ShapeAttrs((1, k, n))), attrs=wide)
         return tensor.REDUCE(math.MUL(left, right), attrs=tensor.ReduceAttrs(Fold.ADD, (1,)))
+
+    def join(self) -> Node | None:
+        """Values side by side, or stacked along a new axis, as tensors write it."""
+        rng = self.rng
+        x = self.any()
+        parts = [x, *[self.same_shape(x) for _ in range(rng.randrange(1, 3))]]
+        if not x.type.shape or rng.random() < 0.5:
+            axis = rng.randrange(len(x.type.shape) + 1)
+            raised = (*x.type.shape[:axis], 1, *x.type.shape[axis:])
+            parts = [tensor.RESHAPE(part, attrs=tensor.ShapeAttrs(raised)) for part in parts]
+        else:
+            axis = rng.randrange(len(x.type.shape))
+        return joined(parts, axis)
 
     def window(self) -> Node | None:
         rng = self.rng

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.property.schedule.schedule_graphs import Graphs, check
+from tests.property.schedule.symbolic_graphs import SymbolicGraphs, check_sizes
 
 from tilework.dtypes import index
 from tilework.ir.node import Node
@@ -37,6 +38,27 @@ def test_SCH_05_random_graphs_of_all_ops_give_what_they_mean(
     outputs = graphs.build(depth)
     made = check(outputs, graphs.bindings, limits)
     check_schedule(made)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(10))
+def test_SCH_05_a_million_random_graphs_give_what_they_mean(block: int) -> None:
+    for seed in range(block * 100_000, block * 100_000 + 100_000):
+        rng = random.Random(seed)
+        graphs = Graphs(rng)
+        made = check(graphs.build(1 + seed % 12), graphs.bindings, LIMITS[seed % len(LIMITS)])
+        check_schedule(made)
+
+
+@given(st.integers(0, 1 << 32), st.integers(1, 12), st.sampled_from(LIMITS))
+def test_SCH_05_random_graphs_of_sizes_that_are_variables_give_what_they_mean(
+    seed: int, depth: int, limits: Limits
+) -> None:
+    graphs = SymbolicGraphs(random.Random(seed))
+    outputs = graphs.build(depth)
+    made = build_schedule(memory.SINK(*outputs), limits)
+    for size in (1, 2, 6):
+        check_sizes(made, outputs, list(graphs.bindings), size)
 
 
 @given(st.integers(0, 1 << 32))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import pytest
 from tests.property.schedule.schedule_graphs import check, random_value, run_schedule, to_bytes
+from tests.property.schedule.symbolic_graphs import N, check_symbolic
 from tests.unit.schedule.schedule_builders import (
     assign,
     expand,
@@ -26,19 +26,15 @@ from tests.unit.schedule.schedule_builders import (
 from tilework.base.errors import AliasError
 from tilework.dtypes import float32, int16, int32, int64, uint8
 from tilework.ir.build import cast, const, const_index
-from tilework.ir.interpret import Value, evaluate, evaluate_all
+from tilework.ir.interpret import Value
 from tilework.ir.node import Node, toposort
 from tilework.ir.ops import math, memory, tensor
-from tilework.ir.ops.index import VARIABLE, VariableAttrs
 from tilework.ir.ops.program import FAULT_IF
 from tilework.ir.ops.tensor import Fold
 from tilework.ir.symbolic import dims
 from tilework.ir.types import Dim
-from tilework.schedule.check import check_schedule
 from tilework.schedule.passes.movement import flatten, reshape_index, unflatten
 from tilework.schedule.schedule import Schedule, index_fault
-
-N = VARIABLE(attrs=VariableAttrs("n", 1, 6))
 
 
 def ints(slot: int, *shape: Dim) -> Node:
@@ -237,24 +233,6 @@ def test_a_write_to_what_is_no_view_is_refused() -> None:
         schedule(memory.AFTER(a, memory.STORE(math.NEG(b), b)))
 
 
-def symbolic(outputs: list[Node], params: list[Node], n: int) -> None:
-    made = schedule(*outputs)
-    check_schedule(made)
-    rng = random.Random(n)
-    bindings: dict[Node, Any] = {N: n}
-    for node in params:
-        sizes = [
-            d if isinstance(d, int) else int(evaluate(d, {N: n}).item()) for d in node.type.shape
-        ]
-        bindings[node] = random_value(rng, tuple(sizes), node.type.dtype)
-    expected = evaluate_all(outputs, bindings)
-    slots, faults = run_schedule(made, [to_bytes(bindings[p]) for p in params], {"n": n})
-    assert faults == []
-    for slot, value in zip(made.outputs, expected, strict=True):
-        raw = to_bytes(value)
-        assert slots[slot][: len(raw)] == raw
-
-
 @pytest.mark.parametrize("n", [1, 3, 6])
 def test_SCH_05_symbolic_sizes_give_the_same_values(n: int) -> None:
     x = ints(0, N, 4)
@@ -263,7 +241,7 @@ def test_SCH_05_symbolic_sizes_give_the_same_values(n: int) -> None:
     most = expand(reduce(x, 1, fold=Fold.MAX, keep=True), (N, 4))
     running = tensor.SCAN(x, attrs=tensor.ScanAttrs(Fold.ADD, 0, False, True))
     outputs = [y, math.ADD(y, y), padded, math.SUB(x, most), running, reduce(x, 0, 1)]
-    symbolic([*outputs, gather(x, iota((N,), 0))], [x], n)
+    check_symbolic([*outputs, gather(x, iota((N,), 0))], [x], n)
 
 
 @pytest.mark.parametrize("n", [1, 3, 6])
@@ -271,9 +249,9 @@ def test_SCH_05_writes_to_symbolic_parts(n: int) -> None:
     x = ints(0, N, 4)
     half = tensor.SHRINK(x, attrs=tensor.ShrinkAttrs(((0, N, 1), (1, 3, 1))))
     other = tensor.SHRINK(x, attrs=tensor.ShrinkAttrs(((0, N, 1), (0, 2, 1))))
-    symbolic([assign(x, math.NEG(other), view=half)], [x], n)
+    check_symbolic([assign(x, math.NEG(other), view=half)], [x], n)
 
 
 @pytest.mark.parametrize("n", [1, 3, 6])
 def test_a_variable_is_a_value_as_well(n: int) -> None:
-    symbolic([cast(math.ADD(N, const_index(2)), int32)], [], n)
+    check_symbolic([cast(math.ADD(N, const_index(2)), int32)], [], n)

@@ -16,6 +16,7 @@ from tilework.ir.node import toposort
 from tilework.ir.ops import control, memory
 from tilework.ir.ops import index as index_ops
 from tilework.ir.ops.index import Unit
+from tilework.ir.symbolic import dims
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -174,7 +175,12 @@ def _parameter(node: Node, buffers: Sequence[Bytes], values: Mapping[Node, int])
     slot = node.attrs.slot
     if not 0 <= slot < len(buffers):
         raise BoundsError("param: there is no such buffer", got=f"{node!r}, {len(buffers)} buffers")
-    count = 1
-    for size in node.type.shape:
-        count *= size if isinstance(size, int) else int(evaluate(size, values).item())
-    return cells_of_bytes(buffers[slot], node.type.dtype, count, f"parameter {slot}")
+    dtype = node.type.dtype
+    size = dims.product(node.type.shape)
+    if isinstance(size, int):
+        count = size
+    elif all(each in values for each in toposort(size) if each.op is index_ops.VARIABLE):
+        count = int(evaluate(size, values).item())
+    else:  # a kernel that reads some fixed elements need not know how many there are
+        count = min(dims.greatest(size), memoryview(buffers[slot]).nbytes // dtype.itemsize)
+    return cells_of_bytes(buffers[slot], dtype, count, f"parameter {slot}")

@@ -322,7 +322,13 @@ def _infer_bitcast(src: tuple[Node, ...], attrs: CastAttrs) -> Type:
             expected="dtypes of one width, or an axis, and no bool",
         )
     last = x.shape[-1]
-    if not isinstance(last, int) or last * x.dtype.bits % attrs.dtype.bits:
+    if not isinstance(last, int):
+        raise ShapeError(
+            "bitcast: widths differ and the size of the last axis is a variable",
+            got=f"{x} to {attrs.dtype.name}",
+            expected="dtypes of one width, or a last axis whose size is a number",
+        )
+    if last * x.dtype.bits % attrs.dtype.bits:
         raise ShapeError(
             "bitcast: the last axis does not hold a whole number of elements",
             got=f"{x} to {attrs.dtype.name}",

@@ -373,3 +373,13 @@ def test_an_op_without_a_meaning_in_kernels_is_named() -> None:
     call = program.CALL(param(0, 2))
     with pytest.raises(UnsupportedError, match="call: cannot be interpreted here"):
         run_kernel(memory.SINK(call), raw(floats(2)))
+
+
+@pytest.mark.parametrize("held", [2, 6, 9])
+def test_a_kernel_that_reads_fixed_elements_need_not_know_how_many_there_are(held: int) -> None:
+    """The variable of a size is passed to kernels that compute with it alone."""
+    size = index_ops.VARIABLE(attrs=index_ops.VariableAttrs("n", 1, 6))
+    sink = memory.SINK(store(param(0, 1), const_index(0), load(param(1, size), const_index(1))))
+    out, x = floats(1), floats(held, seed=1)
+    assert run(sink, out, x) == []
+    assert out[0] == x[1]

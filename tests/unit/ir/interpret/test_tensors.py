@@ -216,6 +216,13 @@ def test_bitcast_scales_the_last_axis() -> None:
     assert np.array(evaluate(wide, {}).to_list()).shape == (2, 1)
 
 
+def test_a_bitcast_to_another_width_needs_a_last_axis_whose_size_is_a_number() -> None:
+    size = index_ops.VARIABLE(attrs=index_ops.VariableAttrs("n", 1, 6))
+    assert bitcast(array(0, (size, 4)), uint8).type.shape == (size, 16)
+    with pytest.raises(ShapeError, match="the size of the last axis is a variable"):
+        bitcast(array(0, (4, size)), uint8)
+
+
 def test_where_selects_element_by_element() -> None:
     node = math.WHERE(math.LT(X, const(0.0, float32, (2, 3))), const(0.0, float32, (2, 3)), X)
     np.testing.assert_array_equal(value(node), np.where(XS < 0, 0, XS))
