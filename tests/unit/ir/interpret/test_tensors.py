@@ -23,9 +23,10 @@ from tilework.ir.node import Node
 from tilework.ir.ops import index as index_ops
 from tilework.ir.ops import math, memory, tensor
 from tilework.ir.ops.tensor import Fold
+from tilework.ir.types import Shape
 
 
-def array(number: int, shape: tuple[int, ...], dtype: DType = float32) -> Node:
+def array(number: int, shape: Shape, dtype: DType = float32) -> Node:
     return memory.BUFFER(attrs=memory.BufferAttrs(number, shape, dtype, "CPU"))
 
 
