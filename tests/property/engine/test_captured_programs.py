@@ -14,6 +14,7 @@ from tilework.engine.stats import COUNTERS, difference
 
 SIZE = 6
 NUM_STATES = 3
+DEVICES = ("CPU", "CPU:1")
 Step = Callable[[list[Any], Any], Any]
 
 
@@ -104,6 +105,47 @@ def check_random_program(seed: int) -> None:
         np.testing.assert_array_equal(state.numpy(), array, err_msg=f"{program}")
     assert difference(before)["replays"] >= 3, program
     assert not [w for w in trace.recent_warnings() if w.source == "jit"]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_SCH_07_reads_come_after_writes_of_parts_of_devices_and_of_inner_calls(seed: int) -> None:
+    random = Random(seed)
+    steps = [random_step(random) for _ in range(random.randrange(4, 9))]
+    inner_steps = [random_step(random) for _ in range(2)]
+    arrays = [numbers(random) for _ in range(NUM_STATES)]
+    axis = random.choice((0, 0, None))
+    states = [Tensor(array).shard(DEVICES, axis).realize() for array in arrays]
+    inner = jit(lambda x: run_tensors(inner_steps, states, x))
+
+    def run(x: Tensor) -> list[Tensor]:
+        before = run_tensors(steps[:2], states, x)
+        parts = [part * 2 for part in states[0].shards()]  # read while writes are still to come
+        called = inner(x)
+        after = run_tensors(steps[2:], states, x)
+        return [*before, *parts, *called, *after, *states[1].shards()]
+
+    def run_plainly(x: Any) -> list[Any]:
+        before = [array.copy() for array in run_arrays(steps[:2], arrays, x)]
+        parts = [part * 2 for part in shares(arrays[0], axis)]
+        called = [array.copy() for array in run_arrays(inner_steps, arrays, x)]
+        after = [array.copy() for array in run_arrays(steps[2:], arrays, x)]
+        return [*before, *parts, *called, *after, *shares(arrays[1], axis)]
+
+    captured = jit(run)
+    with np.errstate(over="ignore"):
+        for _ in range(4):
+            given = numbers(random)
+            found = captured(Tensor(given).shard(DEVICES, axis).realize())
+            wanted = [array.copy() for array in run_plainly(given)]
+            for tensor, array in zip(found, wanted, strict=True):
+                np.testing.assert_array_equal(tensor.numpy(), array, f"{steps} {inner_steps}")
+    for state, array in zip(states, arrays, strict=True):
+        np.testing.assert_array_equal(state.numpy(), array, f"{steps} {inner_steps}")
+
+
+def shares(array: Any, axis: int | None) -> list[Any]:
+    """What each of the devices has of a value."""
+    return np.array_split(array, len(DEVICES)) if axis == 0 else [array] * len(DEVICES)
 
 
 @pytest.mark.parametrize("ring", [1, 2, 3, 4])

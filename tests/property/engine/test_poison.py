@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from tilework import Tensor, jit
 from tilework.base import settings
+from tilework.dtypes import float32, int16
 from tilework.engine import link
 from tilework.engine.device import Device
 from tilework.engine.steps import PoisonCall, operands_of
@@ -68,6 +70,79 @@ def test_MPL_11_random_programs_give_the_same_bits_while_dead_memory_is_filled(s
     captured = jit(lambda *given_rows: program(seed, given_rows))
     for _ in range(4):
         assert [value.tolist() for value in captured(*rows(seed))] == expected
+
+
+CARDS = ("CPU", "CPU:1")
+
+
+def program_of_parts(seed: int, given_rows: Sequence[Tensor]) -> list[Tensor]:
+    """Values that are read as other dtypes, by the parts of devices, and by captured functions."""
+    choose = random.Random(seed)
+    inner = jit(lambda one, other: ((one @ other) * 0.125).contiguous() - one)
+    values = [row.shard(CARDS, choose.choice((0, 1, None))) for row in given_rows]
+    for number in range(choose.randrange(4, 8)):
+        one, other = choose.choice(values), choose.choice(values)
+        kind = number % 4
+        if kind == 0:
+            made = inner(one, other)
+        elif kind == 1:
+            halves = (one + other).contiguous().bitcast(int16).reshape(SIZE, SIZE, 2)
+            made = halves.cast(float32).sum(-1) * 2.0**-15
+        elif kind == 2:
+            part = (one * 2 - other).contiguous().shards()[choose.randrange(2)]
+            made = part.sum().shard(CARDS) * 0.01 + other
+        else:
+            made = (one - one.mean(0, keepdim=True)).contiguous() + other.flip(0)
+        values.append(made)
+    return values[-2:]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_MPL_02_what_is_read_as_another_dtype_by_parts_or_by_an_inner_call_lives_on(
+    seed: int,
+) -> None:
+    with settings.override(poison=False):
+        expected = [value.tolist() for value in program_of_parts(seed, rows(seed))]
+    assert [value.tolist() for value in program_of_parts(seed, rows(seed))] == expected
+    captured = jit(lambda *given_rows: program_of_parts(seed, given_rows))
+    for _ in range(3):
+        assert [value.tolist() for value in captured(*rows(seed))] == expected
+
+
+def test_MPL_02_a_life_that_is_one_reader_too_short_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each in turn; memory is not shared, so that nothing but the poison can show it."""
+    true, lives, cut = linear._dead_after, list[Lifetime](), [-1]
+
+    def alone(lifetimes: Sequence[Lifetime]) -> memory_plan.Plan:
+        return memory_plan.plan_memory([replace(life, first=0, last=99) for life in lifetimes])
+
+    def one_shorter(
+        count: int, lifetimes: Sequence[Lifetime], slots: Sequence[int], offsets: Sequence[int]
+    ) -> tuple[tuple[tuple[int, int, int], ...], ...]:
+        lives[:] = lifetimes
+        shorter = [
+            replace(life, last=life.last - 1) if number == cut[0] else life
+            for number, life in enumerate(lifetimes)
+        ]
+        return true(count, shorter, slots, offsets)
+
+    def results() -> list[Any]:
+        cache.clear()
+        link.CACHE.clear()
+        made = program_of_parts(1, given_rows)
+        Tensor.realize(*made)
+        return [value.tolist() for value in made]
+
+    given_rows = [row.realize() for row in rows(1)]
+    monkeypatch.setattr(linear, "plan_memory", alone)
+    monkeypatch.setattr(linear, "_dead_after", one_shorter)
+    expected = results()
+    assert results() == expected  # no NaN
+    several = [number for number, life in enumerate(lives) if life.first < life.last]
+    assert len(several) >= 4
+    for number in several:
+        cut[0] = number
+        assert results() != expected, lives[number]
 
 
 def chain(value: Tensor) -> Tensor:
