@@ -63,9 +63,18 @@ def by_keys(rows: int, keys: int, *, narrow: bool = True) -> Node:
 
 
 def attention(
-    rows: int, keys: int, *, causal: bool, weights: DType | None = None, dtype: DType = bfloat16
+    rows: int,
+    keys: int,
+    *,
+    causal: bool,
+    weights: DType | None = None,
+    dtype: DType = bfloat16,
+    keeps: bool = False,
 ) -> Node:
-    """softmax(scale q k^T) v with everything in one kernel, at the KERNEL stage."""
+    """softmax(scale q k^T) v with everything in one kernel, at the KERNEL stage.
+
+    Slots: the result; queries, keys, values; where it `keeps` them, maximum and total of each row.
+    """
 
     def load(slot: int, lines: int, line: Node, column: Node) -> Node:
         return element(slot, lines, line, column, dtype)
@@ -92,7 +101,11 @@ def attention(
     )
     buffer = PARAM(attrs=ParamAttrs(0, (rows * WIDTH,), dtype))
     target = INDEX(buffer, math.ADD(math.MUL(row, const_index(WIDTH)), column))
-    return SINK(STORE(target, cast(result, dtype)))
+    stores = [STORE(target, cast(result, dtype))]
+    for slot, fold in ((4, most), (5, total)) if keeps else ():
+        kept = PARAM(attrs=ParamAttrs(slot, (rows,), float32))
+        stores.append(STORE(INDEX(kept, row), fold))
+    return SINK(*stores)
 
 
 def expected(q: np.ndarray, k: np.ndarray, v: np.ndarray, *, causal: bool) -> np.ndarray:

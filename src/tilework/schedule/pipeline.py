@@ -2,6 +2,7 @@
 
 0. `shard.lower`: values over several devices become parts, and copies between the devices.
    `integer_sums`: sums of dequantised products are done in integers.
+   `regroup`: folds of large products are read from results that are there already.
    `narrow`: parts of a value that are rounded become parts of the rounded value.
    `exact`: what a rounding holds exactly is read from there.
    `choice`: sums of rows that are zero but for one element are that element.
@@ -42,6 +43,7 @@ from tilework.schedule.passes.order import Ordering
 from tilework.schedule.passes.pitch import pitch_rows
 from tilework.schedule.passes.prepare import Layout
 from tilework.schedule.passes.rangeify import Rangeify
+from tilework.schedule.passes.regroup import read_results
 from tilework.schedule.passes.sort_rows import sort_last_axis
 from tilework.schedule.passes.split_reduce import split_reductions
 from tilework.schedule.passes.split_scan import split_scans
@@ -101,6 +103,8 @@ def build_schedule(function: Node, limits: Limits = DEFAULT_LIMITS) -> Schedule:
             clock.ended("shards", function)
         function = sum_integers(function)
         clock.ended("integer-sums", function)
+        function = read_results(function, limits)
+        clock.ended("regroup", function)
         function = round_before_turning(function, limits.matrix_units_on)
         function = read_roundings(round_sources(function), limits.matrix_units_on)
         clock.ended("narrow", function)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tilework.base.records import dataclass, field
 from tilework.codegen.analysis import substitute_ranges
 from tilework.codegen.matrix.chain_values import LOG2_E, exponent, factored
-from tilework.codegen.matrix.epilogue import Place, gated, write_results
+from tilework.codegen.matrix.epilogue import Place, write_results
 from tilework.codegen.matrix.group import Group
 from tilework.codegen.plan.extents import size
 from tilework.dtypes import float32
@@ -349,22 +349,18 @@ class ChainGroup(Group):
             write_results(self.out, tile, place, feed.outgoing[number])
 
     def _write_folds(self, state: _State) -> None:
-        """Store what becomes of the folds; one of the four threads of a row does."""
+        """Store what becomes of the folds."""
         out, chain, running = self.out, self.chain, self.chain.running
         if running is None:
             return
         fold = FoldAttrs(Fold.ADD)
+        known: dict[int, dict[Node, Node]] = {}
         for half in (0, 1):
-            values: dict[Node, Node] = {running.most: state.most[half]}
+            values = known[half] = {running.most: state.most[half]}
             for node, (_, outside) in running.sums.items():
                 found = out.emit(FOLD_QUAD(state.totals[node][half], attrs=fold))
                 for op, factor in outside:
                     found = op(found, substitute_ranges(factor, {}, {}, dict(values)))
                 values[node] = out.emit(found)
-            line = state.lines[half]
-            gate = simplify.both(
-                simplify.equal(self.pair, _ZERO), simplify.less(line, const_index(size(chain.row)))
-            )
-            ranges = state.values | {chain.row: line}
-            for store in chain.cascade.stores:
-                out.emit(gated(substitute_ranges(store, ranges, {}, dict(values)), gate))
+        lines = (chain.row, state.lines)
+        self.write_rows(chain.cascade.stores, lines, state.values, known)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tilework.codegen.analysis import substitute_ranges
+from tilework.codegen.matrix.epilogue import gated
+from tilework.codegen.plan.extents import size
 from tilework.dtypes import float32
 from tilework.ir.build import const, const_index
 from tilework.ir.ops.control import BROADCAST
@@ -43,6 +46,30 @@ class Group:
             line = simplify.add(simplify.add(below, self.line), const_index(8 * half))
             found.append(self.out.emit(line))
         return found
+
+    def write_rows(
+        self,
+        stores: tuple[Node, ...],
+        lines: tuple[Node, list[Node]],
+        values: dict[Node, Node],
+        known: dict[int, dict[Node, Node]],
+    ) -> None:
+        """Store a value of each row; one of the four threads that have a part of it does.
+
+        Args:
+            stores: The STOREs.
+            lines: The range along the rows, and a thread's two rows.
+            values: The values of the other ranges.
+            known: For both rows, the values of folds.
+        """
+        range_, both = lines
+        is_first = simplify.equal(self.pair, const_index(0))
+        for half, line in enumerate(both) if stores else ():
+            is_inside = simplify.less(line, const_index(size(range_)))
+            gate = simplify.both(is_first, is_inside)
+            for store in stores:
+                found = substitute_ranges(store, values | {range_: line}, {}, dict(known[half]))
+                self.out.emit(gated(found, gate))
 
     def zeros(self, columns: int) -> Node:
         """Sums of so many columns."""

@@ -40,6 +40,7 @@ class Stream:
         cascade, running: What it computes, and how in one pass.
         scores: The sum of products that scores are computed from, over `inner`.
         result: The last sum of products, over the key.
+        of_rows: The stores of what folds of a row give, besides that of the result.
         row, key, inner, column: The ranges of a tile's rows, of all folds, of the scores' products,
             and of the results.
         rows, keys, values: The three arrays that are copied.
@@ -52,6 +53,7 @@ class Stream:
     running: Running
     scores: Node
     result: Node
+    of_rows: tuple[Node, ...]
     row: Node
     key: Node
     inner: Node
@@ -78,12 +80,15 @@ def find_stream(kernel: Kernel, target: TargetSpec) -> Stream | None:
     """The cascade of a kernel for matrix units; None where it has none that suits them."""
     cascade = find_cascade(kernel)
     running = None if cascade is None else find_running(cascade)
-    if cascade is None or running is None or cascade.key is None or len(cascade.stores) != 1:
+    if cascade is None or running is None or cascade.key is None:
         return None
     found = _factors(cascade, running)
     if found is None:
         return None
     scores, result, q, k, v = found
+    of_rows = _stores_of_rows(cascade, result)
+    if len(of_rows) != len(cascade.stores) - 1:
+        return None
     inner, key = scores.src[1], cascade.key
     arrays = [_array(node, cascade, (inner, key)) for node in (q, k, v)]
     rows, keys, values = arrays
@@ -105,7 +110,7 @@ def find_stream(kernel: Kernel, target: TargetSpec) -> Stream | None:
     if not is_fit or not crews:
         return None
     named = (own[0], key, inner, columns[0], rows, keys, values)
-    stream = Stream(cascade, running, scores, result, *named, crews[0])
+    stream = Stream(cascade, running, scores, result, of_rows, *named, crews[0])
     cut = best_cut(crews, lambda crew, block: _load(stream, crew, block), target, (_SLOTS, _SLOTS))
     return None if cut is None else replace(stream, crew=cut.crew, block=cut.block, slots=cut.slots)
 
@@ -147,6 +152,14 @@ def _factors(cascade: Cascade, running: Running) -> tuple[Node, Node, Node, Node
     value = plain_load(others[0])
     q, k = first
     return None if q is None or k is None or value is None else (scores, result, q, k, value)
+
+
+def _stores_of_rows(cascade: Cascade, result: Node) -> tuple[Node, ...]:
+    """The stores of one value for each row."""
+    free = cascade.kernel.free
+    rows = sum(free.bit(range_) for range_ in cascade.rows)
+    alone = [store for store in cascade.stores if free.mask[store] == rows]
+    return tuple([store for store in alone if result not in toposort(store)])
 
 
 def _is_rounded(weight: Node) -> bool:

@@ -73,6 +73,7 @@ class StreamGroup(Group):
         done = self._last_block(state, last, whole)
         feed.end_tile(count, done)
         known = {half: self._row_values(state, half) for half in (0, 1)}
+        self.write_rows(stream.of_rows, (stream.row, state.lines), values, known)
         starts = values | {stream.row: row, stream.column: _NONE}
         place = Place(feed.group, feed.member, feed.leads, starts, done)
         write_results(out, work.results(result, known), place, feed.outgoing[0])

@@ -95,7 +95,7 @@ class StreamWork:
             return values | {stream.result: total}
 
         return Tile(
-            stream.cascade.stores,
+            tuple([store for store in stream.cascade.stores if store not in stream.of_rows]),
             ((stream.row, self.rows),),
             ((stream.column, stream.columns),),
             stream.others,

@@ -133,7 +133,7 @@ class Rangeify(StepMaker):
         if node in self.again.folds:
             self._store_fold(node, steps)
             return
-        must_store = node.op is tensor.SCAN or not steps
+        must_store = node.op is tensor.SCAN or node in self.layout.scanned or not steps
         if forced is not None and (must_store or self._is_needed(forced[0], forced[1])):
             self._store_node(node, steps, *forced)
             return
@@ -163,17 +163,40 @@ class Rangeify(StepMaker):
         return self._unified({(s.kernel, s.index, s.valid): s for s in steps})
 
     def _store_fold(self, node: Node, steps: list[Step]) -> None:
-        """Store a fold for all kernels but the cascade that it belongs to."""
+        """Store a fold for all kernels but its cascade, whose kernel does so if it may."""
         inside = [step for step in steps if self._is_in_cascade(node, [step])]
-        for step in inside:
-            self._expand(step)
         others = [step for step in steps if step not in inside]
         if not others:
+            for step in inside:
+                self._expand(step)
             return
         device = self.layout.device[node] or others[0].kernel.device
         buffer = self.layout.new_buffer(node.type.shape, node.type.dtype, device)
         reason = "a fold of a row whose products several kernels compute again"
+        if self._may_leave(node, inside, others):
+            (own,) = inside
+            for step in others:
+                self._load(step, buffer, 0)
+            place = flatten(own.index, node.type.shape)
+            self._store(own.kernel, buffer, 0, place, own, reason)
+            self._expand(own)
+            return
+        for step in inside:
+            self._expand(step)
         self._store_node(node, others, buffer, 0, reason)
+
+    def _may_leave(self, node: Node, inside: list[Step], others: list[Step]) -> bool:
+        """May the kernel of a cascade store a fold of its rows, each once, that others read?"""
+        if len(inside) != 1 or inside[0].valid is not TRUE or self._full(node, inside):
+            return False
+        (own,) = inside
+        kernel = own.kernel
+        rows = kernel.span(own.index)[0]
+        sizes = [dims.as_dim(at.src[0]) for at in rows]
+        if kernel.fixed or dims.product(tuple(sizes)) != numel(node):
+            return False
+        users = {step.kernel for step in others}
+        return not any(self._reaches(user, kernel) for user in users)
 
     def _is_wanted(self, node: Node, step: Step) -> bool:
         """Does something need `node` in the kernel of `step`, at the same index?"""

@@ -73,6 +73,32 @@ def test_warps_compute_what_the_kernel_says_without_races(
     assert is_close(by_crew(stream, *cut), target, dtype, causal=causal)
 
 
+@pytest.mark.parametrize(("target", "cut"), [(HOPPER, None), (AMPERE, (1, 32, 2))])
+def test_a_rows_maximum_and_total_leave_with_the_result_without_races(
+    target: TargetSpec, cut: tuple[int, int, int] | None
+) -> None:
+    rows, keys = 18, 40
+    sink = attention(rows, keys, causal=True, keeps=True)
+    stream = find_stream(analyse(normalise_ranges(sink)), target)
+    assert stream is not None
+    stream = by_crew(stream, *cut) if cut else stream
+    draw = np.random.default_rng(3)
+    kind = ARRAYS[bfloat16]
+    q, k, v = (draw.standard_normal((n, WIDTH)).astype(kind) for n in (rows, keys, keys))
+    found = np.full((rows, WIDTH), np.nan, dtype=kind)
+    folds = [np.full(rows, np.nan, np.float32) for _ in range(2)]
+    buffers = [x.view(np.uint8).data.cast("B") for x in (found, q, k, v, *folds)]
+    blocks = ceil_div(rows, stream.crew.rows) if stream.crew.is_warps else 1
+    run_blocks(lower_stream(stream, target), buffers, blocks=blocks)
+    scores = q.astype(np.float64) @ k.astype(np.float64).T * SCALE
+    scores = np.where(np.arange(keys) <= np.arange(rows)[:, None], scores, -np.inf)
+    most = scores.max(1)
+    for got, wanted in zip(folds, (most, np.exp(scores - most[:, None]).sum(1)), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5)
+    wide = expected(q, k, v, causal=True)
+    assert np.abs(found.astype(np.float64) - wide).max() <= 2**-7 * np.abs(wide).max()
+
+
 @pytest.mark.parametrize("target", [AMPERE, TURING])
 def test_several_warps_share_the_only_block_of_a_key_without_races(target: TargetSpec) -> None:
     sink = attention(18, 12, causal=False, dtype=float16)
