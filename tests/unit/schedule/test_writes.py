@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -33,6 +34,7 @@ from tilework.ir.build import const
 from tilework.ir.interpret import Value, evaluate_all
 from tilework.ir.node import Node
 from tilework.ir.ops import math, memory, tensor
+from tilework.ir.ops.tensor import Fold
 from tilework.schedule.linear import assemble
 from tilework.schedule.passes import order
 from tilework.schedule.passes.group import Group
@@ -253,6 +255,17 @@ def test_SCH_23_the_same_program_can_be_tried_again() -> None:
         with pytest.raises(ScheduleCycleError):
             schedule(*bad)
     assert kernels(bad[0]) == 1
+
+
+@pytest.mark.parametrize("as_read", [lambda x: x, lambda x: tensor.CONTIGUOUS(math.NEG(x))])
+def test_SCH_05_a_scan_of_a_repeated_value_whose_storage_is_overwritten(
+    as_read: Callable[[Node], Node],
+) -> None:
+    """The running value must see each repetition apart, though nobody else needs the old ones."""
+    x = ints(0, 2, 1, 2)
+    repeated = as_read(expand(x, (2, 3, 2)))
+    running = tensor.SCAN(repeated, attrs=tensor.ScanAttrs(Fold.ADD, 0, False, False))
+    check([running, assign(repeated, flip(running, 0))], bind(x))
 
 
 # --- order ---------------------------------------------------------------------------------------

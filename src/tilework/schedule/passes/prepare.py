@@ -72,6 +72,8 @@ class Layout:
         self.memory: dict[Node, tuple[Buffer, int]] = {}
         #: Values that must be written to a version of a buffer, and why.
         self.forced: dict[Node, tuple[Buffer, int, str]] = {}
+        #: Those of them that scans must read: a value without all loops would run on for each.
+        self.scanned: set[Node] = set()
         #: Constants and counters that something reads from memory all the same.
         self.stored_leaves: dict[Node, tuple[Buffer, int]] = {}
         #: Nodes whose value is that of another one: AFTERs whose write covers the whole storage.
@@ -172,9 +174,19 @@ class Layout:
         self.force(node, "a scan runs along its axis")
         source = node.src[0]
         wide = sum(size != 1 for size in source.type.shape)
-        if len(loaded_axes(source, _LOOKED_AT, self._is_read)) < wide:
+        read: list[Node] = []
+
+        def is_read(node: Node) -> bool:
+            if self.in_memory(node) is not None:
+                read.append(node)
+            return self.in_memory(node) is not None
+
+        if len(loaded_axes(source, _LOOKED_AT, is_read)) < wide:
             # A running value must depend on all loops, or it would run on for each of them.
             self.force(source, "repeated along an axis, and scanned")
+            read = [self.strip(source)]
+        for node in read:
+            self.scanned.add(self._written(node))
 
     def _is_scattered(self, node: Node) -> bool:
         """Is this a SCATTER into memory of its own?"""
@@ -206,8 +218,11 @@ class Layout:
     def _is_leaf(self, node: Node) -> bool:
         return node.op in _LEAVES or self.in_memory(node) is not None
 
-    def _is_read(self, node: Node) -> bool:
-        return self.in_memory(node) is not None
+    def _written(self, node: Node) -> Node:
+        """The value that is written where `node` is read."""
+        while node in self.forwards and node not in self.memory and node not in self.forced:
+            node = self.strip(self.forwards[node])
+        return node
 
     def _device_of(self, node: Node) -> str:
         if node.op is memory.PARAM:
