@@ -163,7 +163,8 @@ class MatrixTiling(Tiling):
         """Plans for this tile in all loop orders, each with its estimated cycles."""
         if not self._fits():
             return []
-        found = [self.by_rows(block) for block in self.row_blocks()]
+        is_copied = not self.direct_a
+        found = [self.by_rows(block, is_copied) for block in self.row_blocks()]
         if self.direct_a:
             found += [self.by_columns(block) for block in self.column_blocks()]
         elif self._has_deep_windows():

@@ -40,7 +40,11 @@ class Tiling(TileCost):
         return [
             *(self.by_columns(block) for block in self.column_blocks()),
             *(self.by_windows(*blocks) for blocks in self.window_blocks()),
-            *(self.by_rows(block) for block in self.row_blocks()),
+            *(
+                self.by_rows(block, copied)
+                for block in self.row_blocks()
+                for copied in self._ways()
+            ),
         ]
 
     def by_columns(self, block: int) -> tuple[float, Plan]:
@@ -89,8 +93,8 @@ class Tiling(TileCost):
         found.add(min(fitting, self.lane_tiles))
         return sorted(found)
 
-    def by_rows(self, block: int) -> tuple[float, Plan]:
-        """A block of rows of a stays in the cache while the panels of b pass."""
+    def by_rows(self, block: int, is_copied: bool) -> tuple[float, Plan]:
+        """A block of rows of a, `is_copied` or in place, stays in the cache; panels of b pass."""
         blocks = ceil_div(self.row_tiles, block)
         outer = [*self.contraction.batch, *self.m_rest]
         around = product(outer) * blocks
@@ -100,7 +104,7 @@ class Tiling(TileCost):
         # The last block may be smaller than those that all wait for.
         cycles = self.compute * blocks * block / self.row_tiles
         staged: list[Staged] = []
-        if self._stage_a(panels):
+        if is_copied:
             staged.append(Staged(0, Memory.TILE, len(nest), 1))
             copied = around * block * self.height * self.depth * self.loads_a
             cycles += copied * (COPY_SCALAR_GATED if self.gated_a else COPY_SCALAR)
@@ -243,6 +247,13 @@ class Tiling(TileCost):
             Split(number(r), parts.get(r, (Part(Unit.LOOP),)), tiles.get(r, ()))
             for r in dict.fromkeys([*tiles, *parts])
         )
+
+    def _ways(self) -> tuple[bool, ...]:
+        """Whether blocks of rows of a are copied; both are compared where it is read in order."""
+        if not self._stage_a(product(self.n_rest) * self.lane_tiles):
+            return (False,)
+        in_order = self.plain_a and load_stride(self.contraction.a, self.contraction.k[-1]) == 1
+        return (True, False) if in_order else (True,)
 
     def _stage_a(self, panels: int) -> bool:
         """Is a read often enough to be copied into panels of consecutive rows?"""

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 #: Rows of accumulators side by side; fewer lanes than this leave the copy without a gain.
 _MOST_ROWS = 8
 _MOST_VECTORS = 4
+#: A sum of vectors takes so many cycles, in which as many rows may begin.
+_WAITED_ROWS = 4
 _LEAST_LANES = 4
 _TASKS_PER_CORE = 2
 #: Rows of a block for each row that neighbouring blocks both copy.
@@ -200,9 +202,13 @@ class _DeepLayout:
 
 
 def _even_rows(extent: int) -> int:
-    """Rows that waste least where they do not divide `extent`; of equal ones the most."""
+    """Rows that cost least: that waste little where they do not divide `extent`, yet are several.
 
-    def waste(rows: int) -> int:
-        return ceil_div(extent, rows) * rows
+    Each result waits for its last sum, so that a tile of few rows takes as long as one of more.
+    Of equal ones the most.
+    """
 
-    return min(range(1, min(extent, _MOST_ROWS) + 1), key=lambda rows: (waste(rows), -rows))
+    def cost(rows: int) -> int:
+        return ceil_div(extent, rows) * max(rows, _WAITED_ROWS)
+
+    return min(range(1, min(extent, _MOST_ROWS) + 1), key=lambda rows: (cost(rows), -rows))

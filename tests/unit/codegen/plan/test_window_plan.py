@@ -1,5 +1,7 @@
 """Which folds over windows get a copied input."""
 
+import pytest
+
 from tilework.codegen.analysis import Kernel, analyse
 from tilework.codegen.pipeline import lower_kernel
 from tilework.codegen.plan.check import check
@@ -60,27 +62,27 @@ def test_folds_without_overlap_have_no_window_plan() -> None:
     assert choose_window_plan(pooling(3, 1), TARGET) is None
 
 
-def deep_pooling(channels: int = 24, padding: int = 1) -> Kernel:
-    """The greatest of 3 x 3 elements of an image of 12 x 12 whose channels lie side by side."""
-    y, x, c, first, second = loop(0, 12), loop(1, 12), loop(2, channels), loop(3, 3), loop(4, 3)
-    size = 14 - 2 * padding
+def deep_pooling(channels: int = 24, padding: int = 1, wide: int = 12) -> Kernel:
+    """The greatest of 3 x 3 elements of 12 x `wide` places whose channels lie side by side."""
+    y, x, c, first, second = loop(0, 12), loop(1, wide), loop(2, channels), loop(3, 3), loop(4, 3)
+    high, size = 14 - 2 * padding, wide + 2 - 2 * padding
     row = simplify.add(y, simplify.add(first, const_index(-padding)))
     column = simplify.add(x, simplify.add(second, const_index(-padding)))
     inside = simplify.all_of(
         condition
-        for place in (row, column)
+        for place, count in ((row, high), (column, size))
         for condition in (
             simplify.less(const_index(-1), place),
-            simplify.less(place, const_index(size)),
+            simplify.less(place, const_index(count)),
         )
     )
     gate = [] if inside is simplify.TRUE else [inside]
     pixel = simplify.add(simplify.scale(row, size), column)
-    buffer = PARAM(attrs=ParamAttrs(1, (size * size * channels,), float32))
+    buffer = PARAM(attrs=ParamAttrs(1, (high * size * channels,), float32))
     read = LOAD(INDEX(buffer, simplify.add(simplify.scale(pixel, channels), c)), *gate)
-    target = PARAM(attrs=ParamAttrs(0, (144 * channels,), float32))
+    target = PARAM(attrs=ParamAttrs(0, (12 * wide * channels,), float32))
     total = REDUCE(read, first, second, attrs=ReduceAttrs(Fold.MAX))
-    place = simplify.add(simplify.scale(simplify.add(simplify.scale(y, 12), x), channels), c)
+    place = simplify.add(simplify.scale(simplify.add(simplify.scale(y, wide), x), channels), c)
     return analyse(SINK(STORE(INDEX(target, place), total)))
 
 
@@ -112,3 +114,11 @@ def test_rows_are_shared_in_whole_parts_of_the_cores() -> None:
     assert plan is not None
     assert plan.nest[0] == (0, 0)
     assert plan.split_of(0).outer[1].size == 6
+
+
+@pytest.mark.parametrize("wide", [7, 11, 13, 17, 19, 26])
+def test_several_rows_side_by_side_whatever_the_width_divides_by(wide: int) -> None:
+    plan = choose_window_plan(deep_pooling(wide=wide), TARGET)
+    assert plan is not None
+    (rows,) = plan.split_of(1).tile
+    assert 5 <= rows.size <= 8
