@@ -29,8 +29,8 @@ from tests.unit.schedule.schedule_builders import (
 )
 
 from tilework.base.errors import ScheduleCycleError, UserError
-from tilework.dtypes import float32, int32, uint8
-from tilework.ir.build import const
+from tilework.dtypes import float32, int16, int32, uint8
+from tilework.ir.build import cast, const
 from tilework.ir.interpret import Value, evaluate_all
 from tilework.ir.node import Node
 from tilework.ir.ops import math, memory, tensor
@@ -291,6 +291,20 @@ def test_SCH_07_no_kernel_runs_before_the_writer_of_what_it_reads() -> None:
 def test_SCH_08_no_version_is_overwritten_while_a_reader_waits() -> None:
     outputs, values = history()
     check(outputs, values, Limits(nodes=2))
+
+
+def test_SCH_09_an_early_write_is_not_joined_with_a_reader_of_what_overwrites_it() -> None:
+    a, x = ints(0, 3), ints(1, 3)
+    shared = math.MUL(x, x)
+    first = assign(a, math.ADD(shared, a), view=shrink(a, (0, 3)))
+    second = assign(first, flip(a, 0))
+    third = assign(second, gather(second, remainder(x)), view=shrink(second, (0, 3)))
+    check([gather(third, remainder(shared)), second, third], bind(a, x))
+
+
+def remainder(x: Node) -> Node:
+    """Places in an axis of 3 elements."""
+    return cast(math.MOD(x, const(3, int32, x.type.shape)), int16)
 
 
 def run_without(

@@ -499,10 +499,14 @@ def _is_awaited_by(user: Kernel, buffer: Buffer) -> bool:
 def _consumers(kernel: Kernel, latest: int) -> list[Kernel]:
     """The kernels that need what `kernel` writes, as far as they stand before `latest`.
 
-    See `_latest_before`: nothing from there on leads back.
+    See `_latest_before`: nothing from there on leads back.  Who writes a later version of the same
+    buffer comes later as well.
     """
     found = []
     for store in kernel.stores:
         if store.position is None or store.position <= latest:
             found += store.buffer.users_of(store.version)
+            if store.buffer.latest > store.version:
+                writers = store.buffer.writers.items()
+                found += [other.find() for version, other in writers if version > store.version]
     return [reader for reader in found if reader is not kernel]
