@@ -38,7 +38,6 @@ BOUNDED = {
     "engine/device.py:on_close": "functions, added at import",
     "engine/execute.py:_placed_before": "_MOST_PLACED, then cleared",
     "engine/faults.py:_checked": "_MOST_CHECKED, the oldest dropped",
-    "engine/limits.py:_asked_before": "_MOST_ASKED, then cleared",
     "engine/limits.py:_made_before": "sets of kinds of devices",
     "engine/splits.py:_kept": "_MOST_KEPT, then cleared",
     "frontends/onnx/host.py:_RULES": "rules, added at import",

@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 #: The units whose products take factors held in registers, and the dtypes that they must know.
 _UNITS: Final = ("warp_group", "warp")
 _NARROW: Final = frozenset({"float16", "bfloat16"})
-#: By identity whether a target has it; with the target, so that the identity stays its own.
-_asked_before: Final[dict[int, tuple[TargetSpec, bool]]] = {}
-_MOST_ASKED: Final = 64
+_Specs = list[tuple[str, "TargetSpec"]]
 #: By kind of devices, what a library folds between several.
 _Libraries = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
 #: Limits by the kinds that lack it, by libraries, and by the kinds that have matrix registers.
@@ -40,14 +38,17 @@ _IN_REGISTERS: Final = "bfloat16"
 _MOST_SCORES: Final = 64 << 20
 
 
+class _Last:
+    """What the devices are that were asked for last, and what was found: one object for both."""
+
+    row: tuple[_Specs, bool, frozenset[str], tuple[str, ...]] | None = None
+
+
 def limits_of_devices() -> Limits:
     """The limits for what is scheduled now, the same object for the same devices."""
-    kinds = DEFAULT_LIMITS.matrix_units_on
-    lacking = frozenset(
-        kind for kind, spec in Device.specs() if kind in kinds and not _has_unit(spec)
-    )
-    libraries = _libraries()
-    registers = _with_registers()
+    specs = Device.specs()
+    lacking, registers = _units_of(specs)
+    libraries = _libraries(specs)
     if not lacking and not libraries and not registers:
         return DEFAULT_LIMITS
     key = (lacking, libraries, registers)
@@ -57,7 +58,9 @@ def limits_of_devices() -> Limits:
             DEFAULT_LIMITS,
             collectives_on=libraries,
             scores_stored_on=tuple([(kind, _IN_REGISTERS, _MOST_SCORES) for kind in registers]),
-            matrix_units_on=tuple([kind for kind in kinds if kind not in lacking]),
+            matrix_units_on=tuple(
+                [kind for kind in DEFAULT_LIMITS.matrix_units_on if kind not in lacking]
+            ),
             recomputed_from=tuple(
                 [row for row in DEFAULT_LIMITS.recomputed_from if row[0] not in lacking]
             ),
@@ -65,11 +68,24 @@ def limits_of_devices() -> Limits:
     return found
 
 
-def _with_registers() -> tuple[str, ...]:
-    """The kinds of devices all of which have matrix registers for bfloat16, and may use them."""
+def _units_of(specs: _Specs) -> tuple[frozenset[str], tuple[str, ...]]:
+    """The kinds of devices that lack matrix units, and those that have matrix registers.
+
+    Each realization asks, and hardly ever of other devices than the one before.
+    """
     keeps = settings.current().keep_subnormals
+    last = _Last.row
+    if last is None or last[1] != keeps or last[0] != specs:
+        kinds = DEFAULT_LIMITS.matrix_units_on
+        lacking = frozenset(kind for kind, spec in specs if kind in kinds and not _has_unit(spec))
+        last = _Last.row = (specs, keeps, lacking, _with_registers(specs, keeps))
+    return last[2], last[3]
+
+
+def _with_registers(specs: _Specs, keeps: bool) -> tuple[str, ...]:
+    """The kinds of devices all of which have matrix registers for bfloat16, and may use them."""
     has: dict[str, bool] = {}
-    for kind, spec in Device.specs():
+    for kind, spec in specs:
         own = any(
             each.registers
             and each.a_dtype == _IN_REGISTERS
@@ -80,13 +96,14 @@ def _with_registers() -> tuple[str, ...]:
     return tuple([kind for kind in sorted(has) if has[kind]])
 
 
-def _libraries() -> _Libraries:
+def _libraries(specs: _Specs) -> _Libraries:
     """By kind of which several devices are open, what a library folds between all of them.
 
     So it is with the devices of a group of processes, which have agreed on it.
     """
     kinds: dict[str, list[str]] = {}
-    for name in Device.opened():
+    is_linked = any(kind in DEFAULT_LIMITS.linked_on for kind, _ in specs)
+    for name in Device.opened() if is_linked else ():
         kind = name.partition(":")[0]  # a card of a group of processes is of a kind of its own
         if kind in DEFAULT_LIMITS.linked_on:
             kinds.setdefault(kind, []).append(name)
@@ -102,11 +119,5 @@ def _libraries() -> _Libraries:
 
 
 def _has_unit(spec: TargetSpec) -> bool:
-    found = _asked_before.get(id(spec))
-    if found is None:
-        if len(_asked_before) >= _MOST_ASKED:
-            _asked_before.clear()
-        known = {each.a_dtype for each in spec.matrix_instructions if each.unit in _UNITS}
-        has = known >= _NARROW
-        found = _asked_before[id(spec)] = (spec, has)
-    return found[1]
+    known = {each.a_dtype for each in spec.matrix_instructions if each.unit in _UNITS}
+    return known >= _NARROW

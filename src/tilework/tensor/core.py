@@ -107,11 +107,13 @@ class TensorBase:
     ) -> Self:
         """A view of this tensor: the same storage through one more movement op."""
         chain = self._chain
-        if chain and op is tensor.RESHAPE and chain[-1][0] is tensor.RESHAPE:
-            chain = chain[:-1]
-        chain = (*chain, (op, attrs))
         base = self._storage.version.node
-        node = apply_chain(base, chain)
+        if chain and op is tensor.RESHAPE and chain[-1][0] is tensor.RESHAPE:
+            chain = (*chain[:-1], (op, attrs))
+            node = apply_chain(base, chain)
+        else:
+            chain = (*chain, (op, attrs))
+            node = make(op, (self.node,), attrs)
         if bindings is not None:
             bindings = merge_bindings((self._live_bindings(), bindings), op.name)
         else:
@@ -467,7 +469,9 @@ class TensorBase:
 
     def _axis(self, axis: int, what: str, extra: int = 0) -> int:
         """An axis counted from the front; negative ones count from the end."""
-        ndim = self.ndim + extra
+        ndim = len(self._type.shape) + extra
+        if type(axis) is int and -ndim <= axis < ndim:
+            return axis % ndim
         if not hasattr(type(axis), "__index__") or isinstance(axis, bool):
             raise DTypeError(
                 f"{what}: an axis must be an integer", got=f"{axis!r} of type {type(axis).__name__}"

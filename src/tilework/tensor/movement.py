@@ -33,6 +33,8 @@ def as_sizes(sizes: Sizes) -> tuple[Any, ...]:
 
 def read_sizes(sizes: Sequence[Any], what: str) -> tuple[Shape, Mapping[str, int] | None]:
     """A shape as the IR has it, and the values bound inside."""
+    if {int}.issuperset(map(type, sizes)):
+        return tuple(sizes), None  # as nearly all are; the rest asks each size twice
     found = None
     for size in sizes:
         if bindings_of(size):

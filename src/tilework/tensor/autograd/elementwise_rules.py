@@ -40,7 +40,8 @@ def _sub(step: Step, g: Tensor) -> Gradients:
 @gradient_of(ops.MUL)
 def _mul(step: Step, g: Tensor) -> Gradients:
     x, y = step.sources
-    return g * y, g * x
+    of_x, of_y = step.wanted  # of a number, and of a network's input, nobody asks
+    return g * y if of_x else None, g * x if of_y else None
 
 
 @gradient_of(ops.MULACC)
@@ -230,7 +231,12 @@ def _abs(step: Step, g: Tensor) -> Gradients:
 @gradient_of(ops.WHERE)
 def _where(step: Step, g: Tensor) -> Gradients:
     condition = step.sources[0]
-    return None, condition.where(g, 0), condition.where(0, g)
+    _, of_first, of_second = step.wanted
+    return (
+        None,
+        condition.where(g, 0) if of_first else None,
+        condition.where(0, g) if of_second else None,
+    )
 
 
 @gradient_of(ops.CAST)

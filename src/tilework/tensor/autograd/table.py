@@ -21,6 +21,8 @@ class Step:
     attrs: Any
     sources: tuple[Tensor, ...]
     make_value: Callable[[], Tensor]
+    #: For each source, whether its gradient goes on to anything; a rule may give None if not.
+    wanted: tuple[bool, ...]
 
     @cached_property
     def value(self) -> Tensor:

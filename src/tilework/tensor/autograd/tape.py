@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilework.base.errors import DTypeError, InternalError, ShapeError, UserError
+from tilework.ir.node import make
 from tilework.ir.ops.memory import AFTER
 from tilework.tensor.autograd import elementwise_rules, structure_rules
 from tilework.tensor.autograd.table import NO_GRADIENT, RULES, Step
@@ -23,6 +24,7 @@ from tilework.tensor.version import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tilework.ir.node import Node
     from tilework.tensor.tensor import Tensor
 
 __all__ = ["backward", "elementwise_rules", "gradient", "structure_rules"]
@@ -233,7 +235,8 @@ class _Walk:
         sources = tuple(
             [self._seen(each, chain) for each, chain in zip(version.sources, chains, strict=True)]
         )
-        parts = rule(Step(attrs, sources, lambda: self._seen(version, NO_VIEW)), g)
+        wanted = tuple([id(each) in self._leads for each in version.sources])
+        parts = rule(Step(attrs, sources, lambda: self._seen(version, NO_VIEW), wanted), g)
         for source, chain, part in zip(version.sources, chains, parts, strict=True):
             if part is not None:
                 self._send(source, chain, part)
@@ -252,25 +255,28 @@ class _Walk:
 
     def _seen(self, version: Version, chain: Chain) -> Tensor:
         """A tensor of what a version holds, whatever was written since."""
-        made = type(self.root)._over(version)
-        if chain:
-            return made._set(
-                Storage(version), chain, apply_chain(version.node, chain).type, version.bindings
-            )
-        return made
+        return self._seen_as(version, chain, apply_chain(version.node, chain))
+
+    def _seen_as(self, version: Version, chain: Chain, node: Node) -> Tensor:
+        """`_seen`, of a version that is `node` through `chain`."""
+        kind = type(self.root)
+        return kind.__new__(kind)._set(Storage(version), chain, node.type, version.bindings)
 
     def _send(self, version: Version, chain: Chain, g: Tensor) -> None:
         """Add `g`, the gradient of `version` seen through `chain`."""
         if id(version) not in self._leads:
             return
         wanted = self._wanted.get(id(version), ())
+        nodes = [version.node]  # what is seen after each part of the chain
+        for op, attrs in chain[:-1]:
+            nodes.append(make(op, (nodes[-1],), attrs))
         while chain:
             self._collect(version, chain, wanted, g)
             (op, attrs), chain = chain[-1], chain[:-1]
             if op in NO_GRADIENT:
                 return
-            inner = self._seen(version, chain)
-            (part,) = RULES[op](Step(attrs, (inner,), _unused), g)
+            inner = self._seen_as(version, chain, nodes[len(chain)])
+            (part,) = RULES[op](Step(attrs, (inner,), _unused, (True,)), g)
             assert part is not None
             g = part
         self._collect(version, chain, wanted, g)
