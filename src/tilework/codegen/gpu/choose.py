@@ -47,6 +47,8 @@ _SCANNED_BYTES, _FEW = 16, 8
 _MOST_SCANNED = 16
 #: The most lanes of a square that a thread transposes, and its neighbours along a row of stores.
 _SQUARE, _SECTORS = 8, 4
+#: Rows of so many elements share a block, which has so many warps, and each warp so many of them.
+_SHORT_ROW, _ROW_WARPS, _ROW_COPIES = 256, 8, 4
 #: Warps that fold parts of one column, bytes of neighbouring columns that one thread loads at once,
 #: and bytes that it has asked for before it waits.
 _COLUMN_WARPS, _COLUMN_BYTES, _IN_FLIGHT = 8, 8, 32
@@ -357,6 +359,9 @@ def _row_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan | None:
     threads = _WARP
     while threads < most and threads * max(each // 2, lanes) < length:
         threads *= 2
+    together = _rows_together(folded, threads, length, target)
+    if together:
+        lanes = min(lanes, max(length // threads, 1))
     copies = 1
     limit = each
     while threads * lanes * copies < length and lanes * copies * 2 <= limit:
@@ -369,7 +374,24 @@ def _row_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan | None:
         Split(number(r), (Part(Unit.LOOP),), tuple(tile))
         for r in sorted({*alongs, *columns}, key=number)
     ]
+    if together:
+        splits.append(Split(number(folded[-1]), (Part(Unit.LOOP),), together))
     return GpuPlan(tuple(splits), _nest_of([*folded, *columns]), len(folded), (), overlap=False)
+
+
+def _rows_together(
+    rows: list[Node], threads: int, length: int, target: TargetSpec
+) -> tuple[Part, ...]:
+    """The tile of rows that one block has, a warp each; () where each has a block of its own.
+
+    Of rows that a warp has in its hands at once, a block's beginning takes longer than its work.
+    """
+    warps = _ROW_WARPS * _ROW_COPIES
+    if threads > _WARP or length > _SHORT_ROW or not rows or size(rows[-1]) % warps:
+        return ()
+    if product(rows) < _MANY_ROWS * warps * max(target.unit("grid").count, 1):
+        return ()
+    return (Part(Unit.WARP, _ROW_WARPS), Part(Unit.UNROLL, _ROW_COPIES))
 
 
 def _streamed(kernel: Kernel, rows: int, target: TargetSpec) -> int:

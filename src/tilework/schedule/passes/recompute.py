@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 _MOVED = frozenset((tensor.RESHAPE, tensor.PERMUTE, tensor.EXPAND))
 #: Movement through which boxes are read.
 _READ = _MOVED | {tensor.SHRINK}
+#: What guards rows in which nothing takes part: a choice between numbers.
+_CHOOSING = frozenset((math.WHERE, math.EQ, math.NE, math.LT, math.LE))
 #: How often a sum of products must have the elements of its factors, and how long it may be.
 _TIMES_LARGER, _MOST_DEPTH = 4, 256
 #: Kernels that would read a value; with fewer, the rules for cascades do.
@@ -106,7 +108,7 @@ def find_recomputed(layout: Layout, limits: Limits) -> Again:
         if on_matrix_units:
             _store_operands(part, layout)
             values |= _beside(part)
-        values |= part.values
+        values |= part.values | _of_folds(part, layout)
         folds.update(part.folds)
         ends.update(end for end in part.ends if not _is_weighted(end, part))
     return Again(frozenset(values), frozenset(folds), frozenset(ends))
@@ -132,6 +134,24 @@ def _beside(part: _Part) -> set[Node]:
         for source in node.src:
             if source not in part.values:
                 found |= _of_positions(source)
+    return found
+
+
+def _of_folds(part: _Part, layout: Layout) -> set[Node]:
+    """What choices and comparisons make of folds of rows: every kernel that has those does so.
+
+    Stored by a kernel of its own, it would be read by the one that folds the rows.
+    """
+    found: set[Node] = set()
+    known = set(part.folds)
+    for node in layout.order:
+        sources = [source for source in node.src if source.op is not math.CONST]
+        is_light = node.op in _CHOOSING or node.op is tensor.RESHAPE
+        if not is_light or not sources or not known.issuperset(sources):
+            continue
+        if node not in layout.memory and node not in layout.forced:
+            known.add(node)
+            found.add(node)
     return found
 
 
