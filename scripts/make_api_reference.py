@@ -16,7 +16,7 @@ NOTE = "Made by `python scripts/make_api_reference.py`; do not edit."
 
 #: Page of methods of Tensor -> its title, and the families (classes) whose methods it shows.
 FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
-    "tensor": ("Tensors", ("Tensor", "TensorBase", "Differentiation")),
+    "tensor": ("Tensors", ("Tensor", "TensorBase", "PythonProtocols", "Differentiation")),
     "creation": ("Making tensors", ("Creation", "Random", "Hashing", "Drawing")),
     "conversion": ("Dtypes and quantisation", ("Conversion", "Quantising")),
     "movement": ("Shapes and order", ("Movement", "Joining", "Arranging", "Familiar")),

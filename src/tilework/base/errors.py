@@ -5,7 +5,7 @@
     |                        SettingsError(ValueError) ModelFileError(ValueError)
     |                        AliasError(ValueError) BoundsError(IndexError) PlanError(ValueError)
     |                        PermissionDeniedError(PermissionError) FileAccessError(OSError)
-    |                        MissingFileError(FileNotFoundError)
+    |                        MissingFileError(FileNotFoundError) ScalarError(TypeError)
     |                        CaptureError(RuntimeError) StaleHandleError StaleOutputError
     |-- UnsupportedError     RenderError UnsupportedDeviceError
     |-- ToolchainError       CompileError
@@ -101,6 +101,10 @@ class UserError(TileworkError):
 
 class ShapeError(UserError, ValueError):
     """Shapes, axes or sizes do not fit the operation."""
+
+
+class ScalarError(ShapeError, TypeError):
+    """A tensor without axes is used as a sequence."""
 
 
 class DTypeError(UserError, TypeError):

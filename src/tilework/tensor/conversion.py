@@ -21,11 +21,19 @@ def packed_module() -> Any:
 
 def destination(device: Any, dtype: DType | str | None) -> tuple[Any, DType | str | None]:
     """The device (`()` for where it is) and the dtype (or None) that `to` was asked for."""
-    if isinstance(device, DType) and dtype is None:
+    if dtype is None and (isinstance(device, DType) or _stands_for_dtype(device)):
         return (), device
     if isinstance(device, TensorBase):
         return device.device, device.dtype if dtype is None else dtype
     return device, dtype
+
+
+def _stands_for_dtype(value: Any) -> bool:
+    """Whether it is the name of a dtype, or a dtype of NumPy: no device is called as one."""
+    if isinstance(value, str):
+        return isinstance(getattr(dtypes, value, None), DType)
+    owner = value if isinstance(value, type) else type(value)
+    return owner.__module__.partition(".")[0] in ("numpy", "ml_dtypes")
 
 
 class Conversion(Creation, Movement):
@@ -58,7 +66,8 @@ class Conversion(Creation, Movement):
 
         Args:
             device: a name, a sequence of names, None for the default one, or nothing (`()`) for
-                where it is; a dtype in its place converts, and a tensor stands for both of its own.
+                where it is; a dtype (or its name, or one of NumPy's) in its place converts, and a
+                tensor stands for both of its own.
             dtype: what to convert to.
 
         Example:

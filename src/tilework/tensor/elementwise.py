@@ -50,8 +50,8 @@ class Elementwise(Conversion):
         """The other operand as a tensor or a Python number."""
         if other.__class__ is self.__class__ or isinstance(other, bool | int | float):
             return other
-        if isinstance(other, type(self)):
-            return other
+        if isinstance(other, Elementwise):  # of this class, or of one that a user derived
+            return other  # type: ignore[return-value]
         if isinstance(other, Variable):
             return self._from_node(other.node, self.device, other.bindings)
         if other is None or isinstance(other, TensorBase):

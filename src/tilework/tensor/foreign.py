@@ -126,6 +126,12 @@ def readable(data: Any) -> tuple[numpy.ndarray[Any, Any], DType | None]:
     detach = getattr(data, "detach", None)
     values = data if detach is None else detach()  # PyTorch refuses to convert a history
     kind = getattr(values, "dtype", "")
+    if type(values).__module__.startswith("numpy.ma") and np.ma.is_masked(values):
+        raise DTypeError(
+            "Tensor: a masked array has elements without a value",
+            got=f"{int(np.ma.getmaskarray(values).sum())} masked of {values.size}",
+            try_="array.filled(value), and the mask as a tensor of its own",
+        )
     if complexes.is_named(kind):
         raise complexes.refused("Tensor", f"an array of {kind}")
     named = _WITHOUT_NUMPY.get(str(kind))

@@ -21,20 +21,18 @@ from tilework.tensor import complexes, foreign, host, host_lists
 from tilework.tensor.autograd import tape
 from tilework.tensor.core import TensorBase
 from tilework.tensor.creation import as_dtype
-from tilework.tensor.differentiation import Differentiation
 from tilework.tensor.elsewhere import OF_TENSORS, explain_missing
 from tilework.tensor.promotion import check_fits, dtype_of_number
+from tilework.tensor.python_protocols import PythonProtocols
 from tilework.tensor.variable import Variable, format_shape
 from tilework.tensor.version import Storage, Version, history
 from tilework.tensor.wrong_calls import told
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import numpy
 
 
-class Tensor(Differentiation):
+class Tensor(PythonProtocols):
     """An array of numbers on a device, computed when it is needed.
 
     Args:
@@ -93,7 +91,8 @@ class Tensor(Differentiation):
 
     @classmethod
     def _lift(cls, value: Any, device: str) -> Self:
-        return cls(value, device=device)
+        made = Tensor(value, device=device)  # a class of the user may take other arguments
+        return made if cls is Tensor else cls._over(made._storage.version)  # type: ignore[return-value]
 
     # --- to the host -------------------------------------------------------------------------
 
@@ -181,38 +180,6 @@ class Tensor(Differentiation):
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)  # the host, where the exported copy lies
-
-    def __float__(self) -> float:
-        return float(self.item())
-
-    def __int__(self) -> int:
-        return int(self.item())
-
-    def __bool__(self) -> bool:
-        if self._count() != 1:
-            raise ShapeError(
-                "bool: a tensor of several elements is neither true nor false",
-                got=f"shape {format_shape(self._dims)}",
-                try_=".any() or .all()",
-            )
-        return bool(self.item())
-
-    def __len__(self) -> int:
-        if not self.ndim:
-            raise ShapeError("len: a scalar has no length")
-        return self._sizes()[0]
-
-    def __iter__(self) -> Iterator[Self]:
-        if not self.ndim:
-            raise ShapeError("iter: a scalar can't be iterated over")
-        return iter([self[position] for position in range(self._fixed_size(0, "iter"))])
-
-    def __contains__(self, value: object) -> bool:
-        found: Any = self == value
-        return isinstance(found, TensorBase) and bool(found.any().item())  # type: ignore[attr-defined]
-
-    def __format__(self, spec: str) -> str:
-        return format(self.item(), spec) if spec else repr(self)
 
     def __repr__(self) -> str:
         """Type, shape and state; computes nothing."""
@@ -441,7 +408,8 @@ _BINARY = (
 _OPERATORS = frozenset(f"__{prefix}{name}__" for name in _BINARY for prefix in ("", "r", "i")) | {
     "__getitem__", "__setitem__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__",
     "__neg__", "__invert__", "__init__", "__bool__", "__len__", "__iter__",
-    "__int__", "__float__", "__contains__", "__format__", "__array__", "__dlpack__",
+    "__int__", "__float__", "__index__", "__complex__", "__contains__", "__format__", "__round__",
+    "__divmod__", "__rdivmod__", "__delitem__", "__array__", "__dlpack__",
 }  # fmt: skip
 
 _trim_tracebacks(Tensor)
