@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tilework.codegen.analysis import Kernel, analyse, substitute_ranges
+from tilework.codegen.passes.repeats import fold_repeats
 from tilework.dtypes import index
 from tilework.ir.build import const_bits, const_index
 from tilework.ir.fold import identity_bits
@@ -28,11 +29,12 @@ def normalise_ranges(sink: Node) -> Node:
     """KERNEL -> KERNEL with fewer divisions and fewer, longer ranges.
 
     Ensures: no index is a range divided (or taken modulo) by a number that divides its size; no
-    two neighbouring ranges always occur as one.  Numbers keep the nest order.
+    two neighbouring ranges always occur as one; no loop folds into one place again and again.
+    Numbers keep the nest order.
     """
     sink = drop_single(sink)
     sink = split_divided(sink)
-    return merge_neighbours(sink)
+    return merge_neighbours(fold_repeats(sink))
 
 
 def drop_single(sink: Node) -> Node:

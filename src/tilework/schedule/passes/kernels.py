@@ -20,6 +20,8 @@ from tilework.ir.ops import math, memory, tensor
 from tilework.ir.ops.index import RANGE, VARIABLE, RangeAttrs
 from tilework.ir.ops.program import FAULT_IF, FaultAttrs
 from tilework.ir.ops.tensor import Fold
+from tilework.ir.rewrite import rewrite
+from tilework.ir.rules import SIMPLIFY
 from tilework.ir.symbolic import dims, simplify
 from tilework.ir.symbolic.bounds import bounds
 from tilework.ir.symbolic.simplify import FALSE, TRUE
@@ -178,6 +180,8 @@ class KernelBody:
         if store.gate is not None:
             gate = simplify.both(gate, _built(store.gate))
         if store.fold is not None:
+            # As code generation will see them: a number times 0 depends on no loop.
+            address, gate = rewrite(address, SIMPLIFY), rewrite(gate, SIMPLIFY)
             value = _repeated(store, value, (address, gate))
             gated = (address,) if gate is TRUE else (address, gate)
             value = combine(store.fold, make(memory.LOAD, gated, None), value)
@@ -283,14 +287,22 @@ def _built(step: Step) -> Node:
 
 
 def _repeated(store: Store, value: Node, others: tuple[Node, ...]) -> Node:
-    """`value` folded over the loops of its kernel that nothing depends on."""
+    """`value` folded over the loops of its kernel that its place does not depend on.
+
+    Each step of such a loop would fold into what the step before it wrote, which neither lanes and
+    threads nor a load that is taken out of the loop would see.
+    """
+    if store.fold is None:
+        return value
+    used = set(toposort(*others))
+    ranges = [at for at in store.step.resolve().kernel.index if at.op is RANGE and at not in used]
     if store.fold is not Fold.ADD and store.fold is not Fold.MUL:
+        # Of equal values the greatest and the least are the value.
+        used = set(toposort(value))
+        ranges = [at for at in ranges if at in used]
+    if not ranges:
         return value
-    used = set(toposort(value, *others))
-    unused = [at for at in store.step.resolve().kernel.index if at.op is RANGE and at not in used]
-    if not unused:
-        return value
-    return make(tensor.REDUCE, (value, *unused), tensor.ReduceAttrs(store.fold))
+    return make(tensor.REDUCE, (value, *ranges), tensor.ReduceAttrs(store.fold))
 
 
 def _is_inside(offset: Node, count: Dim) -> bool:
