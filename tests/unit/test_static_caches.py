@@ -54,6 +54,7 @@ BOUNDED = {
     "runtime/links.py:_current": "the group that this process belongs to",
     "runtime/links.py:_shared": "what the group of this process agreed on",
     "schedule/cache.py:_kept": "CAPACITY, the least recently used goes",
+    "tensor/iteration.py:_replays": "_MOST_REPLAYS, the least recently used goes",
     "tensor/autograd/table.py:NO_GRADIENT": "ops, added at import",
     "tensor/autograd/table.py:RULES": "ops, added at import",
     "tensor/batching.py:RULES": "ops, added at import",

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tilework import dtypes
 from tilework.base.errors import DTypeError, ShapeError, UserError
-from tilework.tensor.eliminating import Eliminating
 from tilework.tensor.iteration import repeated
 from tilework.tensor.named import LU, QR, PackedLU
 from tilework.tensor.promotion import broadcast_shapes
+from tilework.tensor.reflecting import Reflecting
 from tilework.tensor.variable import format_shape
 
 if TYPE_CHECKING:
     from tilework.ir.types import Shape
 
 
-class Decompositions(Eliminating):
+class Decompositions(Reflecting):
     """solve_triangular, cholesky, lu, qr."""
 
     __slots__ = ()
@@ -252,11 +252,9 @@ class Decompositions(Eliminating):
             raise UserError("qr: unknown mode", got=mode, expected="reduced or complete")
         a = self._matrices("qr")
         rows, columns = a._fixed_size(-2, "qr"), a._fixed_size(-1, "qr")
-        q, r = a.detach()._reflected()
-        count = min(rows, columns)
-        if mode == "complete":
-            count = rows
-        q, r = q[..., :, :count], r[..., :count, :].triu()
+        count = rows if mode == "complete" else min(rows, columns)
+        q, r = a.detach()._reflected(count)
+        r = r[..., :count, :].triu()
 
         def of_q(sources: tuple[Any, ...], g: Any) -> tuple[Any, ...]:
             return (sources[0]._qr_gradient(g, None, mode),)
@@ -268,38 +266,6 @@ class Decompositions(Eliminating):
         if mode == "r":
             return QR(found[0][..., :0, :0], found[1].cast(self.dtype))
         return QR(found[0].cast(self.dtype), found[1].cast(self.dtype))
-
-    def _reflected(self) -> tuple[Self, Self]:
-        """The square Q and R, one reflection for each column that has something below."""
-        rows, columns = self._fixed_size(-2, "qr"), self._fixed_size(-1, "qr")
-        q = self[..., :, :1].expand(*self.shape[:-1], rows) if columns else None
-        if q is None:
-            q = type(self).eye(rows, dtype=self.dtype, device=self.device)
-            return q.expand(*self.shape[:-2], rows, rows), self
-        count = min(rows - 1, columns)
-
-        def step(number: Self, r: Self, q: Self) -> tuple[Self, ...]:
-            column = r._line(number, -1)
-            lines = column._rows()
-            column = (lines >= number).where(column, 0.0).contiguous()
-            head = column._line(number, -2)
-            # The largest magnitude is taken out, so that squares don't overflow.
-            top = column.abs().max(-2, keepdim=True)
-            safe = top.eq(0).where(1.0, top)
-            length = (column / safe).square().sum(-2, keepdim=True).sqrt() * safe
-            rest = (lines > number).where(column, 0.0).abs().max(-2, keepdim=True)
-            sign = (head < 0).where(-1.0, 1.0)
-            scale = rest.eq(0).where(1.0, head + sign * length)
-            vector = (lines > number).where(column / scale, 0.0)
-            vector = (lines == number).where(1.0, vector).contiguous()
-            factor = rest.eq(0).where(0.0, (length + head.abs()) / length.eq(0).where(1.0, length))
-            factor = factor.contiguous()
-            r = r - factor * vector * vector._flipped.matmul(r).contiguous()
-            q = q - factor * q.matmul(vector).contiguous() * vector._flipped
-            return r, q
-
-        r, q = repeated(count, step, self, q._identity())
-        return q, r
 
     def _qr_gradient(self, of_q: Any, of_r: Any, mode: str) -> Self:
         rows, columns = self._fixed_size(-2, "qr"), self._fixed_size(-1, "qr")

@@ -14,7 +14,7 @@ from tilework.tensor.arranging import Arranging
 from tilework.tensor.iteration import repeated, settled
 
 #: So many columns are eliminated one by one, before a product takes them off the others.
-_BLOCK = 16
+BLOCK = 16
 #: With fewer of them exchanges of rows and substitutions gain nothing from blocks.
 _DIRECT = 32
 #: Matrices up to this size are not cut.
@@ -49,7 +49,7 @@ class Eliminating(Arranging):
         """Number 0, as steps get it."""
         return self._from_numbers([0], dtypes.index, self.device).reshape(())
 
-    def _block(self, start: Self, axis: int, count: int = _BLOCK) -> Self:
+    def _block(self, start: Self, axis: int, count: int = BLOCK) -> Self:
         """Some rows or columns from a number on."""
         numbers = start.reshape(1).expand(count)
         return self._gathered(self.ndim + axis, [numbers + numbers._positions(0)])
@@ -57,7 +57,7 @@ class Eliminating(Arranging):
     def _moved_into(self, start: Self, axis: int, size: int) -> Self:
         """A block in its place among `size` rows or columns; anything elsewhere."""
         numbers = start.reshape(1).expand(size)
-        places = (numbers._positions(0) - numbers).clamp(0, _BLOCK - 1)
+        places = (numbers._positions(0) - numbers).clamp(0, BLOCK - 1)
         return self._gathered(self.ndim + axis, [places])
 
     def _own_rows(self, numbers: Self) -> Self:
@@ -95,23 +95,23 @@ class Eliminating(Arranging):
 
     def _substituted_by_blocks(self, b: Self, upper: bool, is_unit: bool) -> Self:
         size = self._fixed_size(-1, "solve_triangular")
-        count = -(-size // _BLOCK)
-        whole = count * _BLOCK
+        count = -(-size // BLOCK)
+        whole = count * BLOCK
         a = self._with_zeros(whole, whole)
         # Ones, so that nothing is divided by 0 there.
         is_further = (a._rows() == a._columns()) & (a._rows() >= size)
         sides = b._with_zeros(whole, b.shape[-1])
 
         def step(number: Self, x: Self, a: Self) -> tuple[Self, ...]:
-            start = (number * -1 + (count - 1) if upper else number) * _BLOCK
+            start = (number * -1 + (count - 1) if upper else number) * BLOCK
             square, rows, start = settled(
                 a._block(start, -1)._block(start, -2), x._block(start, -2), start
             )
             solved = square._substituted_by_rows(rows, upper, is_unit)
             columns, lines = a._block(start, -1), x._rows()
-            is_left = lines < start if upper else lines >= start + _BLOCK
+            is_left = lines < start if upper else lines >= start + BLOCK
             rest = is_left.where(x - columns.matmul(solved), x)
-            is_own = (lines >= start) & (lines < start + _BLOCK)
+            is_own = (lines >= start) & (lines < start + BLOCK)
             return is_own.where(solved._moved_into(start, -2, whole), rest), a
 
         return repeated(count, step, sides, is_further.where(1.0, a))[0][..., :size, :]
@@ -138,7 +138,7 @@ class Eliminating(Arranging):
     def _factored(self, uncut: int = 0) -> Self:
         """Columns (..., m, n) of the Cholesky factor whose first n rows are the diagonal's."""
         columns = self._fixed_size(-1, "cholesky")
-        if columns <= _BLOCK:
+        if columns <= BLOCK:
             return self._factored_by_columns(self._first())
         uncut = uncut or _uncut(columns)
         if columns <= uncut:
@@ -154,15 +154,15 @@ class Eliminating(Arranging):
 
     def _factored_by_blocks(self) -> Self:
         rows, columns = self._fixed_size(-2, "cholesky"), self._fixed_size(-1, "cholesky")
-        count = -(-columns // _BLOCK)
-        whole = count * _BLOCK
+        count = -(-columns // BLOCK)
+        whole = count * BLOCK
 
         def step(number: Self, x: Self) -> tuple[Self, ...]:
-            start = number * _BLOCK
+            start = number * BLOCK
             panel = x._block(start, -1)
             panel, start = settled((panel._rows() >= start).where(panel, 0.0), start)
             panel = panel._factored_by_columns(start)
-            after = start + _BLOCK
+            after = start + BLOCK
             places = x._columns()
             rest = x - panel.matmul(panel[..., :whole, :]._flipped)
             rest = ((places >= after) & (x._rows() >= after)).where(rest, x)
@@ -214,19 +214,19 @@ class Eliminating(Arranging):
 
     def _pivoted_by_blocks(self) -> tuple[Self, Self]:
         rows, columns = self._fixed_size(-2, "lu"), self._fixed_size(-1, "lu")
-        count = -(-columns // _BLOCK)
-        whole = count * _BLOCK
+        count = -(-columns // BLOCK)
+        whole = count * BLOCK
         # Zeros are exchanged with nothing: of equal magnitudes the first is taken.
         matrix = self._with_zeros(max(rows, whole), whole)
 
         def step(number: Self, x: Self, order: Self) -> tuple[Self, ...]:
-            start = number * _BLOCK
+            start = number * BLOCK
             panel, start = settled(x._block(start, -1), start)
             panel, turns = panel._pivoted_by_columns(start)
             turns = turns.squeeze(-1)
             moved, square = settled(x._rows_in(turns), panel._block(start, -2))
             upper = square._substituted_by_rows(moved._block(start, -2), False, True)
-            lines, places, after = x._rows(), x._columns(), start + _BLOCK
+            lines, places, after = x._rows(), x._columns(), start + BLOCK
             rest = (lines >= after).where(moved - panel.matmul(upper), moved)
             is_upper = (lines >= start) & (lines < after)
             rest = is_upper.where(upper._moved_into(start, -2, x.shape[-2]), rest)
@@ -266,5 +266,5 @@ class Eliminating(Arranging):
 
 def _uncut(size: int) -> int:
     """Up to how many columns a matrix of this size is not cut."""
-    half = -(-size // (2 * _BLOCK)) * _BLOCK
+    half = -(-size // (2 * BLOCK)) * BLOCK
     return max(half, _UNCUT)

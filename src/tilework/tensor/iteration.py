@@ -1,23 +1,33 @@
 """Loops of equal steps: each step is the same kernels, however many there are.
 
 A step gets its number as a tensor and not as a constant, and its results are computed at once, so
-that the schedule and the kernels of one step serve all of them.
+that the schedule and the kernels of one step serve all of them.  Of many steps one is captured
+(`tensor.jit`) and replayed, which takes microseconds where Python takes milliseconds; a later loop
+of the same step and shapes finds it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+import importlib
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tilework import dtypes
+from tilework.engine.capture import is_capturing
 from tilework.tensor.realize import depends_on_row, realize
 from tilework.tensor.version import history
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tilework.tensor.core import TensorBase
 
 T = TypeVar("T", bound="TensorBase")
+
+#: Loops of fewer steps are not captured: that takes as long as some steps.
+_CAPTURED_FROM: Final = 4
+_MOST_REPLAYS: Final = 64
+#: Captured steps, by their code and what it closes over.
+_replays: dict[Any, Callable[..., Any]] = {}
 
 
 def repeated(count: int, step: Callable[..., tuple[T, ...]], *state: Any) -> tuple[T, ...]:
@@ -31,15 +41,67 @@ def repeated(count: int, step: Callable[..., tuple[T, ...]], *state: Any) -> tup
         state: tensors.
     """
     with history(False):
-        current = tuple([each.detach().contiguous() for each in state])
+        current: Sequence[Any] = [each.detach().contiguous() for each in state]
         first = current[0]
         number = first._from_numbers([0], dtypes.index, first.device).reshape(()).contiguous()
         compute(number, *current)
+
+        def advance(number: Any, *state: Any) -> tuple[Any, ...]:
+            following = [each.contiguous() for each in step(number, *state)]
+            following.insert(0, (number + 1).contiguous())
+            compute(*following)
+            return tuple(following)
+
+        run = _replay_of(advance, step, current) if count >= _CAPTURED_FROM else advance
         for _ in range(count):
-            current = tuple([each.contiguous() for each in step(number, *current)])
-            number = (number + 1).contiguous()
-            compute(number, *current)
-        return current
+            number, *current = run(number, *current)
+        return tuple(current)
+
+
+def replayed(function: Callable[..., tuple[T, ...]], *state: Any) -> tuple[T, ...]:
+    """`function(*state)` computed at once, captured the first time and replayed from then on.
+
+    No history is recorded.
+
+    Args:
+        function: takes and returns tensors; apart from them it depends on numbers alone.
+        state: tensors.
+    """
+    with history(False):
+        current = tuple([each.detach().contiguous() for each in state])
+        compute(*current)
+
+        def run(*state: T) -> tuple[T, ...]:
+            found = tuple([each.contiguous() for each in function(*state)])
+            compute(*found)
+            return found
+
+        return _replay_of(run, function, current)(*current)
+
+
+def _replay_of(
+    run: Callable[..., tuple[T, ...]], step: Callable[..., Any], state: Sequence[T]
+) -> Callable[..., tuple[T, ...]]:
+    """What captures and replays `run`, found again by the code of its step and its numbers.
+
+    `run` itself where that cannot be: inside a capture, whose part it becomes; for mapped rows; and
+    where the step closes over anything but numbers.
+    """
+    numbers = tuple([cell.cell_contents for cell in step.__closure__ or ()])
+    if (
+        is_capturing()
+        or not all(isinstance(each, int | float | None) for each in numbers)
+        or depends_on_row([each._version_to_realize() for each in state])
+    ):
+        return run
+    key = (step.__code__, numbers)
+    found = _replays.pop(key, None)
+    if found is None:
+        found = importlib.import_module("tilework.tensor.jit").Jit(run)
+    _replays[key] = found  # the last used last
+    while len(_replays) > _MOST_REPLAYS:
+        _replays.pop(next(iter(_replays)), None)
+    return found
 
 
 def compute(*state: Any) -> None:

@@ -27,7 +27,7 @@ class Spectral(Solving):
 
     def _rounds(self, size: int) -> int:
         """How many rounds the sweeps take over `size` (even) columns."""
-        sweeps = 6 + math.ceil(math.log2(max(size, 2)))
+        sweeps = 5 + math.ceil(math.log2(max(size, 2)))
         sweeps += 2 if self.dtype is dtypes.float64 else 0
         return sweeps * max(size - 1, 1) if size > 1 else 0
 
@@ -36,10 +36,13 @@ class Spectral(Solving):
         pairs = self.reshape(*self.shape[:-1], self.shape[-1] // 2, 2).flip(-1)
         return pairs.reshape(self.shape)
 
-    def _angles(self, low: Self, high: Self, both: Self) -> tuple[Self, Self]:
-        """Cosine, and sine with its sign, for each column; of pairs in (..., n / 2)."""
-        is_flat = both.eq(0)
-        slope = (high - low) / (is_flat.where(1.0, both) * 2.0)
+    def _angles(self, low: Self, high: Self) -> tuple[Self, Self]:
+        """Cosine, and sine with its sign, for each column; of pairs in (..., n / 2).
+
+        They make this one, which the columns of a pair have in common, 0.
+        """
+        is_flat = self.eq(0)
+        slope = (high - low) / (is_flat.where(1.0, self) * 2.0)
         root = (slope.abs() < 1e18).where(slope * slope, 1.0) + 1.0
         root = (slope.abs() < 1e18).where(root.sqrt(), slope.abs())
         tangent = (slope < 0).where(-1.0, 1.0) / (slope.abs() + root)
@@ -112,16 +115,22 @@ class Spectral(Solving):
         def step(_: Self, x: Self, v: Self, order: Self) -> tuple[Self, ...]:
             diagonal = x.diagonal(0, -2, -1).reshape(*x.shape[:-2], x.shape[-1] // 2, 2)
             both = x.diagonal(1, -2, -1)[..., ::2]
-            cosines, sines = self._angles(diagonal[..., 0], diagonal[..., 1], both)
+            cosines, sines = both._angles(diagonal[..., 0], diagonal[..., 1])
             columns = x._turned(cosines, sines)
             rows = columns._flipped._turned(cosines, sines)
             rows = rows._paired_anew(order, x.ndim - 1)._paired_anew(order, x.ndim - 2)
             vectors = v._turned(cosines, sines)._paired_anew(order, v.ndim - 1)
             return rows, vectors, order
 
-        a, v, _ = repeated(self._rounds(size + extra), step, a, a._identity(), order)
-        values, vectors = a.diagonal(0, -2, -1)[..., :size], v[..., :size, :size]
-        values, places = values.sort(-1)
+        sweep = size + extra - 1
+        _, v, _ = repeated(self._rounds(size + extra), step, a, a._identity(), order)
+        # Each of many rotations is off by a rounding: the last sweep starts from the matrix.
+        v = v._orthonormal()
+        a = v._flipped.matmul(a.matmul(v).contiguous())
+        a, turn, _ = repeated(sweep, step, a, a._identity(), order)
+        v = v.matmul(turn)._orthonormal()
+        values, places = a.diagonal(0, -2, -1)[..., :size].sort(-1)
+        vectors = v[..., :size, :size]
         return values, vectors.gather(-1, places.unsqueeze(-2).expand(vectors.shape))
 
     # --- singular values ---------------------------------------------------------------------
@@ -178,11 +187,7 @@ class Spectral(Solving):
         products = products.gather(-1, spread.expand(products.shape))
         right = right.gather(-1, spread.expand(right.shape))
         # QR completes the columns of values that are 0, and keeps all of them orthogonal.
-        q, r = products._reflected()
-        sign = (r.diagonal(0, -2, -1) < 0).where(-1.0, 1.0)
-        if rows > columns:
-            sign = sign.pad(((0, 0),) * (sign.ndim - 1) + ((0, rows - columns),), value=1.0)
-        return q * sign.unsqueeze(-2), values, right._flipped
+        return products._orthonormal(), values, right._flipped
 
     def _orthogonal_columns(self) -> tuple[Self, Self]:
         """self @ V with orthogonal columns, and V (Hestenes)."""
@@ -205,13 +210,18 @@ class Spectral(Solving):
             both = (x * x._partners()).sum(-2)[..., ::2]
             low, high = lengths[..., 0], lengths[..., 1]
             is_done = both.abs() <= (low * high).sqrt() * unit
-            cosines, sines = self._angles(low, high, is_done.where(0.0, both))
+            cosines, sines = is_done.where(0.0, both)._angles(low, high)
             turned = x._turned(cosines, sines)._paired_anew(order, x.ndim - 1)
             return turned, v._turned(cosines, sines)._paired_anew(order, v.ndim - 1), order
 
-        rounds = self._rounds(columns + extra)
-        a, v, _ = repeated(rounds, step, a / top, square._identity(), order)
-        return (a * top)[..., :, :columns], v[..., :columns, :columns]
+        sweep, unity = columns + extra - 1, square._identity()
+        a = a / top
+        _, v, _ = repeated(self._rounds(columns + extra), step, a, unity, order)
+        # Each of many rotations is off by a rounding: the last sweep starts from the matrix.
+        v = v._orthonormal()
+        _, turn, _ = repeated(sweep, step, a.matmul(v), unity, order)
+        v = v.matmul(turn)._orthonormal()
+        return (a.matmul(v) * top)[..., :, :columns], v[..., :columns, :columns]
 
     # --- pseudo-inverse, rank, condition -----------------------------------------------------
 

@@ -176,9 +176,85 @@ def test_systems_of_several_blocks_are_solved(size: int) -> None:
     np.testing.assert_allclose(found, np.linalg.det(a), rtol=1e-9)
 
 
+def _distances_of_qr(a: Any, mode: str) -> tuple[float, float]:
+    """How far QR is from the matrix, relative to its norm, and Q^T Q from the identity."""
+    q, r = (each.numpy() for each in Tensor(a).qr(mode))
+    np.testing.assert_array_equal(np.tril(r, -1), 0)
+    scale = max(np.abs(a).max(), np.finfo(a.dtype).tiny)
+    distance = np.linalg.norm(q @ (r / scale) - a / scale)
+    own = np.linalg.norm(q.swapaxes(-1, -2) @ q - np.eye(q.shape[-1]))
+    return float(distance / max(np.linalg.norm(a / scale), 1)), float(own)
+
+
+@pytest.mark.parametrize(
+    ("shape", "mode", "rank", "power"),
+    [
+        ((40, 40), "reduced", 40, 0),
+        ((2, 37, 20), "complete", 20, 0),
+        ((20, 40), "reduced", 20, 0),
+        ((40, 40), "reduced", 3, 30),
+        ((40, 40), "reduced", 0, 0),
+        ((1, 1), "reduced", 1, 0),
+    ],
+)
+def test_reflections_by_blocks_keep_the_bounds_of_those_one_by_one(
+    shape: tuple[int, ...], mode: str, rank: int, power: int
+) -> None:
+    random = np.random.default_rng(sum(shape))
+    left = random.standard_normal((*shape[:-1], rank))
+    right = random.standard_normal((*shape[:-2], rank, shape[-1]))
+    a = (left @ right * 10.0**power).astype(np.float32)
+    distance, own = _distances_of_qr(a, mode)
+    unit = 2.0**-24
+    assert distance <= shape[-1] * unit
+    assert own <= shape[-2] * unit * 4
+
+
+def test_reflections_of_float64_by_blocks_are_exact_to_float64() -> None:
+    a = np.random.default_rng(5).standard_normal((33, 33))
+    distance, own = _distances_of_qr(a, "reduced")
+    assert distance <= 33 * 2.0**-53
+    assert own <= 33 * 2.0**-53 * 4
+
+
+def test_a_nan_stays_in_its_own_matrix_of_several_blocks() -> None:
+    a = np.random.default_rng(6).standard_normal((2, 33, 33)).astype(np.float32)
+    a[0, 3, 3] = np.nan
+    q, r = (each.numpy() for each in Tensor(a).qr())
+    assert np.isnan(q[0]).any()
+    assert np.isnan(r[0]).any()
+    assert np.isfinite(q[1]).all()
+    assert np.isfinite(r[1]).all()
+
+
+def test_a_later_call_of_the_same_shape_has_results_of_its_own() -> None:
+    random = np.random.default_rng(7)
+    first, second = (random.standard_normal((40, 40)).astype(np.float32) for _ in range(2))
+    q, r = Tensor(first).qr()
+    others = Tensor(second).qr()
+    np.testing.assert_allclose((others[0] @ others[1]).numpy(), second, atol=1e-4)
+    np.testing.assert_allclose((q @ r).numpy(), first, atol=1e-4)
+
+
 def test_a_zero_on_the_diagonal_leaves_the_rows_before_it_finite() -> None:
     a = np.eye(40, dtype=np.float32)
     a[35, 35] = 0
     found = Tensor(a).solve_triangular(Tensor.ones(40, 1), upper=False).numpy()[:, 0]
     assert np.isinf(found[35])
     assert np.isfinite(found[:35]).all()
+
+
+def test_columns_of_subnormal_numbers_leave_the_vectors_orthogonal() -> None:
+    # Rotations of equal blocks leave columns around 1e-42 in the place of those that are 0.
+    a = np.kron(np.eye(3), np.ones((16, 16))).astype(np.float32)
+    u, s, v = (each.numpy() for each in Tensor(a).svd())
+    np.testing.assert_allclose(u.T @ u, np.eye(48), atol=1e-5)
+    np.testing.assert_allclose((u * s) @ v, a, atol=1e-5)
+
+
+def test_vectors_of_symmetric_matrices_are_orthogonal_to_the_last_bits() -> None:
+    a = np.random.default_rng(8).standard_normal((48, 48)).astype(np.float32)
+    values, vectors = (each.numpy() for each in Tensor(a).eigh())
+    assert np.linalg.norm(vectors.T @ vectors - np.eye(48)) <= 48 * 2.0**-24 * 4
+    whole = np.tril(a) + np.tril(a, -1).T
+    assert np.linalg.norm(whole @ vectors - vectors * values) <= 48 * 2.0**-24 * np.linalg.norm(a)
