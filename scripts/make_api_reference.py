@@ -29,7 +29,10 @@ FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
     "reduce": ("Reductions, scans and statistics", ("Reduce", "Statistics")),
     "linalg": (
         "Products and linear algebra",
-        ("Linalg", "Products", "Decompositions", "Eliminating", "Solving", "Spectral"),
+        (
+            "Linalg", "Products", "Decompositions", "Eliminating", "Reflecting", "Solving",
+            "Spectral",
+        ),
     ),
     "special": ("Special functions", ("Special", "Polynomials")),
     "fourier": ("Fourier transforms and windows", ("Fourier", "Signals")),

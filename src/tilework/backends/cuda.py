@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from tilework.backends.contract import (
-    Backend,
-    KernelSource,
-    Opened,
-    WorkerToolchain,
-    source_of,
-    tuned_key,
-)
+from tilework.backends.contract import Backend, Opened, WorkerToolchain
+from tilework.backends.text_compiler import TextCompiler
 from tilework.base import settings
 from tilework.base.errors import DeviceUnavailableError
 from tilework.base.records import replace
@@ -24,7 +19,6 @@ from tilework.target.spec import TargetSpec
 from tilework.toolchain.nvrtc import EXTRA, MISSING, NvrtcToolchain, is_installed
 
 if TYPE_CHECKING:
-    from tilework.codegen.plan.kinds import AnyPlan
     from tilework.codegen.plan.prepack import Prepacked
     from tilework.render.c_family.cuda import CudaRenderer
 
@@ -32,59 +26,17 @@ if TYPE_CHECKING:
 _KERNELS_A_WORKER: Final = 2
 
 
-class CudaCompiler:
+class CudaCompiler(TextCompiler):
     """Lower, render and compile kernels for one kind of card."""
 
-    is_cacheable = True
-
     def __init__(self, target: TargetSpec) -> None:
-        self.target = target
-        self._toolchain = NvrtcToolchain(target)
-        self._renderer: CudaRenderer | None = None
-
-    @property
-    def key(self) -> str:
-        """The toolchain's key; the renderer goes with it."""
-        return self._toolchain.key
-
-    def lower(
-        self, kernel: Node, plan: AnyPlan | None = None, *, is_plain: bool = False
-    ) -> KernelSource:
-        """Plan, lower and render one kernel.
-
-        Args:
-            kernel: at the KERNEL stage.
-            plan: how to tile it; None takes what tuning has found, or the cost model's choice.
-            is_plain: take plain loops.
-
-        Raises: PlanError for a given plan that is not legal.
-        """
-        # Imported here, since a start with warm caches needs no code generator.
-        from tilework.codegen.tuned import lower_as_tuned
-        from tilework.render.c_family.cuda import CudaRenderer
-
-        if self._renderer is None:
-            self._renderer = CudaRenderer(self.target.limits.shared_memory_bytes)
-        lowered = lower_as_tuned(kernel, self.target, plan, is_plain=is_plain)
-        return source_of(lowered, self._renderer.render(lowered))
-
-    def plan_key(self, kernel: Node) -> str:
-        """What tuning adds to the key of a kernel's code."""
-        return tuned_key(kernel, self.target)
-
-    def lower_plainly(self, kernel: Node) -> KernelSource:
-        """Lower without a plan: the reference for kernels that are too long to interpret."""
-        return self.lower(kernel, is_plain=True)
+        super().__init__(NvrtcToolchain(target), partial(_make_renderer, target))
 
     def divide(self, kernel: Node) -> Prepacked | None:
         """The kernels that do what one does in less time; None where it is best as it is."""
         from tilework.codegen.gpu.divide import divide
 
         return divide(kernel, self.target)
-
-    def build(self, source: KernelSource) -> bytes:
-        """Compile the text."""
-        return self._toolchain.compile(source.text)
 
     def worker(self) -> WorkerToolchain | None:
         """The same toolchain for a worker process: in one process, kernels wait for each other."""
@@ -95,6 +47,12 @@ class CudaCompiler:
             key=self._toolchain.key,
             kernels_each=_KERNELS_A_WORKER,
         )
+
+
+def _make_renderer(target: TargetSpec) -> CudaRenderer:
+    from tilework.render.c_family.cuda import CudaRenderer
+
+    return CudaRenderer(target.limits.shared_memory_bytes)
 
 
 def _probe() -> Probe:

@@ -9,7 +9,8 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from tilework.backends.contract import KernelSource, WorkerToolchain, source_of, tuned_key
+from tilework.backends.contract import WorkerToolchain
+from tilework.backends.text_compiler import TextCompiler
 from tilework.base import settings
 from tilework.base.collection import no_collection
 from tilework.base.diskcache import DiskCache
@@ -29,7 +30,6 @@ from tilework.toolchain.base import Toolchain
 from tilework.toolchain.llvm import LlvmToolchain, is_installed, load, map_beside
 
 if TYPE_CHECKING:
-    from tilework.codegen.plan.kinds import AnyPlan
     from tilework.codegen.plan.prepack import Prepacked
     from tilework.render.base import Renderer
 
@@ -203,7 +203,7 @@ def open_driver(name: DeviceName, target: TargetSpec) -> CpuDriver:
     return driver
 
 
-class NativeCompiler:
+class NativeCompiler(TextCompiler):
     """Lower, render and compile kernels for this machine's processor.
 
     Args:
@@ -212,59 +212,17 @@ class NativeCompiler:
         worker_kind: the name of the toolchain for worker processes, or None.
     """
 
-    is_cacheable = True
-
     def __init__(
         self, toolchain: Toolchain, make_renderer: Callable[[], Renderer], worker_kind: str | None
     ) -> None:
-        self.target = toolchain.target
-        self._toolchain = toolchain
-        self._make_renderer = make_renderer
-        self._renderer: Renderer | None = None
+        super().__init__(toolchain, make_renderer)
         self._worker_kind = worker_kind
-
-    @property
-    def key(self) -> str:
-        """The toolchain's key; the renderer goes with it."""
-        return self._toolchain.key
-
-    def lower(
-        self, kernel: Node, plan: AnyPlan | None = None, *, is_plain: bool = False
-    ) -> KernelSource:
-        """Plan, lower and render one kernel.
-
-        Args:
-            kernel: at the KERNEL stage.
-            plan: how to tile it; None takes what tuning has found, or the cost model's choice.
-            is_plain: take plain loops.
-
-        Raises: PlanError for a given plan that is not legal.
-        """
-        if self._renderer is None:
-            self._renderer = self._make_renderer()
-        # Imported here, since a start with warm caches needs no code generator.
-        from tilework.codegen.tuned import lower_as_tuned
-
-        lowered = lower_as_tuned(kernel, self.target, plan, is_plain=is_plain)
-        return source_of(lowered, self._renderer.render(lowered))
-
-    def plan_key(self, kernel: Node) -> str:
-        """What tuning adds to the key of a kernel's code."""
-        return tuned_key(kernel, self.target)
-
-    def lower_plainly(self, kernel: Node) -> KernelSource:
-        """Lower without a plan: the reference for kernels that are too long to interpret."""
-        return self.lower(kernel, is_plain=True)
 
     def split_packing(self, kernel: Node, constants: frozenset[int]) -> Prepacked | None:
         """Split the packing of constant factors off a kernel, where that pays."""
         from tilework.codegen.plan.prepack import prepack
 
         return prepack(kernel, self.target, constants)
-
-    def build(self, source: KernelSource) -> bytes:
-        """Compile the text."""
-        return self._toolchain.compile(source.text)
 
     def worker(self) -> WorkerToolchain | None:
         """The same toolchain for a worker process."""

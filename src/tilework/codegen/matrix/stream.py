@@ -87,7 +87,7 @@ def find_stream(kernel: Kernel, target: TargetSpec) -> Stream | None:
         return None
     scores, result, q, k, v = found
     of_rows = _stores_of_rows(cascade, result)
-    if len(of_rows) != len(cascade.stores) - 1:
+    if any(result not in toposort(s) for s in cascade.stores if s not in of_rows):
         return None
     inner, key = scores.src[1], cascade.key
     arrays = [_array(node, cascade, (inner, key)) for node in (q, k, v)]

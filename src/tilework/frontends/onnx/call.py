@@ -176,6 +176,12 @@ class Call:
                 got=f"parts {parts}",
                 expected=f"a sum of {size}",
             )
+        if len(parts) != len(self.node.outputs):
+            raise ShapeError(
+                f"onnx: {self.node} splits axis {axis} into more or fewer parts than it names",
+                got=f"{len(parts)} parts",
+                expected=f"{len(self.node.outputs)}, its outputs",
+            )
         return axis, parts
 
 

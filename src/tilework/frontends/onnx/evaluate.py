@@ -273,7 +273,7 @@ class Evaluator:
     def _apply(self, node: Node, scope: Scope, operands: list[Value]) -> list[Value]:
         call = Call(node, self, scope, operands)
         rule = find_rule(node.domain, node.op, node.version)
-        function = self._program.model.functions.get((node.domain, node.op))
+        function = self._program.model.functions.get(node.key)
         if function is None:
             if rule is not None:
                 rule.check(operands, node)

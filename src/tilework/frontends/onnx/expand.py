@@ -52,9 +52,7 @@ def definition_of(
     if not found.node:
         return None
     # Bodies name the opset that they were written for only sometimes.
-    if not found.opset_import:
-        found.opset_import.append(onnx.helper.make_opsetid("", node.version))
-    return read_function(found)
+    return read_function(found, {"": node.version})
 
 
 def _number_of(dtype: DType | None) -> int:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 #: A size: a number, the name of a symbolic size, or None where nothing is known.
 Dim = int | str | None
+#: Domain, name and overload, which tell a model's functions apart.
+FunctionKey = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,12 @@ class Node:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any]
+    overload: str = ""
+
+    @property
+    def key(self) -> FunctionKey:
+        """What the function that the node calls would be found by, if the model defines one."""
+        return self.domain, self.op, self.overload
 
     def __str__(self) -> str:
         """Render as `Conv 'conv1' (ai.onnx 13)`."""
@@ -114,6 +122,20 @@ class Function:
     outputs: tuple[str, ...]
     defaults: Mapping[str, Any]
     nodes: tuple[Node, ...]
+    overload: str = ""
+
+    @property
+    def key(self) -> FunctionKey:
+        """What calls find it by."""
+        return self.domain, self.name, self.overload
+
+    def __str__(self) -> str:
+        """Render as `local.scale`, with the overload after a colon."""
+        return f"{self.domain}.{self.name}" + (f":{self.overload}" if self.overload else "")
+
+    def all_nodes(self) -> Iterator[Node]:
+        """Yield every node of the body, those of subgraphs included."""
+        return Graph(self.name, (), (), self.nodes, {}).all_nodes()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,7 +144,7 @@ class Model:
 
     graph: Graph
     opsets: Mapping[str, int]
-    functions: Mapping[tuple[str, str], Function] = field(default_factory=dict)
+    functions: Mapping[FunctionKey, Function] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
     producer: str = ""
     ir_version: int = 0
@@ -131,4 +153,4 @@ class Model:
         """Yield every node of the graph, its subgraphs and the model's functions."""
         yield from self.graph.all_nodes()
         for function in self.functions.values():
-            yield from Graph(function.name, (), (), function.nodes, {}).all_nodes()
+            yield from function.all_nodes()

@@ -137,7 +137,8 @@ def _fits_integer(x: Array) -> bool:
 
 @host_op("Cast")
 def cast(call: Call, x: Array) -> Array | None:
-    target = BY_NUMBER.get(call.integer("to"))
+    # The first versions name the element type by a word.
+    target = BY_NUMBER.get(call.integer("to")) if call.node.version >= 6 else None
     if target is None or target in EXTENSION_TYPES or x.dtype.kind not in "biuf":
         return None
     if x.dtype.kind == "f" and target.is_integer and not _fits_integer(x):

@@ -18,7 +18,16 @@ import numpy as np
 from tilework.base.errors import ModelFileError, UnsupportedError
 from tilework.engine.export_file import MAGIC
 from tilework.frontends.onnx.element_types import BY_NUMBER, FOUR_BITS, NAMES
-from tilework.frontends.onnx.graph import Dim, Function, Graph, Model, Node, Reference, ValueInfo
+from tilework.frontends.onnx.graph import (
+    Dim,
+    Function,
+    FunctionKey,
+    Graph,
+    Model,
+    Node,
+    Reference,
+    ValueInfo,
+)
 from tilework.frontends.onnx.registry import canonical_domain
 
 Source = str | os.PathLike[str] | bytes | bytearray | memoryview
@@ -61,19 +70,14 @@ def load_model(source: Source) -> Model:
         raise ModelFileError("onnx: the file holds no graph", got=_describe(source))
     opsets = {canonical_domain(row.domain): row.version for row in proto.opset_import}
     opsets.setdefault("", 1)
-    newest = onnx.defs.onnx_opset_version()
-    if not 1 <= opsets[""] <= newest:
-        raise UnsupportedError(
-            "onnx: the file is of an operator set that nobody knows here",
-            got=opsets[""],
-            expected=f"1 to {newest}, the newest of the installed onnx package",
-            try_="export it for an older one, or update onnx",
-        )
+    _check_opset(onnx, opsets, "the file")
     reader = _Reader(opsets)
-    functions = {}
+    functions: dict[FunctionKey, Function] = {}
     for function in proto.functions:
-        record = _function(function)
-        functions[record.domain, record.name] = record
+        record = read_function(function, opsets)
+        if record.key in functions:
+            raise ModelFileError("onnx: a function is defined twice", got=str(record))
+        functions[record.key] = record
     return Model(
         graph=reader.graph(proto.graph, frozenset()),
         opsets=opsets,
@@ -82,6 +86,17 @@ def load_model(source: Source) -> Model:
         producer=f"{proto.producer_name} {proto.producer_version}".strip(),
         ir_version=proto.ir_version,
     )
+
+
+def _check_opset(onnx: Any, opsets: Mapping[str, int], what: str) -> None:
+    newest = onnx.defs.onnx_opset_version()
+    if not 1 <= opsets.get("", 1) <= newest:
+        raise UnsupportedError(
+            f"onnx: {what} is of an operator set that nobody knows here",
+            got=opsets[""],
+            expected=f"1 to {newest}, the newest of the installed onnx package",
+            try_="export it for an older one, or update onnx",
+        )
 
 
 def _describe(source: Source) -> str:
@@ -136,13 +151,19 @@ def array_of(tensor: Any, what: str) -> np.ndarray[Any, Any]:
     helper = importlib.import_module("onnx.numpy_helper")
     try:
         array = np.asarray(helper.to_array(tensor))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OSError, _checker_error()) as error:
         raise ModelFileError(
             f"onnx: {what} is malformed", got=f"dims {list(tensor.dims)}; {error}"
         ) from error
     if number in FOUR_BITS:
         array = array.astype(np.int8 if FOUR_BITS[number][0] else np.uint8)
     return array
+
+
+def _checker_error() -> type[Exception]:
+    """What the package raises for weights in a file beside the model's that cannot be read."""
+    found: type[Exception] = import_onnx().checker.ValidationError
+    return found
 
 
 def _sparse_array(sparse: Any, what: str) -> np.ndarray[Any, Any]:
@@ -225,6 +246,7 @@ class _Reader:
             inputs=tuple(proto.input),
             outputs=tuple(proto.output),
             attributes=attributes,
+            overload=proto.overload,
         )
 
     def _attribute(self, proto: Any, node: str, scope: frozenset[str]) -> Any:
@@ -300,10 +322,22 @@ def _unreadable(node: Node, ready: set[str], makers: set[str]) -> ModelFileError
     return ModelFileError(f"onnx: node {node} depends on itself", got=", ".join(missing))
 
 
-def _function(proto: Any) -> Function:
-    opsets = {canonical_domain(row.domain): row.version for row in proto.opset_import}
-    reader = _Reader(opsets)
+def read_function(proto: Any, opsets: Mapping[str, int]) -> Function:
+    """Read an operator that is defined by a graph (a FunctionProto).
+
+    Args:
+        proto: the definition.
+        opsets: the versions of the domains that the definition itself does not import.
+
+    Raises:
+        ModelFileError: the definition contradicts itself.
+        UnsupportedError: it is written for an operator set that nobody knows here.
+    """
+    own = {canonical_domain(row.domain): row.version for row in proto.opset_import}
+    _check_opset(import_onnx(), own, f"function {proto.name!r}")
+    reader = _Reader({**opsets, **own})
     known = frozenset(proto.input)
+    _check_once([*proto.input, *_results(proto.node)])
     defaults = {
         row.name: reader._attribute(row, proto.name, known) for row in proto.attribute_proto
     }
@@ -314,12 +348,8 @@ def _function(proto: Any) -> Function:
         outputs=tuple(proto.output),
         defaults=defaults,
         nodes=reader.nodes(proto.node, known),
+        overload=proto.overload,
     )
-
-
-def read_function(proto: Any) -> Function:
-    """Read an operator that is defined by a graph (a FunctionProto)."""
-    return _function(proto)
 
 
 def _value_info(info: Any, type_proto: Any = None) -> ValueInfo:

@@ -34,9 +34,12 @@ def unsupported_nodes(model: Model) -> tuple[Node, ...]:
     return tuple(
         node
         for node in model.all_nodes()
-        if find_rule(node.domain, node.op, node.version) is None
-        and (node.domain, node.op) not in model.functions
-        and not has_definition(node)
+        if node.key not in model.functions
+        # An overload is one of the model's own functions, whatever else has the name.
+        and (
+            node.overload
+            or (find_rule(node.domain, node.op, node.version) is None and not has_definition(node))
+        )
     )
 
 

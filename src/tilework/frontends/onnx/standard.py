@@ -21,6 +21,7 @@ from tilework import dtypes
 from tilework.base.errors import ModelFileError
 from tilework.base.records import dataclass
 from tilework.frontends.onnx.element_types import dtype_of_array
+from tilework.frontends.onnx.functions import check_functions
 from tilework.frontends.onnx.graph import Graph, Model, Node, Reference, ValueInfo
 from tilework.frontends.onnx.load import import_onnx
 from tilework.frontends.onnx.values import HostValue, Value
@@ -120,13 +121,41 @@ def check_nodes(model: Model) -> None:
     Raises:
         ModelFileError: names the node, and what its operator takes.
     """
+    check_functions(model)
     for node in model.all_nodes():
-        if node.domain or (node.domain, node.op) in model.functions:
+        if node.domain or node.key in model.functions:
             continue
         schema = _schema(node.op, node.version)
         if schema is not None and not schema.deprecated:
             _check_attributes(node, schema.attributes)
             _check_outputs(node, schema.max_output)
+            _check_bodies(node)
+
+
+def _check_bodies(node: Node) -> None:
+    """Refuse branches and bodies that give or take another number of values than their node."""
+    for name, body in node.attributes.items():
+        if not isinstance(body, Graph) or node.op not in ("If", "Loop", "Scan"):
+            continue
+        wanted = [len(node.outputs) + (node.op == "Loop")]
+        given = [len(body.outputs)]
+        # Scan's first version has lengths before what the body takes.
+        if node.op == "Loop" or (node.op == "Scan" and node.version >= 9):
+            wanted.append(max(len(node.inputs), 2))
+            given.append(len(body.inputs))
+        # A node may leave out its last results; a body never lacks one.
+        if given[0] < wanted[0] or given[1:] != wanted[1:]:
+            raise ModelFileError(
+                f"onnx: {node} has a graph {name!r} that does not fit it",
+                got=f"outputs and inputs {given}",
+                expected=str(wanted),
+            )
+    branches = {len(graph.outputs) for graph in node.subgraphs()}
+    if node.op == "If" and len(branches) > 1:
+        raise ModelFileError(
+            f"onnx: the branches of {node} give different numbers of values",
+            got=" and ".join(map(str, sorted(branches))),
+        )
 
 
 def _check_attributes(node: Node, known: Mapping[str, Any]) -> None:

@@ -174,7 +174,9 @@ class NullDriver(CountsMemory):
             ledger: where memory is counted.
         """
         self.name = DEVICE
-        self.target = replace(target, name=f"null-{target.name}", runs_code=False)
+        self.target = replace(
+            target, name=f"null-{target.name}", runs_code=False, has_copy_queue=False
+        )
         self.allocator = self.memory = NullMemory(memory_limit, ledger)
         self._lock = new_lock()
         self._ticket = 0

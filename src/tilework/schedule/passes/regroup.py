@@ -275,8 +275,10 @@ def _with_rows(total: Node, parts: _Factors, known: _Factors, axis: int) -> Node
     for node, power in known.rows.items():
         powers[node] = powers.get(node, 0) - power
     for node, power in powers.items():
-        factor = _without_axis(node, axis) if power else None
-        if power and factor is None:
+        if not power:
+            continue
+        factor = _without_axis(node, axis)
+        if factor is None:
             return None
         for _ in range(abs(power)):
             total = (math.MUL if power > 0 else math.FDIV)(total, factor)

@@ -97,6 +97,31 @@ int main(int argc, char **argv) {
 }
 """
 
+#: The construction alone, where what it returns is known and the sanitizer looks at each operation.
+CHECKED_FLOAT32 = """
+static void kernel(const float *restrict in, float *restrict out) {
+  for (int i = 0; i < 4096; i++) {
+    float x = in[i];
+    @body@
+    out[i] = @result@;
+  }
+}
+int main(int argc, char **argv) {
+  uint64_t start = strtoull(argv[1], 0, 10), stop = strtoull(argv[2], 0, 10);
+  uint64_t step = strtoull(argv[3], 0, 10);
+  static float in[4096], out[4096];
+  u64 count = 0, defined = 0;
+  for (uint64_t base = start; base < stop; base += 4096 * step) {
+    for (int i = 0; i < 4096; i++) in[i] = f32_u32((uint32_t)(base + (uint64_t)i * step));
+    kernel(in, out);
+    for (int i = 0; i < 4096; i++) defined += !isnan(out[i]);
+    count += 4096;
+  }
+  printf("{\\"count\\": %llu, \\"defined\\": %llu}\\n", count, defined);
+  return 0;
+}
+"""
+
 PAIRS_FLOAT32 = """
 static void kernel(const float *restrict a, const float *restrict b, float *restrict out) {
   for (int i = 0; i < 4096; i++) {

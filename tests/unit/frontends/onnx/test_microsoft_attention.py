@@ -56,7 +56,8 @@ def test_attention_keeps_its_past_and_adds_what_it_is_given() -> None:
 @pytest.mark.parametrize("kind", [np.uint8, np.int8])
 @pytest.mark.parametrize("is_causal", [0, 1])
 def test_attention_of_bytes(kind: type[np.integer], is_causal: int) -> None:
-    x = GENERATOR.integers(0, 256, (BATCH, TOKENS, 8)).astype(np.uint8)
+    # ONNX Runtime adds pairs of larger products in 16 bits where a processor has no VNNI.
+    x = GENERATOR.integers(0, 128, (BATCH, TOKENS, 8)).astype(np.uint8)
     low, high = np.iinfo(kind).min, np.iinfo(kind).max
     weights = GENERATOR.integers(low, high, (8, 3 * WIDTH)).astype(kind)
     mask = None if is_causal else MASKS["ends"]

@@ -153,7 +153,8 @@ def test_a_choice_between_bytes_is_scaled() -> None:
 
 
 def test_channels_may_come_last() -> None:
-    x, points = some(np.uint8, 1, 6, 6, 4), [byte(3), byte(0, np.int8), byte(4)]
+    # ONNX Runtime adds pairs of larger products in 16 bits where a processor has no VNNI.
+    x, points = some(np.uint8, 1, 6, 6, 4) // 2, [byte(3), byte(0, np.int8), byte(4)]
     weight = some(np.int8, 5, 4, 3, 3)
     operands = [
         x, real(0.02), points[0], weight, real(0.01), points[1], real(0.5), points[2],

@@ -170,6 +170,12 @@ def top_k(call: Call, x: Tensor, k: Array) -> tuple[Tensor, Tensor]:
 def _top_k(call: Call, x: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The k largest or smallest; of equal values the one with the lower index comes first."""
     axis = axis_of(call, x.ndim, -1)
+    if not 0 <= count <= x.shape[axis]:
+        raise ModelFileError(
+            f"onnx: {call.node} asks for a number of elements that its axis does not have",
+            got=count,
+            expected=f"0 to {x.shape[axis]}",
+        )
     values, places = x.sort(axis, descending=bool(call.integer("largest", 1)))
     kept = (*([slice(None)] * axis), slice(0, count))
     return values[kept], places[kept].cast(dtypes.int64)

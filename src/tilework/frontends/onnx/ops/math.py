@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tilework import dtypes
 from tilework.base.errors import UnsupportedError
 from tilework.frontends.onnx.element_types import FOUR_BITS, dtype_of_number
+from tilework.frontends.onnx.load import import_onnx
 from tilework.frontends.onnx.registry import onnx_op
 from tilework.frontends.onnx.values import Array, full
 from tilework.tensor.tensor import Tensor
@@ -132,6 +133,13 @@ for _name, _unary in _UNARY.items():
 
 
 @onnx_op("Cast")
+def cast_by_name(call: Call, x: Tensor) -> Tensor:
+    """The first versions write the element type as a word, `INT32`."""
+    number = import_onnx().TensorProto.DataType.Value(call.attribute("to").upper())
+    return _cast(call, x, dtype_of_number(number, f"onnx: {call.node}"), None)
+
+
+@onnx_op("Cast", since=6)
 def cast(call: Call, x: Tensor) -> Tensor:
     number = call.integer("to")
     return _cast(call, x, dtype_of_number(number, f"onnx: {call.node}"), FOUR_BITS.get(number))

@@ -174,4 +174,6 @@ def dropout(
         return kept.where((x / (1 - share)).cast(x.dtype), zero), kept
     if not call.wants(1):
         return x
-    return x, full(x.shape, True, dtypes.bool_, call.device)
+    # The mask has the operand's element type before version 10.
+    kept_dtype = dtypes.bool_ if call.node.version >= 10 else x.dtype
+    return x, full(x.shape, 1, kept_dtype, call.device)

@@ -133,6 +133,8 @@ def tile_one_axis(call: Call, x: Tensor, count: Array, axis: Array) -> Tensor:
 
 
 def _repeated(x: Tensor, repeats: Sequence[int]) -> Tensor:
+    if min(repeats, default=0) < 0:
+        raise ValueError(f"repeats {list(repeats)} have a negative number")
     if all(count == 1 for count in repeats):
         return x
     spread: list[int] = []
