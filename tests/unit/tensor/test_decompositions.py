@@ -180,10 +180,10 @@ def _distances_of_qr(a: Any, mode: str) -> tuple[float, float]:
     """How far QR is from the matrix, relative to its norm, and Q^T Q from the identity."""
     q, r = (each.numpy() for each in Tensor(a).qr(mode))
     np.testing.assert_array_equal(np.tril(r, -1), 0)
-    scale: float = max(float(np.abs(a).max()), float(np.finfo(a.dtype).tiny))
-    distance = np.linalg.norm(q @ (r / scale) - a / scale)
+    scale = max(np.abs(a).max(), np.finfo(a.dtype).tiny)
+    distance = float(np.linalg.norm(q @ (r / scale) - a / scale))
     own = np.linalg.norm(q.swapaxes(-1, -2) @ q - np.eye(q.shape[-1]))
-    return float(distance / max(np.linalg.norm(a / scale), 1)), float(own)
+    return distance / max(float(np.linalg.norm(a / scale)), 1), float(own)
 
 
 @pytest.mark.parametrize(
