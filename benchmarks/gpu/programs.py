@@ -1,15 +1,17 @@
 """Whole programs: tilework's time by the clock of the host; no numbers are checked.
 
-    python -m benchmarks.gpu.programs --only gpt2
+    python -m benchmarks.gpu.programs --only gpt2 --peers
 
 `gpt2` trains 124M parameters, float32 with products in bfloat16; `llama` makes one token after 512
 with the shapes of an 8B model; `resnet` classifies images in float16, one at a time and 64.
-Numbers are random; `gpt2` prints its losses.
+Numbers are random; `gpt2` prints its losses.  `--peers` runs each by PyTorch's compiler before.
 """
 
 from __future__ import annotations
 
 import argparse
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -233,10 +235,15 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", choices=sorted(PROGRAMS))
     parser.add_argument("--repeat", type=int, default=20)
+    parser.add_argument("--peers", action="store_true", help="PyTorch's compiler, too")
     arguments = parser.parse_args()
     Device.DEFAULT = "CUDA"
     for name, program in PROGRAMS.items():
         if arguments.only in (None, name):
+            if arguments.peers:
+                # A process of its own gives all of the card's memory back.
+                peer = [sys.executable, "-m", "benchmarks.gpu.torch_programs", name]
+                subprocess.run([*peer, "--repeat", str(arguments.repeat)], check=False)
             program(arguments.repeat)
 
 

@@ -22,9 +22,9 @@ from tests.unit.schedule.schedule_builders import (
 
 from tilework import Tensor, autocast, dtypes, nn
 from tilework.dtypes import DType, bfloat16, float32, int64
-from tilework.ir.node import Node
+from tilework.ir.node import Node, toposort
 from tilework.ir.ops import math, memory
-from tilework.ir.ops.tensor import Fold
+from tilework.ir.ops.tensor import REDUCE, Fold
 from tilework.schedule.pipeline import build_schedule
 from tilework.testing.emulators.cuda import EmulatedCuda
 
@@ -131,6 +131,17 @@ def test_folds_of_rows_are_results_of_the_kernel_that_reads_the_rows_anyway() ->
     # What is rounded, the mean and the scale.
     assert len(stores) == 3
     assert made.intermediates.unshared_bytes < 4 * ROWS * COLUMNS
+
+
+def test_folds_of_rows_are_no_results_of_a_kernel_that_has_a_product_to_compute() -> None:
+    """A product has its tile for itself: plain loops take a hundred times as long."""
+    x, w = param(0, (2048, 64), bfloat16, "CUDA"), param(1, (64, 512), bfloat16, "CUDA")
+    rows = param(2, (2048, 512), device="CUDA")
+    total = expand(reduce(math.EXP(rows), 1, keep=True), (2048, 512))
+    value = math.FDIV(matmul(rounded(x, float32), rounded(w, float32)), total)
+    made = build_schedule(memory.SINK(rounded(value)))
+    folds = [[n for n in toposort(each.src[0]) if n.op is REDUCE] for each in made.linear.src]
+    assert [len(each) for each in folds] == [1, 1]
 
 
 def test_folds_of_rows_keep_a_kernel_that_their_other_users_wait_for() -> None:

@@ -17,7 +17,7 @@ from tests.unit.schedule.schedule_builders import (
 
 from tilework.dtypes import bfloat16, float32, int32
 from tilework.ir.build import cast
-from tilework.ir.node import Node
+from tilework.ir.node import Node, toposort
 from tilework.ir.ops import math, tensor
 from tilework.schedule.schedule import Limits
 
@@ -138,6 +138,18 @@ def test_cascades_for_matrix_units_have_whole_rows(depth: int, columns: int, cou
     q, k, v = wide(0, (2, 64, depth)), wide(1, (2, 64, depth)), wide(2, (2, columns, 64))
     weights = cast(cast(softmax(product(q, k)), bfloat16), float32)
     assert kernels(product(weights, v)) == count
+
+
+def test_a_product_of_two_products_of_scores_is_no_cascade_for_matrix_units() -> None:
+    """The gradient of attention by the queries alone: what folds of rows give comes from memory."""
+    q, k, v, change = (wide(slot, (2, 64, 64)) for slot in range(4))
+    weights = softmax(product(q, k))
+    arriving = math.MUL(product(change, v), weights)
+    mean = expand(reduce(arriving, 2, keep=True), arriving.type.shape)
+    by_score = math.SUB(arriving, math.MUL(mean, weights))
+    made = schedule(product(cast(cast(by_score, bfloat16), float32), wide(4, (2, 64, 64))))
+    last = made.linear.src[-1]
+    assert sum(node.op is tensor.REDUCE for node in toposort(last)) == 1
 
 
 def masked(slot: int) -> Node:

@@ -13,6 +13,7 @@ from tilework.codegen.analysis import Kernel, stride
 from tilework.codegen.gpu.contract import choose_contraction_plan
 from tilework.codegen.gpu.plan import GpuPlan
 from tilework.codegen.gpu.scans import tiled_scan_plan
+from tilework.codegen.plan.check import with_two_lanes
 from tilework.codegen.plan.choose import estimate_work
 from tilework.codegen.plan.extents import ceil_div, number, product, size
 from tilework.codegen.plan.plan import Part, Split
@@ -352,6 +353,8 @@ def _row_plan(kernel: Kernel, target: TargetSpec) -> GpuPlan | None:
         return None
     length = max(lengths)
     lanes = min(_lanes(kernel, r, _accesses(kernel)) for r in {*alongs, *columns})
+    if with_two_lanes(kernel, {*alongs, *columns}) is not None:
+        lanes = 1  # a fold whose body folds, too
     is_held = bool(columns) or len(kernel.reduces) > 1
     each = _HELD if is_held else _streamed(kernel, product(folded), target)
     if product(folded) < max(target.unit("grid").count, 1):

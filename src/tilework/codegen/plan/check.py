@@ -19,6 +19,8 @@ from tilework.ir.symbolic import simplify
 from tilework.ir.types import Memory
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tilework.codegen.analysis import Kernel
     from tilework.codegen.plan.contraction import Contraction
     from tilework.codegen.plan.plan import Plan, Split, Staged
@@ -50,10 +52,26 @@ def check_lanes(plan: Plan, kernel: Kernel) -> None:
         PlanError: Names the value and its ranges.
     """
     ranges = {number(r): r for r in kernel.free.ranges}
+    node = with_two_lanes(
+        kernel,
+        [
+            ranges[split.number]
+            for split in plan.splits
+            if any(part.unit is Unit.LANE and part.size > 1 for part in split.tile)
+        ],
+    )
+    if node is not None:
+        raise PlanError(
+            "plan: a value has lanes along two ranges",
+            got=f"{node.op.name}, ranges {[number(r) for r in kernel.free.of(node)]}",
+        )
+
+
+def with_two_lanes(kernel: Kernel, ranges: Iterable[Node]) -> Node | None:
+    """A value that is a vector along two ranges where each of `ranges` has lanes."""
     lanes = 0
-    for split in plan.splits:
-        if any(part.unit is Unit.LANE and part.size > 1 for part in split.tile):
-            lanes |= kernel.free.bit(ranges[split.number])
+    for range_ in ranges:
+        lanes |= kernel.free.bit(range_)
     for node in kernel.order:
         found = kernel.free.mask[node] & lanes
         if node in kernel.reduces:
@@ -61,10 +79,8 @@ def check_lanes(plan: Plan, kernel: Kernel) -> None:
             for bound in node.src[1:]:
                 found |= kernel.free.bit(bound) & lanes
         if found & (found - 1):
-            raise PlanError(
-                "plan: a value has lanes along two ranges",
-                got=f"{node.op.name}, ranges {[number(r) for r in kernel.free.of(node)]}",
-            )
+            return node
+    return None
 
 
 class _Check:

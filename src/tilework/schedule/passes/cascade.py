@@ -67,7 +67,7 @@ def find_cascades(
         for factor in product_of(node).src:
             trace = _Trace(layout, node)
             inside = trace.inside(factor)
-            if by_matrix_units and not all(_suits_matrix_units(s, _depth(s)) for s in trace.scores):
+            if by_matrix_units and not _has_scores_for_matrix_units(trace.scores):
                 continue
             if _stores_scores([*trace.scores, node], kind, limits):
                 continue
@@ -78,6 +78,14 @@ def find_cascades(
                 for other in inside:
                     found.setdefault(other, node)
     return found
+
+
+def _has_scores_for_matrix_units(scores: list[Node]) -> bool:
+    """Is there one product of scores, in operands of 16 bits?
+
+    Of several, blocks of threads multiply with what folds of rows have given before, from memory.
+    """
+    return len(scores) == 1 and _suits_matrix_units(scores[0], _depth(scores[0]))
 
 
 def _stores_scores(products: list[Node], kind: str, limits: Limits) -> bool:

@@ -467,6 +467,8 @@ class Rangeify(StepMaker):
         is_fold = node.op is tensor.REDUCE or node.op.elementwise
         if not is_fold or node in costs.contractions or node in costs.follows:
             return False
+        if self._has_contraction_besides(kernel, node):
+            return False  # which has its tile for itself
         rows = [at for at in kernel.index if at in kernel.span(step.index)[0]]
         if rows != [at for at in kernel.index if at.op is RANGE][: len(rows)]:
             return False  # other loops are outside of those of the rows

@@ -26,6 +26,7 @@ from tilework.ir.ops import math
 from tilework.ir.ops.control import BARRIER, FOLD_THREADS, SCAN_THREADS
 from tilework.ir.ops.index import RANGE, RangeAttrs, Unit
 from tilework.ir.ops.memory import INDEX, LOAD, PARAM, SINK, STORE, ParamAttrs
+from tilework.ir.ops.tensor import REDUCE, Fold, ReduceAttrs
 from tilework.ir.symbolic.simplify import value_of
 from tilework.ir.types import Memory
 from tilework.schedule.call import transform_to_call
@@ -33,6 +34,7 @@ from tilework.schedule.pipeline import create_schedule
 from tilework.target.known.cuda import Card, cuda_spec
 from tilework.target.spec import TargetSpec
 
+ADD = ReduceAttrs(Fold.ADD, ())
 HOPPER = cuda_spec(90)
 #: A card of one multiprocessor, which one tile keeps busy.
 SMALL = cuda_spec(90, Card(
@@ -119,6 +121,25 @@ def test_a_row_is_folded_by_the_threads_of_a_block(columns: int) -> None:
     x = numbers(3, columns)
     got = computed(kernel_of(lambda a: a.softmax(-1), x), (3, columns), x)
     assert np.allclose(got, softmax(x), atol=1e-6)
+
+
+def test_a_fold_whose_body_folds_gives_lanes_to_neither() -> None:
+    """Each row's fold reads along memory, and so does the one inside it."""
+    x, y = numbers(3, 64), numbers(64, 64)
+    row, outer, inner = (RANGE(const_index(size), attrs=RangeAttrs(number))
+                         for number, size in enumerate((3, 64, 64)))  # fmt: skip
+    result, of_x, of_y = (PARAM(attrs=ParamAttrs(slot, (size,), float32))
+                          for slot, size in enumerate((3, 3 * 64, 64 * 64)))  # fmt: skip
+
+    def element(buffer: Node, line: Node, column: Node) -> Node:
+        return LOAD(INDEX(buffer, math.ADD(math.MUL(line, const_index(64)), column)))
+
+    total = REDUCE(element(of_y, outer, inner), inner, attrs=ADD)
+    body = math.MUL(element(of_x, row, outer), math.EXP(total))
+    sink = SINK(STORE(INDEX(result, row), REDUCE(body, outer, attrs=ADD)))
+    check_gpu_plan(chosen(sink), analyse(normalise_ranges(sink)), HOPPER)
+    got = computed(sink, (3,), x, y)
+    assert np.allclose(got, x @ np.exp(y.sum(1)), rtol=1e-4)
 
 
 def test_a_held_row_is_loaded_once() -> None:
