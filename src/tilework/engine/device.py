@@ -263,8 +263,7 @@ class Devices:
 
     def specs(self) -> list[tuple[str, TargetSpec]]:
         """Return the kind of each open device, and what its compiler knows of the machine."""
-        opened = [(name.kind, _registry.peek(name)) for name in _registry.names()]
-        return [(kind, device.spec) for kind, device in opened if device is not None]
+        return [(name.kind, device.spec) for name, device in _registry.items()]
 
     def probe(self) -> tuple[tuple[Backend, Probe], ...]:
         """Return every back end and what is known of its device; opens and changes nothing."""

@@ -102,7 +102,8 @@ def _libraries(specs: _Specs) -> _Libraries:
     So it is with the devices of a group of processes, which have agreed on it.
     """
     kinds: dict[str, list[str]] = {}
-    is_linked = any(kind in DEFAULT_LIMITS.linked_on for kind, _ in specs)
+    # A list, since a generator would take a call for each device of each realization.
+    is_linked = any([kind in DEFAULT_LIMITS.linked_on for kind, _ in specs])  # noqa: C419
     for name in Device.opened() if is_linked else ():
         kind = name.partition(":")[0]  # a card of a group of processes is of a kind of its own
         if kind in DEFAULT_LIMITS.linked_on:

@@ -114,6 +114,10 @@ class Registry(Generic[T]):
         """Return the device called `name` if it is open."""
         return self._open.get(name)
 
+    def items(self) -> tuple[tuple[DeviceName, T], ...]:
+        """Return the names of the open devices and those, in the order of opening."""
+        return tuple(self._open.items())
+
     def names(self) -> tuple[DeviceName, ...]:
         """Return the names of the open devices, in the order of opening."""
         return tuple(self._open)
