@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,8 @@ def page() -> str:
     lines += [
         f"| **{a.name}** | " + " | ".join(promote(a, b).name for b in KINDS) + " |" for a in KINDS
     ]
-    for library, title in (("numpy", "NumPy and ml_dtypes"), ("torch", "PyTorch")):
+    narrow = f"NumPy and ml_dtypes {version('ml_dtypes')}"
+    for library, title in (("numpy", narrow), ("torch", "PyTorch")):
         rows = differences(library)
         pairs = len(KINDS) * (len(KINDS) + 1) // 2
         lines += ["", f"## Against {title}", ""]

@@ -11,12 +11,13 @@ from typing import Self
 
 from tilework import dtypes
 from tilework.tensor.arranging import Arranging
-from tilework.tensor.iteration import repeated, settled
+from tilework.tensor.iteration import repeated, replayed, settled
 
 #: So many columns are eliminated one by one, before a product takes them off the others.
 BLOCK = 16
-#: With fewer of them exchanges of rows and substitutions gain nothing from blocks.
-_DIRECT = 32
+#: With fewer of them exchanges of rows and substitutions gain nothing from blocks; all steps
+#: together are captured and replayed.
+DIRECT = 32
 #: Matrices up to this size are not cut.
 _UNCUT = 128
 
@@ -78,29 +79,42 @@ class Eliminating(Arranging):
     def _substituted(self, b: Self, upper: bool, is_unit: bool, uncut: int = 0) -> Self:
         """X with self @ X = b."""
         size = self._fixed_size(-1, "solve_triangular")
-        if size <= _DIRECT:
-            return self._substituted_by_rows(b, upper, is_unit)
+        if size <= DIRECT:
+
+            def whole(a: Self, b: Self) -> tuple[Self, ...]:
+                return (a._substituted_by_rows(b, upper, is_unit),)
+
+            return replayed(whole, self, b)[0]
         uncut = uncut or _uncut(size)
         if size <= uncut:
             return self._substituted_by_blocks(b, upper, is_unit)
-        first, last = slice(0, uncut), slice(uncut, size)
-        if upper:
-            first, last = last, first
-        matrix, sides = settled(self[..., first, first], b[..., first, :])
+
+        def first_part(a: Self, b: Self) -> tuple[Self, ...]:
+            own, _ = _parts(uncut, size, upper)
+            return a[..., own, own], b[..., own, :]
+
+        def other_part(a: Self, b: Self, found: Self) -> tuple[Self, ...]:
+            own, left = _parts(uncut, size, upper)
+            return a[..., left, left], b[..., left, :] - a[..., left, own].matmul(found)
+
+        def both(found: Self, other: Self) -> tuple[Self, ...]:
+            return (other.cat(found, dim=-2) if upper else found.cat(other, dim=-2),)
+
+        matrix, sides = replayed(first_part, self, b)
         found = matrix._substituted(sides, upper, is_unit, uncut)
-        rest = b[..., last, :] - self[..., last, first].matmul(found)
-        matrix, rest = settled(self[..., last, last], rest)
-        other = matrix._substituted(rest, upper, is_unit, uncut)
-        return other.cat(found, dim=-2) if upper else found.cat(other, dim=-2)
+        matrix, rest = replayed(other_part, self, b, found)
+        return replayed(both, found, matrix._substituted(rest, upper, is_unit, uncut))[0]
 
     def _substituted_by_blocks(self, b: Self, upper: bool, is_unit: bool) -> Self:
         size = self._fixed_size(-1, "solve_triangular")
         count = -(-size // BLOCK)
         whole = count * BLOCK
-        a = self._with_zeros(whole, whole)
-        # Ones, so that nothing is divided by 0 there.
-        is_further = (a._rows() == a._columns()) & (a._rows() >= size)
-        sides = b._with_zeros(whole, b.shape[-1])
+
+        def filled(sides: Self, matrix: Self) -> tuple[Self, ...]:
+            a = matrix._with_zeros(whole, whole)
+            # Ones, so that nothing is divided by 0 there.
+            is_further = (a._rows() == a._columns()) & (a._rows() >= size)
+            return sides._with_zeros(whole, sides.shape[-1]), is_further.where(1.0, a)
 
         def step(number: Self, x: Self, a: Self) -> tuple[Self, ...]:
             start = (number * -1 + (count - 1) if upper else number) * BLOCK
@@ -114,7 +128,8 @@ class Eliminating(Arranging):
             is_own = (lines >= start) & (lines < start + BLOCK)
             return is_own.where(solved._moved_into(start, -2, whole), rest), a
 
-        return repeated(count, step, sides, is_further.where(1.0, a))[0][..., :size, :]
+        state = (b, self) if whole == size else replayed(filled, b, self)
+        return repeated(count, step, *state)[0][..., :size, :]
 
     def _substituted_by_rows(self, b: Self, upper: bool, is_unit: bool) -> Self:
         """Substitution: a solved row is taken off the rows that are left."""
@@ -139,18 +154,30 @@ class Eliminating(Arranging):
         """Columns (..., m, n) of the Cholesky factor whose first n rows are the diagonal's."""
         columns = self._fixed_size(-1, "cholesky")
         if columns <= BLOCK:
-            return self._factored_by_columns(self._first())
+
+            def whole(a: Self) -> tuple[Self, ...]:
+                return (a._factored_by_columns(a._first()),)
+
+            return replayed(whole, self)[0]
         uncut = uncut or _uncut(columns)
         if columns <= uncut:
             return self._factored_by_blocks()
-        (left,) = settled(self[..., :uncut])
-        left = left._factored(uncut)
-        below = left[..., uncut:, :]
-        rest = self[..., uncut:, uncut:]
-        (rest,) = settled(rest - below.matmul(below[..., : columns - uncut, :]._flipped))
-        right = rest._factored(uncut)
-        above = ((0, 0),) * (self.ndim - 2) + ((uncut, 0), (0, 0))
-        return settled(left.cat(right.pad(above), dim=-1))[0]
+
+        def left_of(a: Self) -> tuple[Self, ...]:
+            return (a[..., :uncut],)
+
+        def rest_of(a: Self, left: Self) -> tuple[Self, ...]:
+            below = left[..., uncut:, :]
+            taken = below.matmul(below[..., : columns - uncut, :]._flipped)
+            return (a[..., uncut:, uncut:] - taken,)
+
+        def both(left: Self, right: Self) -> tuple[Self, ...]:
+            above = ((0, 0),) * (left.ndim - 2) + ((uncut, 0), (0, 0))
+            return (left.cat(right.pad(above), dim=-1),)
+
+        left = replayed(left_of, self)[0]._factored(uncut)
+        right = replayed(rest_of, self, left)[0]._factored(uncut)
+        return replayed(both, left, right)[0]
 
     def _factored_by_blocks(self) -> Self:
         rows, columns = self._fixed_size(-2, "cholesky"), self._fixed_size(-1, "cholesky")
@@ -194,30 +221,48 @@ class Eliminating(Arranging):
     def _pivoted(self, uncut: int = 0) -> tuple[Self, Self]:
         """Packed factors of (..., m, n) with m >= n, and the order (..., m) of the rows."""
         columns = self._fixed_size(-1, "lu")
-        if columns <= _DIRECT:
-            found, order = self._pivoted_by_columns(self._first())
-            return found, order.squeeze(-1)
+        if columns <= DIRECT:
+
+            def whole(a: Self) -> tuple[Self, ...]:
+                found, order = a._pivoted_by_columns(a._first())
+                return found, order.squeeze(-1)
+
+            return replayed(whole, self)  # type: ignore[return-value]  # two of them
         uncut = uncut or _uncut(columns)
         if columns <= uncut:
             return self._pivoted_by_blocks()
-        (left,) = settled(self[..., :uncut])
-        left, order = left._pivoted(uncut)
-        square, right = settled(left[..., :uncut, :], self[..., uncut:]._rows_in(order))
-        upper = square._substituted(right[..., :uncut, :], upper=False, is_unit=True, uncut=uncut)
-        (rest,) = settled(right[..., uncut:, :] - left[..., uncut:, :].matmul(upper))
-        lower, further = rest._pivoted(uncut)
-        left = left[..., :uncut, :].cat(left[..., uncut:, :]._rows_in(further), dim=-2)
-        moved = order[..., uncut:].gather(-1, further.cast(dtypes.index))
-        return settled(  # type: ignore[return-value]
-            left.cat(upper.cat(lower, dim=-2), dim=-1), order[..., :uncut].cat(moved, dim=-1)
-        )
+
+        def left_of(a: Self) -> tuple[Self, ...]:
+            return (a[..., :uncut],)
+
+        def right_of(a: Self, left: Self, order: Self) -> tuple[Self, ...]:
+            right = a[..., uncut:]._rows_in(order)
+            return left[..., :uncut, :], right[..., :uncut, :], right[..., uncut:, :]
+
+        def rest_of(left: Self, right: Self, upper: Self) -> tuple[Self, ...]:
+            return (right - left[..., uncut:, :].matmul(upper),)
+
+        def both(left: Self, upper: Self, lower: Self, first: Self, then: Self) -> tuple[Self, ...]:
+            left = left[..., :uncut, :].cat(left[..., uncut:, :]._rows_in(then), dim=-2)
+            moved = first[..., uncut:].gather(-1, then.cast(dtypes.index))
+            packed = left.cat(upper.cat(lower, dim=-2), dim=-1)
+            return packed, first[..., :uncut].cat(moved, dim=-1)
+
+        left, order = replayed(left_of, self)[0]._pivoted(uncut)
+        square, top, right = replayed(right_of, self, left, order)
+        upper = square._substituted(top, upper=False, is_unit=True, uncut=uncut)
+        lower, further = replayed(rest_of, left, right, upper)[0]._pivoted(uncut)
+        return replayed(both, left, upper, lower, order, further)  # type: ignore[return-value]
 
     def _pivoted_by_blocks(self) -> tuple[Self, Self]:
         rows, columns = self._fixed_size(-2, "lu"), self._fixed_size(-1, "lu")
         count = -(-columns // BLOCK)
         whole = count * BLOCK
-        # Zeros are exchanged with nothing: of equal magnitudes the first is taken.
-        matrix = self._with_zeros(max(rows, whole), whole)
+
+        def filled(a: Self) -> tuple[Self, ...]:
+            # Zeros are exchanged with nothing: of equal magnitudes the first is taken.
+            matrix = a._with_zeros(max(rows, whole), whole)
+            return matrix, matrix[..., 0]._columns().cast(dtypes.int32)
 
         def step(number: Self, x: Self, order: Self) -> tuple[Self, ...]:
             start = number * BLOCK
@@ -235,8 +280,7 @@ class Eliminating(Arranging):
             order = order.gather(-1, turns.cast(dtypes.index))
             return is_own.where(panel._moved_into(start, -1, whole), rest), order
 
-        order = matrix[..., 0]._columns().cast(dtypes.int32)
-        found, order = repeated(count, step, matrix, order)
+        found, order = repeated(count, step, *replayed(filled, self))
         return found[..., :rows, :columns], order[..., :rows]
 
     def _pivoted_by_columns(self, start: Self) -> tuple[Self, Self]:
@@ -262,6 +306,12 @@ class Eliminating(Arranging):
 
         count = self._fixed_size(-1, "lu")
         return repeated(count, step, self, order, start)[:2]  # type: ignore[return-value]
+
+
+def _parts(uncut: int, size: int, upper: bool) -> tuple[slice, slice]:
+    """Rows that are solved first, and those that are left."""
+    first, last = slice(0, uncut), slice(uncut, size)
+    return (last, first) if upper else (first, last)
 
 
 def _uncut(size: int) -> int:

@@ -41,10 +41,9 @@ def repeated(count: int, step: Callable[..., tuple[T, ...]], *state: Any) -> tup
         state: tensors.
     """
     with history(False):
-        current: Sequence[Any] = [each.detach().contiguous() for each in state]
-        first = current[0]
-        number = first._from_numbers([0], dtypes.index, first.device).reshape(()).contiguous()
-        compute(number, *current)
+        current: Sequence[Any] = [_own(each) for each in state]
+        compute(*current)
+        (number,) = replayed(_first_number, current[0])
 
         def advance(number: Any, *state: Any) -> tuple[Any, ...]:
             following = [each.contiguous() for each in step(number, *state)]
@@ -58,6 +57,11 @@ def repeated(count: int, step: Callable[..., tuple[T, ...]], *state: Any) -> tup
         return tuple(current)
 
 
+def _first_number(beside: Any) -> tuple[Any, ...]:
+    """The number of the first step, on the device of another tensor."""
+    return (beside._from_numbers([0], dtypes.index, beside.device).reshape(()),)
+
+
 def replayed(function: Callable[..., tuple[T, ...]], *state: Any) -> tuple[T, ...]:
     """`function(*state)` computed at once, captured the first time and replayed from then on.
 
@@ -68,7 +72,7 @@ def replayed(function: Callable[..., tuple[T, ...]], *state: Any) -> tuple[T, ..
         state: tensors.
     """
     with history(False):
-        current = tuple([each.detach().contiguous() for each in state])
+        current = tuple([_own(each) for each in state])
         compute(*current)
 
         def run(*state: T) -> tuple[T, ...]:
@@ -106,9 +110,21 @@ def _replay_of(
 
 def compute(*state: Any) -> None:
     """Compute what a step gave, if it has values: that of a mapped row has them with the others."""
-    versions = [each._version_to_realize() for each in state]
-    if not depends_on_row(versions):
+    versions = [each._version_to_realize() for each in state if not _is_there(each)]
+    if versions and not depends_on_row(versions):
         realize(versions)
+
+
+def _is_there(tensor: TensorBase) -> bool:
+    """Whether a tensor is an array that has been computed."""
+    return not tensor._chain and tensor._storage.version.buffer is not None
+
+
+def _own(tensor: T) -> T:
+    """The tensor as an array of its own without a history, perhaps to be computed."""
+    if _is_there(tensor) and not tensor._storage.version.needs_gradient:
+        return tensor
+    return tensor.detach().contiguous()
 
 
 def settled(*parts: T) -> tuple[T, ...]:
@@ -117,6 +133,6 @@ def settled(*parts: T) -> tuple[T, ...]:
     What is computed from them is a schedule of its own, which others of these shapes share.
     """
     with history(False):
-        found = tuple([each.detach().contiguous() for each in parts])
+        found = tuple([_own(each) for each in parts])
         compute(*found)
         return found

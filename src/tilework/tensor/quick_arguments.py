@@ -10,14 +10,26 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from tilework.engine.guards import same_value
+from tilework.ir.types import TYPES, Memory
 from tilework.tensor.signature import Branch, Leaf, Tree
 from tilework.tensor.variable import Variable
 
 if TYPE_CHECKING:
+    from tilework.ir.types import Type
     from tilework.tensor.captured import Captured
 
 #: A version that is looked at: the storage's slot, the local name and the argument.
 _OWN_REFERENCES: Final = 3
+
+
+def _types_like(known: Type) -> tuple[Type, Type]:
+    """A tensor's type, and that of others of the same shape and dtype; see `is_alike`.
+
+    What was computed has the type of a value, what came from elsewhere that of its memory: a result
+    that is given to the same function again differs in that alone.
+    """
+    memory = Memory.GLOBAL if known.memory is None else None
+    return known, TYPES.make(known.shape, known.dtype, memory)
 
 
 class ArgumentWriter:
@@ -120,8 +132,10 @@ class ArgumentWriter:
         is_written = spec.source in self._captured.written_inputs
         self._check(f"s = t{number}._storage; v = s.version; b = v.buffer; m = b._memory")
         differs = f" != {self._name_of(spec.chain)}" if spec.chain else ""
+        own, other = map(self._name_of, _types_like(spec.type))
         self._miss(
-            f"t{number}._chain{differs} or t{number}._type is not {self._name_of(spec.type)}"
+            f"t{number}._chain{differs}"
+            f" or (t{number}._type is not {own} and t{number}._type is not {other})"
             f" or v.node.type is not {self._name_of(spec.base)}"
             f" or v.device != {spec.device!r} or m.lease is not None"
         )

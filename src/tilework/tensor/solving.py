@@ -11,6 +11,8 @@ from typing import Any, Self
 from tilework import dtypes
 from tilework.base.errors import ShapeError, UserError
 from tilework.tensor.decompositions import Decompositions
+from tilework.tensor.eliminating import DIRECT
+from tilework.tensor.iteration import replayed
 from tilework.tensor.named import LU, SignAndLog
 from tilework.tensor.variable import format_shape
 
@@ -49,12 +51,21 @@ class Solving(Decompositions):
         return a._solved(b)._with_gradient(rule, a, b).cast(self.dtype)
 
     def _solved(self, b: Self) -> Self:
-        packed, order = self.detach()._eliminated()
-        return packed._solved_by(order, b.detach())
+        def whole(a: Self, b: Self) -> tuple[Self, ...]:
+            packed, order = a._eliminated()
+            return (packed._solved_by(order, b),)
+
+        if self._fixed_size(-1, "solve") <= DIRECT:
+            return replayed(whole, self, b)[0]
+        return whole(self.detach(), b.detach())[0]
 
     def _solved_by(self, order: Self, b: Self) -> Self:
         """With packed factors and the order of rows."""
-        low = self._substituted(b._rows_in(order), upper=False, is_unit=True)
+
+        def sides(b: Self, order: Self) -> tuple[Self, ...]:
+            return (b._rows_in(order),)
+
+        low = self._substituted(replayed(sides, b, order)[0], upper=False, is_unit=True)
         return self._substituted(low, upper=True, is_unit=False)
 
     def lu_solve(self, pivots: Self, B: Self, left: bool = True, adjoint: bool = False) -> Self:
@@ -150,12 +161,23 @@ class Solving(Decompositions):
 
     def _sign_and_diagonal(self) -> tuple[Self, Self]:
         """The sign of the row exchanges and the diagonal of U."""
-        packed, order = self.detach()._eliminated()
-        # Exchanges of two make an even or an odd number of pairs that are out of order.
+
+        def whole(a: Self) -> tuple[Self, ...]:
+            packed, order = a._eliminated()
+            return packed._sign_of(order), packed.diagonal(0, -2, -1)
+
+        def found(packed: Self, order: Self) -> tuple[Self, ...]:
+            return packed._sign_of(order), packed.diagonal(0, -2, -1)
+
+        if self._fixed_size(-1, "det") <= DIRECT:
+            return replayed(whole, self)  # type: ignore[return-value]  # two of them
+        return replayed(found, *self.detach()._eliminated())  # type: ignore[return-value]
+
+    def _sign_of(self, order: Self) -> Self:
+        """1 or -1, by how many exchanges of two rows lead to an order."""
+        # They make an even or an odd number of pairs that are out of order.
         is_out = (order.unsqueeze(-1) > order.unsqueeze(-2)).triu(1)
-        count = is_out.sum((-2, -1))
-        sign = (1 - (count.mod(2)) * 2).cast(self.dtype)
-        return sign, packed.diagonal(0, -2, -1)
+        return (1 - is_out.sum((-2, -1)).mod(2) * 2).cast(self.dtype)
 
     def _cofactors(self) -> Self:
         """The matrix of cofactors, from the singular values."""

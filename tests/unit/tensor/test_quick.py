@@ -59,6 +59,18 @@ def test_another_tensor_of_the_same_kind_is_read() -> None:
     assert [step(tensor(i, 0)).tolist() for i in range(4)] == [[3 * i, 0] for i in range(4)]
 
 
+def test_a_result_that_is_given_back_takes_the_short_way() -> None:
+    """So that loops which hand a state from call to call do not search."""
+    function = warmed(lambda x: x + 1, tensor(1, 2))
+    quick = function._quick
+    assert quick is not None
+    first = quick((tensor(1, 2),))
+    second = quick((first,))
+    assert second is not MISS
+    assert quick((second,)).tolist() == [4, 5]
+    assert first.tolist() == [2, 3]
+
+
 def test_an_argument_that_is_not_computed_yet_is_computed() -> None:
     step = warmed(lambda x: x * 3, tensor(1, 2))
     assert step(tensor(1, 2) + 1).tolist() == [6, 9]

@@ -12,7 +12,7 @@ from tilework.codegen.pipeline import lower_kernel
 from tilework.codegen.sort import lower
 from tilework.dtypes import float64, int16, int32, int64, uint64
 from tilework.ir.interpret import run_linear
-from tilework.testing.kernels import Case, run_on_machine, target
+from tilework.testing.kernels import Case, can_run, run_on_machine, target
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,7 +99,8 @@ def test_integers_are_in_order_however_they_lie(
 @pytest.mark.parametrize("level", ["x86-64", "x86-64-v3", "x86-64-v4"])
 def test_every_processor_level_moves_what_is_not_in_order(case: str, level: str) -> None:
     check(CASES[case](np.random.default_rng(3), 500), "linear", level)
-    check(CASES[case](np.random.default_rng(3), SIZE), "clang", level)
+    if can_run(level):
+        check(CASES[case](np.random.default_rng(3), SIZE), "clang", level)
 
 
 @pytest.mark.parametrize("size", [81, 97, 104, 1000, SIZE])
