@@ -32,11 +32,16 @@ class CudaCompiler(TextCompiler):
     def __init__(self, target: TargetSpec) -> None:
         super().__init__(NvrtcToolchain(target), partial(_make_renderer, target))
 
-    def divide(self, kernel: Node) -> Prepacked | None:
-        """The kernels that do what one does in less time; None where it is best as it is."""
+    def divide(self, kernel: Node, given: frozenset[int]) -> Prepacked | None:
+        """The kernels that do what one does in less time; None where it is best as it is.
+
+        Args:
+            kernel: at the KERNEL stage.
+            given: the slots of what comes from outside of the schedule, and is not written in it.
+        """
         from tilework.codegen.gpu.divide import divide
 
-        return divide(kernel, self.target)
+        return divide(kernel, self.target, given)
 
     def worker(self) -> WorkerToolchain | None:
         """The same toolchain for a worker process: in one process, kernels wait for each other."""

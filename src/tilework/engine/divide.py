@@ -13,6 +13,7 @@ from tilework.base.integers import round_up
 from tilework.base.records import replace
 from tilework.dtypes import uint8
 from tilework.engine.device import Device
+from tilework.engine.kernels import written_slots
 from tilework.engine.splits import find_division
 from tilework.ir.node import in_use, make, toposort
 from tilework.ir.ops.memory import BUFFER_VIEW, PARAM, SINK, ParamAttrs, ViewAttrs
@@ -38,14 +39,29 @@ def divided(schedule: Schedule) -> Schedule:
     if not dividing:
         return schedule
     splits: dict[int, tuple[str, Split]] = {}
+    outside = _given(schedule)
     for number, call in enumerate(schedule.linear.src):
         device = schedule.slots[_slot_of(call.src[1])].device
         if call.src[0].op is not SINK or device not in dividing:
             continue
-        found = find_division(Device[device], call.src[0])
+        arguments = enumerate(call.src[1:])
+        given = frozenset([place for place, each in arguments if _slot_of(each) in outside])
+        found = find_division(Device[device], call.src[0], given)
         if found is not None:
             splits[number] = (device, found)
     return _Division(schedule, splits).result() if splits else schedule
+
+
+def _given(schedule: Schedule) -> set[int]:
+    """The slots of what comes from outside of a schedule, and is not written in it."""
+    found = {n for n, slot in enumerate(schedule.slots) if slot.kind is SlotKind.INPUT}
+    for call in schedule.linear.src:
+        if call.src[0].op is SINK:
+            for place in written_slots(call.src[0]):
+                found.discard(_slot_of(call.src[1 + place]))
+        else:
+            found.difference_update(map(_slot_of, call.src[1:]))
+    return found
 
 
 def _slot_of(argument: Node) -> int:

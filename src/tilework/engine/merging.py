@@ -212,10 +212,20 @@ class ProgramBuilder:
             for number, buffer in enumerate(self.outputs)
         )
         self._check_written(written_slots(steps))
+        return self._program(steps, sizes, outputs, variables)
+
+    def _program(
+        self,
+        steps: list[PlannedStep],
+        sizes: list[tuple[str, int]],
+        outputs: tuple[tuple[str, int], ...],
+        variables: tuple[VariableBounds, ...],
+    ) -> CapturedProgram:
+        """The program of these steps, with what depends on constants alone split off."""
         constants = [*[None] * len(self.inputs), *self.held]
-        packed = split_packing(
-            steps, constants, len(constants), first_arena + len(sizes), self.copies
-        )
+        first_arena = len(constants) + len(outputs)
+        arenas = range(first_arena, first_arena + len(sizes))
+        packed = split_packing(steps, constants, len(constants), arenas.stop, self.copies, arenas)
         if packed is None:
             compiled = compile_steps(steps)
             return CapturedProgram(

@@ -21,6 +21,7 @@ from tilework.base.records import dataclass, replace
 from tilework.dtypes import int32, uint32
 from tilework.engine.compile import compile_as_named
 from tilework.engine.device import Device
+from tilework.engine.hoist import constant_steps
 from tilework.engine.link import LinkedSteps
 from tilework.engine.splits import Packing, Split, find_split
 from tilework.engine.steps import (
@@ -40,6 +41,7 @@ from tilework.ir.ops.math import MUL
 from tilework.ir.ops.tensor import REDUCE
 
 if TYPE_CHECKING:
+    from tilework.engine.hoist import Hoisted
     from tilework.ir.node import Node
     from tilework.runtime.buffer import Buffer, Memory
 
@@ -105,6 +107,7 @@ def split_packing(
     first_free: int,
     num_slots: int,
     copies: Copies,
+    intermediates: range = range(0),
 ) -> PackedProgram | None:
     """Split packing off the kernels of a program, where the compiler likes it.
 
@@ -114,6 +117,8 @@ def split_packing(
         first_free: The slot before which packed constants are inserted.
         num_slots: All slots.
         copies: What has been packed already.
+        intermediates: Slots of memory that nobody sees: steps that leave there what depends on
+            constants alone run once, too.
 
     Returns:
         The new program; None where nothing changes.
@@ -129,9 +134,10 @@ def split_packing(
         and (buffer.memory.lease is None or buffer.memory.is_readonly)
     }
     splits = _decide(steps, constant)
-    if not splits:
+    hoisted = constant_steps(steps, frozenset(constant), intermediates, splits)
+    if not splits and not hoisted.results:
         return None
-    return _Rewrite(steps, splits, buffers, first_free, num_slots, copies).result()
+    return _Rewrite(steps, splits, hoisted, buffers, first_free, num_slots, copies).result()
 
 
 def run_packed(
@@ -228,6 +234,7 @@ class _Rewrite:
         self,
         steps: Sequence[PlannedStep],
         splits: dict[int, Split],
+        hoisted: Hoisted,
         buffers: Sequence[Buffer | None],
         first_free: int,
         num_slots: int,
@@ -235,6 +242,9 @@ class _Rewrite:
     ) -> None:
         self.steps = steps
         self.splits = splits
+        self.hoisted = hoisted
+        #: By the number of a step that runs once and the position of a result: where it is left.
+        self.results: dict[tuple[int, int], Operand] = {}
         self.buffers = buffers
         self.first_free = first_free
         self.num_slots = num_slots
@@ -247,6 +257,8 @@ class _Rewrite:
 
     def result(self) -> PackedProgram:
         # Constants first: their number decides where the later slots move.
+        for number in self.hoisted.results:
+            self._hoist(number)
         for number, split in self.splits.items():
             kernel_step = self._kernel_step(number)
             total = 0
@@ -260,11 +272,13 @@ class _Rewrite:
                 self.temporary[kernel_step.device] = max(size, total)
         new: list[PlannedStep] = []
         for number, step in enumerate(self.steps):
+            if number in self.hoisted.results:
+                continue
             found = self.splits.get(number)
             if found is None:
-                new.append(self._moved(step))
+                new.append(self._moved(step, number))
             else:
-                new += self._split_step(self._kernel_step(number), found)
+                new += self._split_step(number, found)
         temporary = list(self.temporary.items())
         return PackedProgram(tuple(new), self.packed, tuple(self.copies), temporary, self.is_fresh)
 
@@ -290,14 +304,48 @@ class _Rewrite:
             self.copies.append(PlannedCall(step.device, pack.kernel, (target, *sources)))
         return slot
 
+    def _hoist(self, number: int) -> None:
+        """Have a step run once, into memory of its own; equal steps run once for all."""
+        step, written = self._kernel_step(number), self.hoisted.results[number]
+        operands = [
+            self.results[self.hoisted.readers[number, place]]
+            if (number, place) in self.hoisted.readers
+            else operand
+            for place, operand in enumerate(step.operands)
+        ]
+        sources = tuple([each for place, each in enumerate(operands) if place not in written])
+        key = (step.kernel, sources)
+        first = self.known.get(key)
+        if first is None:
+            first = self.known[key] = self.first_free + len(self.packed)
+            self.is_fresh = False
+        for slot, place in enumerate(written, first):
+            size = operands[place].size_bytes
+            if slot == self.first_free + len(self.packed):
+                self.packed.append(Device[step.device].allocate(size))
+            self.results[number, place] = operands[place] = Operand(slot, 0, size)
+        call = PlannedCall(step.device, step.kernel, tuple(operands))
+        if call not in self.copies:
+            self.copies.append(call)
+
+    def _operands(self, number: int, operands: Sequence[Operand]) -> list[Operand]:
+        """Where a step of the new program finds what one of the old had."""
+        readers = self.hoisted.readers
+        return [
+            self.results[readers[number, place]]
+            if (number, place) in readers
+            else self._moved_operand(operand)
+            for place, operand in enumerate(operands)
+        ]
+
     def _moved_operand(self, operand: Operand) -> Operand:
         if operand.slot < self.first_free:
             return operand
         return replace(operand, slot=operand.slot + len(self.packed))
 
-    def _moved(self, step: PlannedStep) -> PlannedStep:
+    def _moved(self, step: PlannedStep, number: int) -> PlannedStep:
         if isinstance(step, (PlannedCall, FoldCall)):
-            return replace(step, operands=tuple(map(self._moved_operand, step.operands)))
+            return replace(step, operands=tuple(self._operands(number, step.operands)))
         if isinstance(step, PoisonCall):
             return replace(step, target=self._moved_operand(step.target))
         return replace(
@@ -306,9 +354,10 @@ class _Rewrite:
             source=self._moved_operand(step.source),
         )
 
-    def _split_step(self, step: PlannedCall, split: Split) -> list[PlannedStep]:
+    def _split_step(self, number: int, split: Split) -> list[PlannedStep]:
         """The copies that must run each time, then the kernel over packed buffers."""
-        operands = list(map(self._moved_operand, step.operands))
+        step = self._kernel_step(number)
+        operands = self._operands(number, step.operands)
         new: list[PlannedStep] = []
         left: list[Operand] = []
         offset = 0

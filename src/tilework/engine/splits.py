@@ -72,18 +72,19 @@ def find_split(device: OpenDevice, kernel: Node, constants: frozenset[int]) -> S
     return _decided(device, key, lambda: decide(kernel, constants))
 
 
-def find_division(device: OpenDevice, kernel: Node) -> Split | None:
+def find_division(device: OpenDevice, kernel: Node, given: frozenset[int]) -> Split | None:
     """Return the kernels that the compiler of `device` makes of one; None where it keeps it.
 
     Args:
         device: what the kernel runs on.
         kernel: at the KERNEL stage.
+        given: the slots of what comes from outside of the schedule, and is not written in it.
     """
     divide = getattr(device.compiler, "divide", None)
     if divide is None:
         return None
-    key = f"divide;{kernel_key(device, kernel)}"
-    return _decided(device, key, lambda: divide(kernel))
+    key = f"divide;{sorted(given)};{kernel_key(device, kernel)}"
+    return _decided(device, key, lambda: divide(kernel, given))
 
 
 def _decided(device: OpenDevice, key: str, decide: Callable[[], Any]) -> Split | None:

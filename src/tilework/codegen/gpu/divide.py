@@ -59,6 +59,8 @@ if TYPE_CHECKING:
 
 #: A division must cost less than this share of the kernel as it is.
 _GAIN = 0.9
+#: What a copy of weights costs, as a share: captured programs make it once, other calls each time.
+_KEPT_SHARE = 0.25
 #: Parts of k that are tried; each has so many slots of k at least.
 _PARTS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 _LEAST_STEPS = 8
@@ -70,12 +72,13 @@ _LONG_REST = 5
 _MANY_TILES = 4
 
 
-def divide(sink: Node, target: TargetSpec) -> Prepacked | None:
+def divide(sink: Node, target: TargetSpec, given: frozenset[int] = frozenset()) -> Prepacked | None:
     """Several kernels that do what one does, in less time; None where it is best as it is.
 
     Args:
         sink: The kernel, at the KERNEL stage.
         target: A machine with blocks of threads.
+        given: The slots of what comes from outside of the schedule, and is not written in it.
 
     Returns:
         The last kernel, which reads what those before it leave in memory after its own buffers.
@@ -100,10 +103,10 @@ def divide(sink: Node, target: TargetSpec) -> Prepacked | None:
         if found is not None and found.is_moved:
             candidates = _with_parts(kernel, found, target)
         else:
-            candidates = _with_copies(kernel, target)
+            candidates = _with_copies(kernel, target, given)
             flat = with_one_k(kernel)
             if flat is not None:
-                more = _with_copies(analyse(_prepared(flat)), target)
+                more = _with_copies(analyse(_prepared(flat)), target, given)
                 candidates = chain(candidates, more)
         for cost, candidate in candidates:
             if cost < _GAIN * cycles and (best is None or cost < best[0]):
@@ -166,8 +169,10 @@ def _prepared(sink: Node) -> Node:
 # ---- copies of factors
 
 
-def _with_copies(kernel: Kernel, target: TargetSpec) -> Iterator[tuple[float, Prepacked]]:
-    """The kernel with one or both factors copied, and what each way costs."""
+def _with_copies(
+    kernel: Kernel, target: TargetSpec, given: frozenset[int]
+) -> Iterator[tuple[float, Prepacked]]:
+    """The kernel with one or both factors copied, perhaps k in parts, and what each way costs."""
     for contraction in orientations(kernel)[:1]:
         sides = ((contraction.a, contraction.m), (contraction.b, contraction.n))
         factors = of_one_dtype(narrowed(contraction.a), narrowed(contraction.b))
@@ -182,10 +187,14 @@ def _with_copies(kernel: Kernel, target: TargetSpec) -> Iterator[tuple[float, Pr
                 chosen = [copy for copy in (first, second) if copy is not None]
                 if not chosen:
                     continue
-                candidate, cost = _copied(kernel, contraction, chosen, target)
-                found = best_product(analyse(_prepared(candidate.kernel)), target)
-                if found is not None and found.is_moved:
-                    yield cost + found.cycles, candidate
+                candidate, cost = _copied(kernel, contraction, chosen, target, given)
+                inner = analyse(_prepared(candidate.kernel))
+                found = best_product(inner, target)
+                if found is None or not found.is_moved:
+                    continue
+                yield cost + found.cycles, candidate
+                for more, parts in _with_parts(inner, found, target):
+                    yield cost + more, Prepacked(parts.kernel, (*candidate.packs, *parts.packs))
 
 
 def _copied(
@@ -193,17 +202,29 @@ def _copied(
     contraction: Contraction,
     copies: Sequence[Copied | Filled],
     target: TargetSpec,
+    given: frozenset[int],
 ) -> tuple[Prepacked, float]:
-    """The kernel with some factors read from copies, and what the copies cost."""
+    """The kernel with some factors read from copies, and what the copies cost.
+
+    A factor that comes from outside where the other one is computed is most likely a layer's
+    weights: a captured program copies those once (`engine.hoist`).
+    """
     slot = _next_slot(kernel)
     factors = {contraction.a: contraction.a, contraction.b: contraction.b}
+    has_computed = not all(_is_of(factor, given) for factor in factors)
     packs, cost = [], 0.0
     for copy in copies:
+        is_kept = has_computed and isinstance(copy, Copied) and _is_of(copy.factor, given)
         factors[copy.factor] = copy.loaded(slot)
-        cost += copy.cycles(target)
+        cost += copy.cycles(target) * (_KEPT_SHARE if is_kept else 1.0)
         packs.append(copy.pack(slot))
         slot += 1
     return Prepacked(with_factors(kernel.sink, contraction, factors), tuple(packs)), cost
+
+
+def _is_of(factor: Node, slots: frozenset[int]) -> bool:
+    """Whether a factor is computed from arguments of these slots alone."""
+    return all(n.attrs.slot in slots for n in toposort(factor) if n.op is PARAM)
 
 
 def _next_slot(kernel: Kernel) -> int:

@@ -200,6 +200,30 @@ def test_a_divided_product_is_right_and_the_same_in_a_capture(
         assert np.array_equal(captured(*ours).numpy(), plain)
 
 
+def test_EXE_09_a_captured_program_copies_weights_once(
+    library: EmulatedCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And again where they were written; the bits are those of a plain call."""
+    monkeypatch.setattr(division, "_GAIN", float("inf"))
+    monkeypatch.setattr(copies, "LEAST_ROW", 1)
+    draw = np.random.default_rng(2)
+    a, b = (draw.standard_normal(shape).astype(np.float32) for shape in ((48, 40), (40, 24, 3)))
+    x, held = (Tensor(each, device="CUDA").cast(dtypes.bfloat16).realize() for each in (a, b))
+
+    def layer(x: Tensor) -> Tensor:
+        return (x @ held[:, :, 1]).float()  # no engine copies every third element
+
+    captured = jit(layer)
+    for _ in range(2):
+        assert np.array_equal(captured(x).numpy(), layer(x).numpy())
+    assert captured.captured is not None
+    program = captured.captured.recipe.program
+    assert program.packed is not None
+    assert (len(program.packed.copies), len(program.steps)) == (1, 1)
+    held.assign(held * 0.5).realize()
+    assert np.array_equal(captured(x).numpy(), layer(x).numpy())
+
+
 def test_factors_that_are_cast_are_stored_in_the_dtype_of_the_product() -> None:
     sink = product(4096, 4096, 4096)
     buffer = PARAM(attrs=ParamAttrs(1, (1 << 24,), float32))

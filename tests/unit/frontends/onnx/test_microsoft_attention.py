@@ -207,7 +207,8 @@ def test_sums_are_normalised_with_the_epsilon_of_their_operators() -> None:
 def test_sums_of_small_floats_do_not_overflow() -> None:
     x, skip, scale = (array.astype(np.float16) for array in (normal(4, 8), normal(4, 8), normal(8)))
     for operator in ("SkipSimplifiedLayerNormalization", "SkipLayerNormalization"):
-        agrees(operator, [(x * 300)[None], (skip * 300)[None], scale], tolerance=3e-3)
+        # Sums of 1000 are off by 0.5, of which a row's deviation of 400 leaves a thousandth.
+        agrees(operator, [(x * 300)[None], (skip * 300)[None], scale], tolerance=1e-2)
 
 
 def test_embeddings_are_summed_and_counted() -> None:
