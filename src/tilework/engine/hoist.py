@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from tilework.engine.steps import Operand
     from tilework.ir.node import Node
 
-#: The result may have so many times the bytes of the constants that it is made from.
-_MOST_GROWTH: Final = 2
+#: What is kept has no more bytes than the constants that it is made from, or so many: it stays as
+#: long as the program.
+_SMALL_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ def _is_whole(
     if any(target.slot not in intermediates for target in targets):
         return False
     read = sum(operand.size_bytes for operand in {step.operands[place] for place in sources})
-    if sum(target.size_bytes for target in targets) > _MOST_GROWTH * read:
+    if sum(target.size_bytes for target in targets) > max(read, _SMALL_BYTES):
         return False
     return _fills(step.kernel, {place: step.operands[place].size_bytes for place in written})
 

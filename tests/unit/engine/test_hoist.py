@@ -94,11 +94,12 @@ def test_a_state_that_the_function_writes_is_no_constant() -> None:
     np.testing.assert_allclose(found, X * (np.exp(state) + 1), rtol=1e-6)
 
 
-def test_what_is_much_larger_than_the_constants_is_made_each_time() -> None:
+@pytest.mark.parametrize(("rows", "kernels"), [(64, 1), (1 << 17, 2)])
+def test_what_is_much_larger_than_the_constants_is_made_each_time(rows: int, kernels: int) -> None:
     w = weights()
-    x = Tensor(np.ones((64, 3), np.float32)).realize()
-    function = warmed(lambda x: (x * w.exp().expand(64, 3).contiguous()).realize(), x)
-    assert steps_of(function) == 2
+    x = Tensor(np.ones((rows, 3), np.float32)).realize()
+    function = warmed(lambda x: (x * w.exp().expand(rows, 3).contiguous()).realize(), x)
+    assert steps_of(function) == kernels
 
 
 def test_a_part_that_is_written_is_not_taken_for_the_whole() -> None:
