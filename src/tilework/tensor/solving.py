@@ -164,16 +164,16 @@ class Solving(Decompositions):
 
         def whole(a: Self) -> tuple[Self, ...]:
             packed, order = a._eliminated()
-            return packed._sign_of(order), packed.diagonal(0, -2, -1)
+            return packed._parity_of(order), packed.diagonal(0, -2, -1)
 
         def found(packed: Self, order: Self) -> tuple[Self, ...]:
-            return packed._sign_of(order), packed.diagonal(0, -2, -1)
+            return packed._parity_of(order), packed.diagonal(0, -2, -1)
 
         if self._fixed_size(-1, "det") <= DIRECT:
             return replayed(whole, self)  # type: ignore[return-value]  # two of them
         return replayed(found, *self.detach()._eliminated())  # type: ignore[return-value]
 
-    def _sign_of(self, order: Self) -> Self:
+    def _parity_of(self, order: Self) -> Self:
         """1 or -1, by how many exchanges of two rows lead to an order."""
         # They make an even or an odd number of pairs that are out of order.
         is_out = (order.unsqueeze(-1) > order.unsqueeze(-2)).triu(1)
