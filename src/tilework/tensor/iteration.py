@@ -26,6 +26,8 @@ T = TypeVar("T", bound="TensorBase")
 #: Loops of fewer steps are not captured: that takes as long as some steps.
 _CAPTURED_FROM: Final = 4
 _MOST_REPLAYS: Final = 64
+#: Shapes for which one step is kept.
+_CAPTURES: Final = 8
 #: Captured steps, by their code and what it closes over.
 _replays: dict[Any, Callable[..., Any]] = {}
 
@@ -101,7 +103,8 @@ def _replay_of(
     key = (step.__code__, numbers)
     found = _replays.pop(key, None)
     if found is None:
-        found = importlib.import_module("tilework.tensor.jit").Jit(run)
+        # So many whatever the user has set: a capture that is missing is made, never refused.
+        found = importlib.import_module("tilework.tensor.jit").Jit(run, captures=_CAPTURES)
     _replays[key] = found  # the last used last
     while len(_replays) > _MOST_REPLAYS:
         _replays.pop(next(iter(_replays)), None)

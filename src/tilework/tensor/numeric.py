@@ -200,7 +200,8 @@ class Numeric(Statistics):
 
     def _divided_away(self, other: Self, bits: int) -> Self:
         """The greatest common divisor of numbers that are no less than 0, of so many bits."""
-        a, b = self, other
+        # The larger one first: else the first remainder is that one itself, out of 63 bits perhaps.
+        a, b = self.maximum(other), self.minimum(other)
         # A remainder is half of its divisor at most, so that no pair of n-bit numbers takes more
         # steps than log(2**n) / log(1 + sqrt(2)) = 0.787 n.  A quotient that is not exact and the
         # exchange of two in the wrong order are a step each.

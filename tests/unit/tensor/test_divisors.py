@@ -20,6 +20,8 @@ def test_gcd_is_exact_at_the_edges_of_every_integer_dtype(kind: str) -> None:
     while sum(fibonacci[-2:]) <= limits.max:
         fibonacci.append(sum(fibonacci[-2:]))
     pairs += list(zip(fibonacci[1:], fibonacci[:-1], strict=True))
+    # The smaller one first, with a remainder beyond what a signed number of this size holds.
+    pairs += [(limits.max // 2 + 1 + at, limits.max - 3 * at) for at in range(64)]
     # Large factors in common.
     generator = np.random.default_rng(0)
     root = math.isqrt(limits.max)
