@@ -100,7 +100,8 @@ def _replay_of(
         or depends_on_row([each._version_to_realize() for each in state])
     ):
         return run
-    key = (step.__code__, numbers)
+    # By the class, too: a captured call gives results of that which it was captured with.
+    key = (step.__code__, numbers, type(state[0]))
     found = _replays.pop(key, None)
     if found is None:
         # So many whatever the user has set: a capture that is missing is made, never refused.
