@@ -62,7 +62,8 @@ def numpy_call(ufunc: Any, method: str, inputs: Sequence[Any], options: Mapping[
     if any(isinstance(target, TensorBase) for target in options.get("out", ())):
         return NotImplemented
     arrays = [_array(x) if isinstance(x, TensorBase) else x for x in inputs]
-    return getattr(ufunc, method)(*arrays, **options)
+    named = {name: _array(x) if isinstance(x, TensorBase) else x for name, x in options.items()}
+    return getattr(ufunc, method)(*arrays, **named)
 
 
 def _array(tensor: Any) -> Any:

@@ -72,3 +72,9 @@ def test_a_capture_refuses_an_array_of_what_is_not_computed() -> None:
 
     with pytest.raises(TileworkError):
         step(Tensor(A))
+
+
+def test_a_tensor_may_say_where() -> None:
+    t, chosen = Tensor([1.0, 2.0, 3.0]), Tensor([True, False, True])
+    assert np.add(t, t, where=chosen, out=np.zeros(3, np.float32)).tolist() == [2, 0, 6]
+    assert np.add.reduce(t, where=chosen) == 4
